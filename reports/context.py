@@ -16,6 +16,7 @@ from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
+from quantmedic.reports.sections.harm import LatentGroup, latent_group, undecided_text, withstood_text
 from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
@@ -157,7 +158,7 @@ class ReportContext:
     model_text: Annotated[str, "format, size and coverage of the model in one line"]
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
-    verdict: Annotated[str, "healthy, degraded, not-comparable or failed"]
+    verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
     failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
@@ -171,6 +172,7 @@ class ReportContext:
     budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
     previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
+    latent: Annotated[LatentGroup | None, "what latent causes have in common; None where there are none"]
     prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
     proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
@@ -228,6 +230,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         budget=budget_box(diagnosis, manuals),
         previous=previous_box(diagnosis.previous),
         causes=causes,
+        latent=latent_group(diagnosis),
         prescription=prescription_box(diagnosis),
         proof=proof_box(diagnosis),
         advice=advice,
@@ -299,6 +302,10 @@ def _finding_text(diagnosis: Diagnosis) -> str:
         return SAME_MODEL
     if model.float_is_quantized and diagnosis.verdict == "not-comparable":
         return FLOAT_IS_QUANTIZED
+    if diagnosis.undecided is not None:
+        return undecided_text(diagnosis.undecided)
+    if diagnosis.verdict == "healthy":
+        return f"{_verdicts(diagnosis)['healthy']} {withstood_text(diagnosis)}".rstrip()
     if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
         return _verdicts(diagnosis)[diagnosis.verdict]
     grave = next((cause.severity for cause in diagnosis.causes if cause.is_serious), None)
@@ -350,6 +357,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if (fault := diagnosis.metrics.label_fault) not in (None, "none"):
         return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
     statement = diagnosis.evidence_strength.statement
+    if diagnosis.verdict == "undecided":
+        return ""
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":
         return ""
     if diagnosis.verdict == "degraded" and statement == "unproven":
@@ -458,7 +467,7 @@ def _drop_text(diagnosis: Diagnosis) -> str:
         "moderate": (f"The drop is moderate, between {moderate} and {large} {unit}", "tune the calibration first"),
         "small": (f"The drop is small, at most {moderate} {unit}", "repair the few worst layers, or accept it"),
     }
-    if diagnosis.drop_class in sizes and diagnosis.verdict != "not-comparable":
+    if diagnosis.drop_class in sizes and diagnosis.verdict not in ("not-comparable", "undecided"):
         size, what = sizes[diagnosis.drop_class]
         return f"{size}." if any(cause.is_serious for cause in diagnosis.causes) else f"{size}: {what}."
     if diagnosis.drop_class == "none" and diagnosis.verdict == "healthy":

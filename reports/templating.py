@@ -11,7 +11,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from quantmedic.reports.charts.frame import INLINE_PALETTE, PALETTE, Drawing
+from quantmedic.reports.charts.frame import DARK_PALETTE, INLINE_PALETTE, PALETTE, Drawing
 from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
@@ -66,6 +66,7 @@ def html_environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["NOT_MEASURED"] = NOT_MEASURED
+    environment.globals["dark"] = DARK_PALETTE
     environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path}
     environment.filters["svg"] = lambda chart, linked=False: Markup(svg(chart, standalone=False, linked=linked))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]

@@ -1,4 +1,4 @@
-"""Find the layers that must leave int8, on one half of the samples, and check them on the other half."""
+"""Find layers that leave int8 so that a goal is met, on one half of the samples, and check them on the other half."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +14,7 @@ from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.records import Case, CaseRecord
-from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.fallback import Evaluation, SearchState, Units, one_at_a_time, smallest_set
-from quantmedic.engine.diagnosis.fallback_record import (
+from quantmedic.engine.contract.fallback import (
     Check,
     Cost,
     FallbackLayer,
@@ -25,6 +23,8 @@ from quantmedic.engine.diagnosis.fallback_record import (
     Goal,
     Level,
 )
+from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.diagnosis.fallback import Evaluation, SearchState, Units, one_at_a_time, smallest_set
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensors import grid_of

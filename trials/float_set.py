@@ -6,8 +6,8 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.proof import FLOAT_SET
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.fallback import Goal
 from quantmedic.engine.diagnosis.fallback import smallest_set
-from quantmedic.engine.diagnosis.fallback_record import Goal
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.fallback import FallbackTrial, Group

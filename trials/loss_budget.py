@@ -16,6 +16,7 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.loss_budget import (
+    ChangesRecord,
     FamilyRecord,
     LossBudget,
     OutputPart,
@@ -37,11 +38,15 @@ from quantmedic.trials.split import samples_of
 Floats = NDArray[np.float64]
 #: Passes over the samples: as many are planned for as the first, and no more are made than the second.
 PLANNED_RUNS, MAX_RUNS = 100, 300
-#: Batches of samples, and seconds that may be spent in any case: small networks get the same budget in every run.
-MIN_BATCHES, MAX_BATCHES, LEAST_SECONDS = 2, 4, 8.0
+#: Samples of a run, and seconds that may be spent in any case: small networks get the same budget in every run.
+MIN_SAMPLES, MAX_SAMPLES, LEAST_SECONDS = 8, 64, 8.0
+#: Share of the time that divides the noise; the rest asks what heals. So many pieces are asked in any case.
+DIVIDING, LEAST_ASKED = 0.6, 3
 #: A single source with this share of the noise of an output is asked what heals it.
 ASKED = 0.05
 _RANGES = ("full-range", "percentile-range", "best-range", "asymmetric-range", "sixteen-bit")
+#: Others hide the noise of a source where putting it in float takes away less than this share of what it makes alone.
+HIDDEN = 0.5
 #: Changes that are tried on a source, by what it quantizes, in the order in which the noise is divided.
 HEALING: dict[SourceKind, tuple[str, ...]] = {
     "weight": ("best-weight-range", "per-channel-weights", "eight-bit-weights"),
@@ -64,7 +69,7 @@ def measure_loss_budget(
     metric: Metric | None,
     threads: int,
     seconds: float,
-    progress: Callable[[], None],
+    progress: Callable[[float, float], None],
 ) -> LossBudget | None:
     """Divide the noise at every output among its sources, and try what heals the loudest.
 
@@ -77,7 +82,7 @@ def measure_loss_budget(
         threads: Processor threads.
         seconds: Time to spend, about: fewer samples are run, and fewer times, where the network is slow. Small networks
             get ``LEAST_SECONDS``, so that their budget is the same in every run.
-        progress: Called after every run.
+        progress: Called after every run with the seconds that it took so far, and those that it takes in all, about.
 
     Returns:
         None where nothing is quantized, or no noise is simulated.
@@ -88,8 +93,7 @@ def measure_loss_budget(
     sources = list(_sources(case, simulation.network))
     if not sources:
         return None
-    seconds = max(seconds, LEAST_SECONDS)
-    runs = _Runs(models, case, simulation, metric, threads, seconds / PLANNED_RUNS, progress)
+    runs = _Runs(models, case, simulation, metric, threads, max(seconds, LEAST_SECONDS), progress)
     if not (runs.whole > 0).any():
         return None
     every = frozenset(range(len(sources)))
@@ -103,9 +107,15 @@ def measure_loss_budget(
         lambda members: runs.noise(in_float(every - set(members))),
         lambda members: runs.noise(in_float(members)),
         whole=runs.whole,
-        runs=int(np.clip(seconds / runs.seconds, PLANNED_RUNS / 2, MAX_RUNS)),
+        runs=runs.planned,
     )
-    pieces = [_piece(group, [sources[i] for i in group.members], case, facts, runs) for group in division.groups]
+    families = tuple(_families(division.groups, sources, case, facts, runs))
+    pieces = []
+    for k, group in enumerate(division.groups):
+        piece = _piece(group, [sources[i] for i in group.members])
+        if _is_asked(group) and (k < LEAST_ASKED or runs.have_time()):
+            piece = _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
+        pieces.append(piece)
     return LossBudget(
         dataset=simulation.record.dataset,
         samples=samples_of(runs.batches),
@@ -115,7 +125,7 @@ def measure_loss_budget(
         deployed=tuple(runs.deployed.tolist()),
         metric_lost=runs.metric_lost,
         pieces=tuple(pieces),
-        families=tuple(_families(division.groups, sources, case, facts, runs)),
+        families=families,
         complete=division.complete,
     )
 
@@ -129,8 +139,8 @@ class _Runs:
         whole: Noise of the network with all quantizers, by output, in shares of its signal.
         deployed: The same of the quantized model.
         metric_lost: What the network with all quantizers loses of the task metric.
-        seconds: Time of a run.
         done: Runs that were made.
+        planned: Runs that may divide the noise.
     """
 
     def __init__(
@@ -141,11 +151,14 @@ class _Runs:
         metric: Metric | None,
         threads: int,
         seconds: float,
-        progress: Callable[[], None],
+        progress: Callable[[float, float], None],
     ) -> None:
-        """Measure float, deployed and simulated network on as many samples as a run of so many seconds can take."""
+        """Measure float, deployed and simulated network on as many samples as the runs of so many seconds can take."""
+        self._started = time.perf_counter()
         self._network, self._progress, self.done = simulation.network, progress, 0
-        self.batches = _batches_within(seconds, simulation)
+        self._limit = seconds
+        progress(0.0, seconds)
+        self.batches = _samples_within(seconds / PLANNED_RUNS, simulation)
         floats = [self._network.outputs(batch, None) for batch in self.batches]
         run = models.quantized_runner(threads)
         deployed = [run(batch) for batch in self.batches]
@@ -159,9 +172,20 @@ class _Runs:
         self._metric_before: float | None = None
         started = time.perf_counter()
         self.whole, self._metric_before = self._judge(Change())
-        self.seconds = max(time.perf_counter() - started, 1e-6)
+        one = max(time.perf_counter() - started, 1e-6)
+        self.planned = int(np.clip(DIVIDING * seconds / one, PLANNED_RUNS / 2, MAX_RUNS))
+        self._limit = max(seconds, self.planned * one / DIVIDING)
         good = self._metric_of(floats)
         self.metric_lost = None if good is None else self._better(good)
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self._started
+
+    def have_time(self) -> bool:
+        """More may be asked."""
+        return self.spent < self._limit
 
     def noise(self, change: Change) -> Floats:
         """Noise by output under a change, in shares of its signal."""
@@ -170,6 +194,11 @@ class _Runs:
     def gone(self, change: Change) -> tuple[float, ...]:
         """Share of every output's noise that goes."""
         return self._gone(self.noise(change))
+
+    def gone_of(self, noise: Floats, change: Change) -> tuple[float, ...]:
+        """What goes of some noise, which is given in shares of the whole, to what a change leaves."""
+        left = self._judge(change)[0] / np.where(self.whole > 0, self.whole, np.inf)
+        return tuple((noise - left).tolist())
 
     def gone_with_metric(self, change: Change) -> tuple[tuple[float, ...], float | None]:
         """Share of every output's noise that goes, and what the task metric regains."""
@@ -181,7 +210,7 @@ class _Runs:
 
     def _judge(self, change: Change) -> tuple[Floats, float | None]:
         self.done += 1
-        self._progress()
+        self._progress(self.spent, self._limit)
         outputs = [self._network.outputs(batch, change) for batch in self.batches]
         return self._noise.by_part(outputs), self._metric_of(outputs)
 
@@ -202,14 +231,17 @@ class _Runs:
         return gain if self._metric.higher_is_better else -gain
 
 
-def _batches_within(seconds: float, simulation: Simulation) -> Sequence[Batch]:
-    """The first samples, as many batches within the bounds as a run of so many seconds can take."""
-    batches = simulation.batches
-    simulation.network.outputs(batches[0], Change())
+def _samples_within(seconds: float, simulation: Simulation) -> Sequence[Batch]:
+    """The first samples, as many within the bounds as a run of so many seconds can take."""
+    first = simulation.batches[0]
+    simulation.network.outputs(first, Change())
     started = time.perf_counter()
-    simulation.network.outputs(batches[0], Change())
-    one = max(time.perf_counter() - started, 1e-6)
-    return batches[: min(max(int(seconds / one), MIN_BATCHES), MAX_BATCHES)]
+    simulation.network.outputs(first, Change())
+    one = max(time.perf_counter() - started, 1e-6) / first.samples
+    wanted = int(np.clip(seconds / one, MIN_SAMPLES, MAX_SAMPLES))
+    if wanted < first.samples and simulation.unit == 1:
+        return [first.take(slice(0, wanted))]
+    return simulation.batches[: max(wanted // first.samples, 1)]
 
 
 def _sources(case: Case, network: SimulatedNetwork) -> Iterator[SourceRecord]:
@@ -238,27 +270,45 @@ def _off(source: SourceRecord) -> Change:
     return Change(dict.fromkeys(source.tensors), biases=frozenset(source.operators))
 
 
-def _piece(group: Group, sources: Sequence[SourceRecord], case: Case, facts: CaseFacts, runs: _Runs) -> PieceRecord:
-    piece = PieceRecord(
+def _piece(group: Group, sources: Sequence[SourceRecord]) -> PieceRecord:
+    return PieceRecord(
         sources=tuple(sources),
         shares=tuple(group.share.tolist()),
         alone=tuple(group.alone.tolist()),
         last=tuple((1.0 - group.without).tolist()),
     )
-    if len(sources) > 1 or np.abs(group.share).max() < ASKED:
-        return piece
-    source = sources[0]
+
+
+def _is_asked(group: Group) -> bool:
+    """A single source that makes enough noise to ask what heals it."""
+    return len(group.members) == 1 and bool(np.abs(group.share).max() >= ASKED)
+
+
+def _asked(
+    piece: PieceRecord, group: Group, case: Case, facts: CaseFacts, runs: _Runs, others_in_float: Change
+) -> PieceRecord:
+    """The piece with what its single source does under changes."""
+    source = piece.sources[0]
+    _, metric = runs.gone_with_metric(_off(source))
+    seen = _changes(source, case, facts, runs.gone)
+    hidden = None
+    loudest = int(np.argmax(group.share))
+    if 1.0 - group.without[loudest] < HIDDEN * group.alone[loudest]:
+        hidden = _changes(source, case, facts, lambda change: runs.gone_of(group.alone, others_in_float.join(change)))
+    return piece.model_copy(update={**dict(seen), "hidden": hidden, "metric": metric})
+
+
+def _changes(
+    source: SourceRecord, case: Case, facts: CaseFacts, gone: Callable[[Change], tuple[float, ...]]
+) -> ChangesRecord:
+    """What changes of one quantizer take away."""
     targets = Targets(source.tensors, source.operators)
     changes = {kind: change_of(kind, case, facts, targets) for kind in HEALING[source.kind]}
-    ends: dict[str, object] = {}
-    if source.tensors:
-        ends = {
-            name: runs.gone(_opened(case, source, end))
-            for name, end in (("clipped_low", "low"), ("clipped_high", "high"))
-        }
-    _, metric = runs.gone_with_metric(_off(source))
-    heals = {kind: runs.gone(change) for kind, change in changes.items() if change}
-    return piece.model_copy(update={"heals": heals, "metric": metric, **ends})
+    return ChangesRecord(
+        clipped_low=gone(_opened(case, source, "low")) if source.tensors else None,
+        clipped_high=gone(_opened(case, source, "high")) if source.tensors else None,
+        heals={kind: gone(change) for kind, change in changes.items() if change},
+    )
 
 
 def _families(

@@ -10,19 +10,35 @@ from typing import Any
 import numpy as np
 import onnx
 
-from . import faults_activations, faults_data, faults_graph, faults_heads, faults_weights
+from . import (
+    faults_activations,
+    faults_data,
+    faults_graph,
+    faults_heads,
+    faults_more,
+    faults_more_activations,
+    faults_weights,
+    unseen_a,
+    unseen_b,
+)
 from .controls import CONTROLS
-from .draw import case_seed, draw_network, draw_recipes, draw_strength
-from .fault import FAULTS
-from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network
+from .draw import TUNING_SEEDS, case_seed, draw_network, draw_recipes, draw_strength
+from .fault import FAULTS, Unseen
+from .networks import NETWORKS, REAL_NETWORKS, Network, known_network
 from .patient import NORMAL, Patient, healthy
+from .protocol.row import LOUD_DB
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
+from .tasks import TAIL
 
-assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
+assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b))
+assert all((faults_more, faults_more_activations))
 
 #: Bump to rebuild cached cases.
-RECIPE_VERSION = 3
+RECIPE_VERSION = 5
+
+#: Beside a case: labels that the zoo knows and the expert is not told.
+HIDDEN = "hidden.npz"
 
 #: How much worse a graded fault is made, in turn, until it hurts.
 STRENGTHS = (1.0, 3.0, 10.0)
@@ -38,6 +54,14 @@ TUNING_KINDS = frozenset(
         *("class-mask", "swish-in-pieces", "relu6-lost", "no-range"),
         *("wide-branch", "cancelled-offset", "two-bit-last-layer", "coarse-output"),
         *("half-quantized", "nan-in-quantized", "codes-as-output"),
+        *("high-bits-only", "low-bits-only", "palette", "ternary-last-layer", "sign-of-last-layer"),
+        *("axis-of-square-weights", "scales-of-other-axis", "scale-per-input"),
+        *("bias-cut-at-fewer-bits", "bias-wraps-around", "loud-column", "twin-channels"),
+        *("one-side-wide", "one-range-for-all", "wide-input"),
+        *("leaky-negatives", "hard-swish-negatives", "norm-negatives"),
+        *("wide-carrier", "cancelling-halves", "common-mode"),
+        *("logarithm-of-products", "root-of-squares", "normalized-by-own-size"),
+        *("infinity-cut-off", "nan-replaced"),
     }
 )
 TUNING_CONTROLS = frozenset(
@@ -87,7 +111,7 @@ class Spec:
     @property
     def base(self) -> Network:
         """The network, with the samples that the seed draws."""
-        network = (NETWORKS | REAL_NETWORKS)[self.network]
+        network = known_network(self.network)
         return network if self.seed is None else draw_network(network, case_seed(self.seed, self.name))
 
     @property
@@ -101,28 +125,51 @@ class Spec:
     @property
     def tuning(self) -> bool:
         seen = self.control in TUNING_CONTROLS if self.control else set(self.kinds) <= TUNING_KINDS
-        return self.network in TUNING_NETWORKS and seen
+        return self.network in TUNING_NETWORKS and not known_network(self.network).unseen and seen
 
     @property
     def expected(self) -> tuple[tuple[str, ...], ...]:
         return tuple(FAULTS[kind].expected for kind in self.kinds)
 
+    @property
+    def also(self) -> tuple[tuple[str, ...], ...]:
+        """Causes that are true of each fault, but not the right answer."""
+        return tuple(FAULTS[kind].also for kind in self.kinds)
+
 
 def all_specs(seed: int | None = None) -> Iterator[Spec]:
-    for network in NETWORKS:
-        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS if kind not in REAL_KINDS)
-    for network in NETWORKS:
+    networks = _networks(NETWORKS, seed)
+    for network in networks:
+        yield from (Spec(network, (kind,), seed=seed) for kind in _seen() if kind not in REAL_KINDS)
+    for network in networks:
         yield from (Spec(network, pair, seed=seed) for pair in PAIRS)
-    for network in NETWORKS:
+    for network in networks:
         yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
 
 
 def real_specs(seed: int | None = None) -> Iterator[Spec]:
     """Faults in networks that others trained, and the fault of quantizing them with the toolchain's defaults."""
-    for network in REAL_NETWORKS:
-        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS)
-    for network in REAL_NETWORKS:
+    networks = _networks(REAL_NETWORKS, seed)
+    for network in networks:
+        yield from (Spec(network, (kind,), seed=seed) for kind in _seen())
+    for network in networks:
         yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
+
+
+def _networks(listed: dict[str, Network], seed: int | None) -> list[str]:
+    """Their names; a seed for tuning leaves out those that tuning never sees."""
+    return [name for name, network in listed.items() if seed not in TUNING_SEEDS or not network.unseen]
+
+
+def _seen() -> list[str]:
+    return [kind for kind, fault in FAULTS.items() if not fault.unseen]
+
+
+def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
+    """Faults of one of the sets that tuning never sees, in every network."""
+    kinds = [kind for kind, fault in FAULTS.items() if fault.unseen == which]
+    for network in NETWORKS | REAL_NETWORKS:
+        yield from (Spec(network, (kind,), seed=seed) for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -130,13 +177,15 @@ class Built:
     """A case on disk.
 
     Attributes:
-        status: ``fault``, ``control``, or why it is left out: inapplicable, harmless, unhealed, harmed, broken.
+        status: ``fault``, ``control``, ``harmless`` where metric and answers bear a fault, or why a case is left out:
+            inapplicable, unhealed, harmed, broken.
         reason: In words.
         before: The quantized model against the float model.
         healed: The same after the remedy.
         metric: Task metric that quantmedic is given; None for its default.
         strength: Of a graded fault.
         recipe: Settings that the seed drew, as far as they differ from the normal ones.
+        places: Float nodes where a local fault sits.
     """
 
     spec: Spec
@@ -148,10 +197,22 @@ class Built:
     metric: str | None = None
     strength: float = 1.0
     recipe: str = ""
+    places: tuple[str, ...] = ()
+
+    @property
+    def told_metric(self) -> dict[str, str]:
+        """The argument that names the task metric, where there are labels and it is not the default."""
+        return {"metric": self.metric} if self.metric and self.spec.base.shows_labels else {}
 
     @property
     def usable(self) -> bool:
-        return self.status in ("fault", "control")
+        """Whether it is asked of the expert: what costs nothing in this case too, since it may be listed as latent."""
+        return self.status in ("fault", "control") or (self.status == "harmless" and self.before is not None)
+
+    @property
+    def is_harmless(self) -> bool:
+        """A fault that neither hurts nor makes the output much noisier than healing leaves it."""
+        return self.status == "harmless" and (self.gain_db or 0.0) < LOUD_DB
 
     @property
     def recovery_db(self) -> float | None:
@@ -184,7 +245,8 @@ def build(spec: Spec, root: Path) -> Built:
         stored = json.loads(record.read_text())
         if stored.pop("version") == RECIPE_VERSION:
             standings = {k: Standing(**v) if (v := stored.pop(k)) else None for k in ("before", "healed")}
-            return Built(spec, folder, **stored, **standings)
+            places = tuple(stored.pop("places"))
+            return Built(spec, folder, places=places, **stored, **standings)
     folder.mkdir(parents=True, exist_ok=True)
     made = _made(spec, folder, root)
     content: dict[str, Any] = {k: v for k, v in asdict(made).items() if k not in ("spec", "folder")}
@@ -198,7 +260,7 @@ def _made(spec: Spec, folder: Path, root: Path) -> Built:
     if spec.group == "double":
         for kind in spec.kinds:
             alone = build(replace(spec, kinds=(kind,)), root)
-            if alone.status != "fault":
+            if not alone.usable or alone.is_harmless:
                 return Built(spec, folder, alone.status, f"{kind} alone: {alone.reason}")
     try:
         return _graded(spec, folder, root) if spec.seed is None else _drawn(spec, folder, root)
@@ -275,9 +337,9 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
     if spec.control:
         patient = CONTROLS[spec.control](patient)
     quantized = patient.quantized()
-    before = standing(patient, quantized)
+    before = _beside(sound, standing(patient, quantized))
     _write(patient, quantized, folder)
-    common = {"before": before, "metric": patient.task.metric, "strength": strengths[0]}
+    common = {"before": before, "metric": patient.task.metric, "strength": strengths[0], "places": patient.places}
     if spec.control:
         return Built(spec, folder, "harmed" if before.hurts else "control", _words(before), **common)
     healed = _healed(spec, sound, patient)
@@ -292,14 +354,23 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
 
 
 def _words(standing: Standing) -> str:
-    score = f"score {standing.float_score:.3f} -> {standing.score:.3f}"
-    return f"{standing.sqnr_db:.1f} dB, agreement {standing.agreement:.2f}, {score}"
+    words = f"{standing.sqnr_db:.1f} dB"
+    if standing.agreement is not None:
+        words += f", agreement {standing.agreement:.2f}"
+    if standing.float_score is not None:
+        words += f", score {standing.float_score:.3f} -> {standing.score:.3f}"
+    return words
 
 
 def _healed(spec: Spec, sound: _Sound, ill: Patient) -> Standing:
     """After the remedy: the fault's own for a single one, the sound quantization otherwise."""
     heal = FAULTS[spec.kinds[0]].heal if len(spec.kinds) == 1 else None
-    return standing(heal(ill)) if heal else sound.standing
+    return _beside(sound, standing(heal(ill))) if heal else _beside(sound, sound.standing)
+
+
+def _beside(sound: _Sound, found: Standing) -> Standing:
+    """Where only noise tells, with what the sound quantization has of it."""
+    return found if found.agreement is not None else replace(found, sound_db=sound.standing.sqnr_db)
 
 
 def standing(patient: Patient, quantized: onnx.ModelProto | None = None) -> Standing:
@@ -318,7 +389,9 @@ def _write(patient: Patient, quantized: onnx.ModelProto, folder: Path) -> None:
     shown = patient.calibration if patient.shown is None else patient.shown
     network = patient.network
     np.savez(folder / "representative.npz", **{name: shown, **network.columns(shown)})
-    validation = {name: patient.validation, **network.columns(patient.validation), "labels": patient.labels}
-    np.savez(folder / "validation.npz", **validation)
+    validation = {name: patient.validation, **network.columns(patient.validation)}
+    labels = {} if patient.labels is None else {"labels": patient.labels}
+    np.savez(folder / "validation.npz", **validation, **(labels if network.shows_labels else {}))
+    np.savez(folder / HIDDEN, **({} if network.shows_labels else labels))
     for option, arrays in patient.options.items():
         np.savez(folder / f"{option}.npz", **arrays)

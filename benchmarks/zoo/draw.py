@@ -1,7 +1,7 @@
 """What a seed decides of a case: settings of the quantizer, strength of the fault, and how many samples there are.
 
 Places and random numbers of a fault come from the same seed (``Patient.pick``, ``Patient.random``). Seeds 1 to 9 are
-for tuning, seeds from 100 on for figures that are reported.
+for tuning, seeds from 106 on for figures that are reported.
 """
 
 import zlib
@@ -16,9 +16,11 @@ from .quantizing import Recipe
 
 #: Of the strength with which a graded fault is put in without a seed: from harmless to fatal.
 WEAKEST, STRONGEST = 0.1, 30.0
-LABELLED = (64, 128, 256, 512)
+#: Labelled samples; with 0 there are samples without labels.
+LABELLED = (0, 32, 64, 128, 256, 512)
 #: Settings that are drawn before the normal ones are taken.
 DRAWS = 3
+TUNING_SEEDS = range(1, 10)
 
 
 def case_seed(seed: int, name: str) -> int:
@@ -27,7 +29,7 @@ def case_seed(seed: int, name: str) -> int:
 
 
 def draw_network(network: Network, seed: int) -> Network:
-    """The network with its samples in another order, and more or fewer that are labelled."""
+    """The network with its samples in another order, and more, fewer or none that are labelled."""
     rng = np.random.default_rng([seed, 1])
     return replace(network, seed=seed, labelled=int(rng.choice(LABELLED)))
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from .patient import Patient
 
+Unseen = Literal["", "a", "b"]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 
 
@@ -20,6 +22,8 @@ class Fault:
         heal: Carries out the remedy on the ill patient; None: the fault is undone.
         harms: False for faults that cost no accuracy, such as a model that is not quantized.
         graded: It can be made worse (``Patient.strength``) where a robust network does not mind it.
+        also: Causes that follow from the expected one or say the same less exactly: true, but not right.
+        unseen: The set of faults that tuning never sees to which this one belongs; empty for all others.
     """
 
     kind: str
@@ -29,6 +33,8 @@ class Fault:
     heal: Callable[[Patient], Patient] | None = None
     harms: bool = True
     graded: bool = False
+    also: tuple[str, ...] = ()
+    unseen: Unseen = ""
 
 
 FAULTS: dict[str, Fault] = {}
@@ -41,11 +47,15 @@ def fault(
     heal: Callable[[Patient], Patient] | None = None,
     harms: bool = True,
     graded: bool = False,
+    also: tuple[str, ...] = (),
+    unseen: Unseen = "",
 ):
     """Register a function as a fault."""
 
     def register(apply: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
-        FAULTS[kind] = Fault(kind, family, expected, apply, heal, harms, graded)
+        if kind in FAULTS:
+            raise ValueError(f"two faults are named {kind!r}: give one of them another name")
+        FAULTS[kind] = Fault(kind, family, expected, apply, heal, harms, graded, also, unseen)
         return apply
 
     return register

@@ -40,7 +40,7 @@ def _amplified(patient: Patient, factor: float, shares: tuple[float, ...], rare:
         scale = np.ones(len(rows), np.float32)
         scale[channel] = gain
         surgeon.amplify(tensor, scale)
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*tensors)
 
 
 def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
@@ -71,7 +71,7 @@ def rare_giants(patient: Patient) -> Patient:
 @fault("broken-samples", "activations", "activation-outliers", "stray-samples", graded=True)
 def broken_samples(patient: Patient) -> Patient:
     """Two calibration samples of two hundred are forty times too bright: a failed decoder."""
-    inputs = patient.calibration.copy()
+    inputs = patient.signals.copy()
     inputs[:: len(inputs) // 2] *= 40 * patient.strength
     return patient.with_(calibration=inputs)
 
@@ -99,13 +99,15 @@ def _no_gates(patient: Patient) -> list[str]:
 @fault("narrow-range", "activations", "over-clipped-activations", graded=True)
 def narrow_range(patient: Patient) -> Patient:
     """Two tensors with a fifth of the range that they need."""
-    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.25, 0.6), 0.12 / patient.strength)
+    tensors = patient.pick(_no_gates(patient), 0.25, 0.6)
+    return with_scaled_ranges(patient, tensors, 0.12 / patient.strength).at(*tensors)
 
 
 @fault("narrow-late-range", "activations", "over-clipped-activations", graded=True)
 def narrow_late_range(patient: Patient) -> Patient:
     """A late tensor with a tenth of its range."""
-    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
+    tensors = patient.pick(_no_gates(patient), 0.85)
+    return with_scaled_ranges(patient, tensors, 0.08 / patient.strength).at(*tensors)
 
 
 @fault("wide-ranges", "activations", "poor-threshold", "stale-calibration", graded=True)
@@ -117,7 +119,8 @@ def wide_ranges(patient: Patient) -> Patient:
 @fault("one-wide-range", "activations", "poor-threshold", graded=True)
 def one_wide_range(patient: Patient) -> Patient:
     """One tensor with a range 150 times too wide."""
-    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.5), 150 * patient.strength)
+    tensors = patient.pick(_no_gates(patient), 0.5)
+    return with_scaled_ranges(patient, tensors, 150 * patient.strength).at(*tensors)
 
 
 @fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold", graded=True)
@@ -155,7 +158,7 @@ def negatives_cut_off(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor, high in found:
         recipe = recipe.with_range(tensor, 0, high)
-    return patient.with_(recipe=recipe)
+    return patient.with_(recipe=recipe).at(*(tensor for tensor, _ in found))
 
 
 def _scales(surgeon: Surgeon, tensor: str) -> bool:
@@ -176,7 +179,7 @@ def swish_in_pieces(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor in sigmoids:
         recipe = recipe.with_range(tensor, -20 * patient.strength, 20 * patient.strength)
-    return patient.with_(recipe=recipe)
+    return patient.with_(recipe=recipe).at(*sigmoids)
 
 
 @fault("gate-range", "activations", "fixed-range-output", graded=True)
@@ -193,7 +196,7 @@ def gate_range(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor in gates:
         recipe = recipe.with_range(tensor, 0, 32 * patient.strength)
-    return patient.with_(recipe=recipe)
+    return patient.with_(recipe=recipe).at(*gates)
 
 
 @fault("attention-mask", "activations", "mask-constant")
@@ -210,15 +213,30 @@ def lowest_float_mask(patient: Patient) -> Patient:
 
 def _masked(patient: Patient, value: float) -> Patient:
     surgeon = patient.surgeon()
-    names = {name for node in surgeon.nodes("Add") for name in node.input if "mask" in name}
+    sums = {node.output[0]: node for node in map(surgeon.producer, _scores(surgeon)) if node and node.op_type == "Add"}
+    masks = {tensor: [m for name in node.input if (m := _mask_behind(surgeon, name))] for tensor, node in sums.items()}
+    names = {name for found in masks.values() for name in found}
     if not names:
         raise Inapplicable("no attention mask")
     for name in names:
         mask = surgeon.constant(name)
-        if mask is None:
-            raise Inapplicable("the mask is computed")
         surgeon.put(name, np.where(mask < -1, np.float32(value), mask).astype(np.float32))
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*(tensor for tensor, found in masks.items() if found))
+
+
+def _scores(surgeon: Surgeon) -> list[str]:
+    return [node.input[0] for node in surgeon.nodes("Softmax")]
+
+
+def _mask_behind(surgeon: Surgeon, tensor: str) -> str | None:
+    """The constant that holds the masked value: the mask itself, or what a computed one is multiplied by."""
+    value, node = surgeon.constant(tensor), surgeon.producer(tensor)
+    if value is not None:
+        return tensor if value.dtype == np.float32 and value.min() < -1 else None
+    if node is None or node.op_type not in ("Mul", "Unsqueeze", "Expand", "Reshape"):
+        return None
+    operands = node.input if node.op_type == "Mul" else node.input[:1]
+    return next((found for name in operands if (found := _mask_behind(surgeon, name))), None)
 
 
 def _milder_mask(patient: Patient) -> Patient:
@@ -246,7 +264,7 @@ def class_mask(patient: Patient) -> Patient:
     surgeon.insert_after(surgeon.output, "Add", [mask])
     surgeon.insert_after(surgeon.output, "Softmax", axis=-1)
     surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = classes + 2
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*(node.output[0] for node in surgeon.consumers(mask)))
 
 
 @fault("no-range", "activations", "degenerate-range")
@@ -254,9 +272,8 @@ def no_range(patient: Patient) -> Patient:
     """One tensor was never seen alive: its range is a point."""
     tensor = patient.pick(patient.activations(), 0.45)[0]
     recipe = patient.recipe
-    return patient.with_(
-        recipe=recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
-    )
+    point = recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
+    return patient.with_(recipe=point).at(tensor)
 
 
 @fault("relu6-lost", "activations", "relu6-lost")

@@ -18,7 +18,7 @@ from .surgery import Inapplicable, Surgeon
 def wide_branch(patient: Patient) -> Patient:
     """One branch of a Concat 200 times as wide; its readers make up for it."""
     surgeon = patient.surgeon()
-    done = 0
+    done: list[str] = []
     for node in surgeon.nodes("Concat"):
         for tensor in node.input:
             if surgeon.consumers(tensor) != [node] or surgeon.constant(tensor) is not None or tensor == surgeon.input:
@@ -27,11 +27,11 @@ def wide_branch(patient: Patient) -> Patient:
                 surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 200.0 * patient.strength, np.float32))
             except Inapplicable:
                 continue
-            done += 1
+            done.append(node.output[0])
             break
     if not done:
         raise Inapplicable("no Concat of branches")
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*done)
 
 
 @fault("wide-addend", "graph", "unbalanced-addition", graded=True)
@@ -59,7 +59,7 @@ def wide_addend(patient: Patient) -> Patient:
     surgeon.add("MatMul", [features, "addend_weight"], "addend", at)
     joined = surgeon.add("Add", [features, "addend"], "features_and_addend", surgeon.producer("addend"))
     head.node.input[0] = joined
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(joined)
 
 
 @fault("cancelled-offset", "graph", "error-amplifier", graded=True)
@@ -75,7 +75,7 @@ def cancelled_offset(patient: Patient) -> Patient:
         surgeon.put(surgeon.own(linear, 2), (bias + offset).astype(np.float32))
         name = surgeon.put(f"{linear.node.output[0]}_offset", np.float32(offset))
         surgeon.insert_after(linear.node.output[0], "Sub", [name])
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
 
 
 @fault("all-operators", "graph", "error-amplifier", "channel-outliers", "massive-activations")
@@ -95,7 +95,8 @@ def two_bit_last_layer(patient: Patient) -> Patient:
     linears = patient.surgeon().linears()
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][-1:]
-    return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2, one_scale=True))
+    ill = patient.at(*(linear.node.name for linear in linears if linear.weight in names))
+    return ill.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2, one_scale=True))
 
 
 @fault("two-bit-first-layer", "precision", "first-layer-sensitive", "too-few-weight-bits")
@@ -103,7 +104,8 @@ def two_bit_first_layer(patient: Patient) -> Patient:
     linears = patient.surgeon().linears()
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][:1]
-    return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
+    ill = patient.at(*(linear.node.name for linear in linears if linear.weight in names))
+    return ill.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
 
 
 @fault("coarse-output", "precision", "coarse-output", "poor-threshold", graded=True)
@@ -113,9 +115,9 @@ def coarse_output(patient: Patient) -> Patient:
     if surgeon.producer(surgeon.output).op_type not in ("Gemm", "Conv", "MatMul"):
         raise Inapplicable("the output is not quantized")
     ((low, high),) = extremes(patient, surgeon.output)
-    return patient.with_(
-        recipe=patient.recipe.with_range(surgeon.output, low * 120 * patient.strength, high * 120 * patient.strength)
-    )
+    factor = 120 * patient.strength
+    recipe = patient.recipe.with_range(surgeon.output, low * factor, high * factor)
+    return patient.with_(recipe=recipe).at(surgeon.output)
 
 
 @fault("few-output-codes", "precision", "coarse-output", "poor-threshold", "too-few-activation-bits", graded=True)
@@ -140,7 +142,7 @@ def few_output_codes(patient: Patient) -> Patient:
             node.input[1], node.input[2] = coarse, "coarse_zero"
         return with_opset(q.model, 21)
 
-    return patient.edited(edit)
+    return patient.at(surgeon.output).edited(edit)
 
 
 # --- sanity ----------------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def nan_in_quantized(patient: Patient) -> Patient:
         surgeon.put(f"{tensor}_scale", np.array(np.nan, np.float32))
         return surgeon.model
 
-    return patient.edited(edit)
+    return patient.at(tensor).edited(edit)
 
 
 @fault("overflow-in-both", "sanity", "non-finite-values")
@@ -191,7 +193,7 @@ def overflow_in_both(patient: Patient) -> Patient:
     level = surgeon.put("level", np.float32(-np.quantile(values.min(1), 0.3)))
     surgeon.insert_after(output, "Add", [level])
     surgeon.insert_after(output, "Log")
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(output)
 
 
 @fault("codes-as-output", "sanity", "output-not-dequantized")

@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 
 from .controls import control
 from .fault import fault
-from .networks import TAIL
 from .patient import Patient
 from .surgery import Inapplicable
+from .tasks import TAIL
 
 #: Width of the picture in pixels.
 PICTURE = 640.0
@@ -24,6 +24,8 @@ class _Head:
         head = surgeon.linear(surgeon.producer(surgeon.output))
         if head is None or head.node.op_type != "Gemm":
             raise Inapplicable("no linear head")
+        if surgeon.constant(head.weight).shape[head.out] != 10:
+            raise Inapplicable("not ten classes")
         self.features, self.output = head.node.input[0], surgeon.output
         self.values = patient.values(self.features)[0]
         surgeon.insert_after(self.output, "Softmax", axis=-1)
@@ -43,7 +45,7 @@ class _Head:
         surgeon.producer(self.output).output[0] = "scores"
         surgeon.add("Concat", [*parts, "scores"], self.output, axis=1)
         surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = columns + 10
-        return self.patient.with_(model=surgeon.model, task=TAIL)
+        return self.patient.with_(model=surgeon.model, task=TAIL).at(self.output)
 
     def apart(self, part: str, columns: int) -> Patient:
         """This in an output of its own, behind the scores."""
@@ -86,7 +88,7 @@ def scores_in_pixels(patient: Patient) -> Patient:
     """Boxes and scores in two outputs, of which the scores were given the range of the boxes."""
     head = _Head(patient)
     ill = head.apart(head.linear("boxes", 4, 40, 600), columns=4)
-    return ill.with_(recipe=ill.recipe.with_range(head.output, 0, PICTURE * patient.strength))
+    return ill.with_(recipe=ill.recipe.with_range(head.output, 0, PICTURE * patient.strength)).at(head.output)
 
 
 @control("boxes-in-another-output")

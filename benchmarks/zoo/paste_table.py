@@ -231,6 +231,7 @@ def summary(found: Sequence[Row]) -> dict[str, Any]:
     proven = [p for _, _, p in judged if p.shown is not None and p.shown.is_proven]
     controls = [p for b, _, p in found if b.spec.control]
     return {
+        "asked": len(found),
         "faults": len(judged),
         "with_configuration": len(with_text),
         "healed": sum(is_healed(b, p) for b, _, p in with_text),

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from .networks import Network, Task
+from .networks import Network
 from .quantizing import Recipe, quantize, run
 from .surgery import Inapplicable, Surgeon
+from .tasks import Task
 
 Array = NDArray[Any]
 
@@ -40,6 +41,7 @@ class Patient:
         edits: Changes to the quantized model, in order.
         options: Further arguments of ``quantmedic.diagnose``.
         strength: How much worse than usual the next graded fault is to be.
+        places: Names of the float nodes where a local fault sits; empty for faults of the data and of everything.
     """
 
     network: Network
@@ -47,13 +49,14 @@ class Patient:
     recipe: Recipe
     calibration: Array
     validation: Array
-    labels: Array
+    labels: Array | None
     task: Task
     shown: Array | None = None
     shown_float: onnx.ModelProto | None = None
     edits: tuple[Callable[["Patient", onnx.ModelProto], onnx.ModelProto], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     strength: float = 1.0
+    places: tuple[str, ...] = ()
 
     def quantized(self) -> onnx.ModelProto:
         model = quantize(self.network, self.model, self.recipe, self.calibration)
@@ -65,13 +68,22 @@ class Patient:
         """Float activations of validation inputs: what the network really meets."""
         return run(self.network, self.model, self.validation[:samples], tensors=tensors)
 
+    @property
+    def signals(self) -> Array:
+        """The calibration inputs where they are measured values, of which half or twice as much makes sense."""
+        if self.calibration.dtype.kind != "f":
+            raise Inapplicable("inputs are tokens")
+        return self.calibration
+
     def reach(self, inputs: Array) -> Array:
         """How far each sample drives the activations: mean over tensors of log(its peak / the largest peak)."""
         tensors = tuple(self.activations())
         peaks = []
         for start in range(0, len(inputs), 50):
             values = run(self.network, self.model, inputs[start : start + 50], tensors=tensors)
-            peaks.append(np.stack([np.abs(x).reshape(len(x), -1).max(1) for x in values], 1))
+            count = len(inputs[start : start + 50])
+            # Recurrent layers put steps before samples: such tensors are left out.
+            peaks.append(np.stack([np.abs(x).reshape(count, -1).max(1) for x in values if len(x) == count], 1))
         joined = np.concatenate(peaks) + 1e-9
         return np.log(joined / joined.max(0)).mean(1)
 
@@ -92,6 +104,11 @@ class Patient:
     def with_(self, **changes: Any) -> "Patient":
         return replace(self, **changes)
 
+    def at(self, *names: str) -> "Patient":
+        """With places added: nodes, or tensors, which stand for the nodes that make them."""
+        made = {tensor: node.name or tensor for node in self.model.graph.node for tensor in node.output}
+        return self.with_(places=tuple(dict.fromkeys((*self.places, *(made.get(name, name) for name in names)))))
+
     def edited(self, edit: Callable[["Patient", onnx.ModelProto], onnx.ModelProto]) -> "Patient":
         return replace(self, edits=(*self.edits, edit))
 
@@ -106,7 +123,7 @@ class Patient:
             asked = node.op_type in kinds and any(surgeon.linear(reader) for reader in readers)
             if node.op_type not in allowed - MOVERS and not asked:
                 continue
-            if not readers or node.name in self.recipe.exclude:
+            if not readers or node.name in self.recipe.exclude or surgeon.is_whole(tensor):
                 continue
             if any(reader.op_type in ("Relu", "Clip") for reader in readers) or (kinds and node.op_type not in kinds):
                 continue

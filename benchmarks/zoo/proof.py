@@ -72,8 +72,10 @@ def share_of_gain(recovery_db: float | None, gain_db: float | None) -> float | N
 
 
 def metric_share(built: Built, found: Proved) -> float | None:
-    """The same of the task metric, where the fault takes a proven part of it; None elsewhere."""
+    """The same of the task metric, where the fault takes a proven part of it that the expert sees; None elsewhere."""
     if built.before is None or built.healed is None or not built.before.proven_drop or built.metric:
+        return None
+    if not built.spec.base.shows_labels:
         return None
     taken = built.healed.score - built.before.score
     if taken <= 0:

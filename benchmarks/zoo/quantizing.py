@@ -16,7 +16,8 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 
 from quantmedic.engine.decibels import sqnr_db
 
-from .networks import Network, Task
+from .networks import Network
+from .tasks import Task
 
 Array = NDArray[Any]
 
@@ -116,36 +117,69 @@ def run(network: Network, model: onnx.ModelProto, inputs: Array, *, tensors: tup
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
+#: Where only noise tells: what a sound network loses at most, and how much more noise than it has is harm.
+SOUND_DB, LOST_DB = 12.0, 6.0
+#: Noise below this is none.
+SILENT_DB = 30.0
+
+
 @dataclass(frozen=True)
 class Standing:
-    """How a quantized model does against its float model on the validation inputs."""
+    """How a quantized model does against its float model on the validation inputs.
+
+    Attributes:
+        agreement: Share of answers that are those of the float model; None where outputs are no answers.
+        float_score: Share of right answers; None where nobody knows the right ones.
+        sound_db: SQNR of the sound quantization, where only noise tells.
+    """
 
     sqnr_db: float
     worst_column_db: float
-    agreement: float
-    float_score: float
-    score: float
+    agreement: float | None
+    float_score: float | None
+    score: float | None
     proven_drop: bool
+    sound_db: float | None = None
 
     @property
     def hurts(self) -> bool:
-        """A proven drop of more than 1.5 points, fewer than nine answers in ten the same, or more noise than signal."""
-        drop = self.float_score - self.score
+        """A proven drop of more than 1.5 points, fewer than nine answers in ten the same, or more noise than signal.
+
+        Where outputs are no answers: clearly more noise than the sound quantization has.
+        """
+        if self.agreement is None:
+            return self.sqnr_db < self._least_db
+        drop = (self.float_score or 0.0) - (self.score or 0.0)
         return self.sqnr_db < 0 or self.agreement < 0.9 or (self.proven_drop and drop > 0.015)
 
+    @property
+    def _least_db(self) -> float:
+        return SOUND_DB if self.sound_db is None else min(self.sound_db, SILENT_DB) - LOST_DB
 
-def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Array) -> Standing:
+
+def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Array | None) -> Standing:
     given, wanted = task.answers(outputs), task.answers(reference)
-    right, float_right = task.right(given, labels), task.right(wanted, labels)
-    lost, won = int((float_right & ~right).sum()), int((right & ~float_right).sum())
+    score, float_score = (_score(task, answers, labels) for answers in (given, wanted))
     return Standing(
         sqnr_db=pooled_sqnr(reference, outputs),
         worst_column_db=_worst_column(reference, outputs),
-        agreement=float(task.same(given, wanted).mean()),
-        float_score=float(float_right.mean()),
-        score=float(right.mean()),
-        proven_drop=sign_test(lost, won) < 0.025,
+        agreement=None if task.same is None else float(task.same(given, wanted).mean()),
+        float_score=float_score,
+        score=score,
+        proven_drop=proves_drop(task, wanted, given, labels),
     )
+
+
+def _score(task: Task, answers: Array, labels: Array | None) -> float | None:
+    return None if task.right is None or labels is None else float(task.right(answers, labels).mean())
+
+
+def proves_drop(task: Task, before: Array, after: Array, labels: Array | None) -> bool:
+    """Whether more samples turned from right to wrong than chance allows."""
+    if task.right is None or labels is None:
+        return False
+    was, is_ = task.right(before, labels), task.right(after, labels)
+    return sign_test(int((was & ~is_).sum()), int((is_ & ~was).sum())) < 0.025
 
 
 def pooled_sqnr(reference: list[Array], outputs: list[Array]) -> float:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 Array = NDArray[np.float32]
 
 #: Operators through which a positive factor of a channel passes unchanged.
 _HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "Identity"})
+_WHOLE = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL})
 
 
 class Inapplicable(Exception):
@@ -38,6 +39,7 @@ class Surgeon:
         self.model.CopyFrom(model)
         self.graph = self.model.graph
         self._shapes: dict[str, list[int | None]] | None = None
+        self._whole: frozenset[str] = frozenset()
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -71,7 +73,14 @@ class Surgeon:
                 v.name: [d.dim_value if d.HasField("dim_value") else None for d in v.type.tensor_type.shape.dim]
                 for v in values
             }
+            kinds = {v.name: v.type.tensor_type.elem_type for v in values}
+            self._whole = frozenset(name for name, kind in kinds.items() if kind in _WHOLE)
         return self._shapes.get(tensor, [])
+
+    def is_whole(self, tensor: str) -> bool:
+        """Whether it holds shapes, indexes or tokens."""
+        self.shape(tensor)
+        return tensor in self._whole
 
     def nodes(self, *kinds: str) -> list[onnx.NodeProto]:
         return [node for node in self.graph.node if node.op_type in kinds]

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
 from quantmedic.api.options import CollectArguments
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -21,8 +22,13 @@ from .fixing import repair
 from .paste import Pasted, paste
 from .peer import peer_causes
 from .proof import Proved, proved
+from .protocol.against import layer_names, said_of
+from .protocol.clock import Clock, read_cost, write_cost
+from .protocol.row import Cost, Said
 
 SEVERE = ("high", "medium")
+#: Parts of the report that a row is made of.
+KEPT = {"verdict", "causes", "loss_budget", "undecided"}
 
 
 @dataclass
@@ -32,6 +38,8 @@ class Answer:
     Attributes:
         causes: (name, severity, confidence, predicted gain in dB, first subject) of each, best first.
         peer: What the peer's rules say, best first.
+        said: The report in short.
+        against: What another version's report says, in short.
         pasted: What became of the pasted prescription.
         fixed: What ``quantmedic.fix`` made of the case.
     """
@@ -46,6 +54,8 @@ class Answer:
     proof: Proved | None = None
     pasted: Pasted | None = None
     fixed: Pasted | None = None
+    said: Said = field(default_factory=lambda: Said(""))
+    against: Said | None = None
 
     @property
     def names(self) -> list[str]:
@@ -75,14 +85,15 @@ def ask(
     fixed = repair(built, fix) if fix is not None else None
     started = time.perf_counter()
     try:
-        case = _case(built, quick, prove)
+        case, cost = _case(built, quick, prove)
         diagnosis = quantmedic.judge(case, rules)
         seconds = time.perf_counter() - started
+        said = replace(said_of(diagnosis.model_dump(mode="json", include=KEPT), layer_names(built)), cost=cost)
         pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
         words = f"{type(error).__name__}: {error}"[:300]
         pasted = Pasted("no prescription", reason=words) if follow else None
-        return Answer(built.spec.name, error=words, pasted=pasted, fixed=fixed)
+        return Answer(built.spec.name, error=words, pasted=pasted, fixed=fixed, said=Said("", error=words))
     return Answer(
         built.spec.name,
         [
@@ -96,20 +107,23 @@ def ask(
         proof=proved(diagnosis.proof) if diagnosis.proof is not None else None,
         pasted=pasted,
         fixed=fixed,
+        said=said,
     )
 
 
-def _case(built: Built, quick: bool, prove: float | None) -> Any:
+def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | None]:
+    """The measured case, and what it cost where that is known."""
     measured, judged = _hashes()
     kind = "case" if prove is None else "proof"
     stored = built.folder / f"{measured}-{judged}.{kind}"
     if stored.is_file():
-        return quantmedic.load_case(stored)
+        return quantmedic.load_case(stored), read_cost(stored)
     alike = list(built.folder.glob(f"{measured}-*.{kind}"))
     if quick and alike:
-        return quantmedic.load_case(alike[0])
-    for old in built.folder.glob(f"*.{kind}"):
+        return quantmedic.load_case(alike[0]), read_cost(alike[0])
+    for old in built.folder.glob(f"*.{kind}*"):
         old.unlink()
+    clock = Clock()
     case = quantmedic.collect(
         built.folder / "float.onnx",
         built.folder / "quantized.onnx",
@@ -117,11 +131,14 @@ def _case(built: Built, quick: bool, prove: float | None) -> Any:
         validation=built.folder / "validation.npz",
         threads=1,
         prove=prove,
-        **({"metric": built.metric} if built.metric else {}),
+        progress=clock,
+        **built.told_metric,
         **_options(built.folder),
     )
+    cost = clock.cost()
+    write_cost(stored, cost)
     quantmedic.save_case(case, stored)
-    return case
+    return case, cost
 
 
 def _options(folder: Path) -> dict[str, Any]:

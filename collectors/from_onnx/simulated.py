@@ -26,8 +26,12 @@ from quantmedic.engine.formulas.tensors import grid_of
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
-#: The simulated quantizers are made of operators of this opset.
-MIN_OPSET = 13
+#: The simulated quantizers are made of operators of this opset, or of those that came later where the model has them.
+MIN_OPSET, ROUND_AND_CLIP_OPSET, SPLIT_INPUT_OPSET = 9, 11, 13
+#: Initializers need not be inputs from here on.
+MIN_IR = 4
+#: Adding and subtracting this rounds a float32 to the nearest integer, half to even, as QuantizeLinear does.
+ROUNDER = 1.5 * 2**23
 _GRIDS = "quantmedic:grids"
 #: Low, high and step of a quantizer that is turned off.
 _OFF = (0.0, 0.0, 0.0)
@@ -128,6 +132,7 @@ class _Builder:
         self._models, self._case = models, case
         self.model = onnx.ModelProto()
         self.model.CopyFrom(models.float_graph.model)
+        self.model.ir_version = max(self.model.ir_version, MIN_IR)
         self._nodes = {node.output[0]: node for node in self.model.graph.node if node.output}
         self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
         self._quantized: dict[str, str] = {}
@@ -236,25 +241,53 @@ class _Builder:
         graph = self.model.graph
         if count:
             self._add_input(_GRIDS, [3 * count])
-            parts = [f"{_GRIDS}:{k}" for k in range(3 * count)]
-            sizes = helper.make_tensor(f"{_GRIDS}:sizes", TensorProto.INT64, [3 * count], [1] * (3 * count))
-            zero = helper.make_tensor(f"{_GRIDS}:zero", TensorProto.FLOAT, [1], [0.0])
-            graph.initializer.extend([sizes, zero])
-            graph.node.append(helper.make_node("Split", [_GRIDS, sizes.name], parts, axis=0))
+            constants = (("zero", 0.0), ("rounder", ROUNDER))
+            graph.initializer.extend(
+                helper.make_tensor(f"{_GRIDS}:{name}", TensorProto.FLOAT, [1], [value]) for name, value in constants
+            )
+            graph.node.append(self._split(3 * count))
+        recent = self._models.float_graph.opset >= ROUND_AND_CLIP_OPSET
         for k, (source, target) in enumerate(self._pending):
-            graph.node.extend(_quantizer(source, target, *(f"{_GRIDS}:{3 * k + n}" for n in range(3))))
+            grid = (f"{_GRIDS}:{3 * k + n}" for n in range(3))
+            graph.node.extend(_quantizer(source, target, *grid, recent=recent))
+
+    def _split(self, count: int) -> onnx.NodeProto:
+        """The grids one by one; up to opset 12 the sizes are an attribute."""
+        parts, sizes = [f"{_GRIDS}:{k}" for k in range(count)], [1] * count
+        if self._models.float_graph.opset < SPLIT_INPUT_OPSET:
+            return helper.make_node("Split", [_GRIDS], parts, axis=0, split=sizes)
+        self.model.graph.initializer.append(helper.make_tensor(f"{_GRIDS}:sizes", TensorProto.INT64, [count], sizes))
+        return helper.make_node("Split", [_GRIDS, f"{_GRIDS}:sizes"], parts, axis=0)
 
 
-def _quantizer(source: str, target: str, low: str, high: str, step: str) -> Iterator[onnx.NodeProto]:
-    """clip(round(x / step) · step, low, high), or x where the step is 0."""
+def _quantizer(source: str, target: str, low: str, high: str, step: str, *, recent: bool) -> Iterator[onnx.NodeProto]:
+    """clip(round(x / step) · step, low, high); x where the step is 0, which costs one copy and no arithmetic."""
 
     def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
         return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
 
-    yield node("Div", source, step)
-    yield node("Round", f"{target}:Div")
-    yield node("Mul", f"{target}:Round", step)
-    yield node("Max", f"{target}:Mul", low)
-    yield node("Min", f"{target}:Max", high)
+    def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+        name = nodes[-1].output[0]
+        return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(name)])
+
+    # Clip takes scalars, and one pass where Max and Min take two; it and Round are not in older opsets.
+    rounded = [node("Round", f"{target}:Div")]
+    clipped = [
+        node("Squeeze", low, to=f"{target}:low"),
+        node("Squeeze", high, to=f"{target}:high"),
+        node("Clip", f"{target}:Mul", f"{target}:low", f"{target}:high"),
+    ]
+    if not recent:
+        rounded = [
+            node("Add", f"{target}:Div", f"{_GRIDS}:rounder"),
+            node("Sub", f"{target}:Add", f"{_GRIDS}:rounder", to=f"{target}:Round"),
+        ]
+        clipped = [node("Max", f"{target}:Mul", low), node("Min", f"{target}:Max", high)]
+    on = branch(node("Div", source, step), *rounded, node("Mul", f"{target}:Round", step), *clipped)
     yield node("Greater", step, f"{_GRIDS}:zero")
-    yield node("Where", f"{target}:Greater", f"{target}:Min", source, to=target)
+    choice = node("If", f"{target}:Greater", to=target)
+    choice.attribute.extend(
+        helper.make_attribute(name, graph)
+        for name, graph in (("then_branch", on), ("else_branch", branch(node("Identity", source))))
+    )
+    yield choice

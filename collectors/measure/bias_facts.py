@@ -12,6 +12,10 @@ from quantmedic.engine.case.facts import BiasFacts, ErrorFacts
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+#: Steps that rounding, or rounding in another order, does not explain.
+_MORE_THAN_ROUNDING = 1.5
+#: With fewer bits, any error is near a multiple of their range by chance.
+_FEWEST_BITS = 8
 Values = NDArray[np.float32]
 
 
@@ -37,15 +41,20 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     # LiteRT adds to 16-bit activations in 64 bits.
     largest = _INT32_MAX if stored.quantizer is None or stored.quantizer.bits <= 32 else _INT64_MAX
     over = codes > largest
+    cut = None
     if stored.codes is not None:
-        over = over | (np.abs(np.asarray(stored.codes, np.int64).ravel()) >= largest)
+        kept = np.asarray(stored.codes, np.int64).ravel()
+        over = over | (np.abs(kept) >= largest)
+        cut = cut_bits(np.copysign(codes, floats.ravel()), kept) if comparable else None
+    beyond = over if cut is None else over | (codes > 2.0 ** (cut - 1))
     return BiasFacts(
         max_code=float(codes.max()),
         max_code_per_channel=_max_code_per_channel(codes, op, weight),
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
         max_error=rounding.max,
         max_error_steps=_largest_error_steps(floats, stored, step) if comparable else None,
-        overflowing_channels=int(over.sum()) if stored.quantizer is not None else 0,
+        cut_bits=cut,
+        overflowing_channels=int(beyond.sum()) if stored.quantizer is not None else 0,
         overflowing_dead_channels=_overflowing_dead_channels(op, over, original) if stored.quantizer is not None else 0,
         rounding=rounding,
     )
@@ -61,6 +70,21 @@ def _max_code_per_channel(codes: NDArray[np.float64], op: Operator, weight: Cons
         return None
     steps = np.maximum(tops, DEAD * tops.max()) / (2 ** (quantizer.bits - 1) - 1)
     return float((codes * float(np.max(quantizer.scale)) / steps).max())
+
+
+def cut_bits(wanted: NDArray[np.float64], kept: NDArray[np.int64]) -> int | None:
+    """Bits at whose ends codes were cut off or wrapped around, if that explains all that are off; the most of them."""
+    if not np.isfinite(wanted).all():
+        return None
+    bound = _MORE_THAN_ROUNDING + np.abs(wanted) * 2.0**-22  # float32 holds no more of a large code
+    off = np.abs(kept - wanted) > bound
+    for bits in range(64, _FEWEST_BITS - 1, -1) if off.any() else ():
+        half = 2.0 ** (bits - 1)
+        cut, wrapped = np.clip(wanted, -half, half - 1), (wanted + half) % (2 * half) - half
+        missed = np.minimum(np.abs(kept - cut), np.abs(kept - wrapped))
+        if (missed[off] <= bound[off]).all():
+            return bits
+    return None
 
 
 def _overflowing_dead_channels(op: Operator, over: NDArray[np.bool_], original: Original) -> int | None:

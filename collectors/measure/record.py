@@ -16,7 +16,14 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
-from quantmedic.collectors.pair.patterns import feeds_softmax, float_clip, gate_of, is_clip_lost, squared_tensors
+from quantmedic.collectors.pair.patterns import (
+    feeds_softmax,
+    float_clip,
+    gate_of,
+    is_clip_lost,
+    is_floor_lost,
+    squared_tensors,
+)
 from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.collectors.pair.same_network import same_model
 from quantmedic.collectors.pair.tensor_pairs import observable_tensor
@@ -156,6 +163,7 @@ def _tensor(
         gate=gate,
         clip_low=clip.low if clip is not None else None,
         clip_high=clip.high if clip is not None else None,
+        floor_lost=is_floor_lost(pair.root, pair.twin, models),
         clip_lost=is_clip_lost(pair.root, clip, models.quantized) if clip is not None else None,
     )
 

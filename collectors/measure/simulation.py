@@ -29,6 +29,7 @@ class Simulation:
     Attributes:
         network: The float network with quantizers that can be changed.
         batches: The samples.
+        unit: Samples that the models take at a time; 1 where they take any number.
         record: What is kept in the case; it grows with the runs.
     """
 
@@ -40,6 +41,7 @@ class Simulation:
             DataError: The data cannot be read again.
         """
         self.network = models.simulate(case, options.threads)
+        self.unit = dataset.unit
         self.batches, floats = self._read_samples(dataset, case, role, options)
         run = models.quantized_runner(options.threads)
         outputs = [run(batch) for batch in self.batches]
@@ -77,6 +79,10 @@ class Simulation:
             seconds = (time.perf_counter() - start) / batch.samples
             batches.append(batch)
             floats.append(outputs)
+            if samples >= MIN_SAMPLES and 2 * seconds * MIN_SAMPLES > RUN_SECONDS:
+                batches.pop()
+                floats.pop()
+                break
             samples += batch.samples
             size += sum(array.nbytes for array in outputs)
             wanted = min(wanted, max(int(RUN_SECONDS / seconds), MIN_SAMPLES)) if len(batches) > 1 else wanted

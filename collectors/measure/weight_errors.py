@@ -1,5 +1,6 @@
 """Stored weights against the float ones: how far they are off, what they are, and what other grids would make."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,10 @@ from quantmedic.collectors.pair.weight_grids import (
     MISPLACED_STEPS,
     GridKind,
     best_noise,
+    cache_blocks,
     cosine,
     full_range,
+    full_steps,
     is_reordered,
     known_sqnr_db,
     noise_on,
@@ -29,6 +32,10 @@ from quantmedic.engine.decibels import sqnr_db, to_decibels
 
 #: More rows are not searched for one another.
 MAX_COMPARED_ROWS = 512
+#: Codes of more bits are not counted.
+MOST_COUNTED_BITS = 16
+#: Scales follow the channels of an axis where so many of them, and this share, do within this part of their size.
+MIN_FOLLOWED, FOLLOWED, SAME_SCALE = 4, 0.9, 0.02
 Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
@@ -74,6 +81,7 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
         "similarity": same,
         "found_as": "same" if same > ALIKE_ROUNDED else _known_form(values, source, axis),
         "axis_gain_db": _axis_gain_db(stored, source, axis),
+        "scale_axis": scale_axis(stored, source, axis),
     }
 
 
@@ -98,7 +106,7 @@ def _axis_gain_db(stored: Constant, source: Values, axis: int) -> float | None:
     ]
     rows, now = rows_along(source, axis), rows_along(values, axis)
     noises = [power_of(rows_along(other, axis) - rows) for other in others]
-    if declared != axis:
+    if declared != axis or scale_axis(stored, source, axis) is not None:
         kind = GridKind(quantizer.bits, symmetric=True)
         noises.append(noise_on(rows, *full_range(rows, kind), kind))
     gains = [_noise_gain_db(power_of(rows), power_of(now - rows), noise) for noise in noises]
@@ -115,6 +123,68 @@ def _noise_gain_db(power: Floats, before: Floats, after: Floats) -> float | None
         worst = (before[alive] / power[alive]).max() / (after[alive] / power[alive]).max()
     known = [to_decibels(float(ratio)) for ratio in (together, worst) if not np.isnan(ratio)]
     return max(known, default=None)
+
+
+def scale_axis(stored: Constant, source: Values, axis: int | None) -> int | None:
+    """Another axis than that of the output channels whose largest magnitudes the scales follow; None without one.
+
+    Scales that were taken from another layout are often fewer or more than the channels there: as many are compared
+    as both have.
+    """
+    quantizer = stored.quantizer
+    if axis is None or quantizer is None or quantizer.axis is None or quantizer.block_size or quantizer.dynamic:
+        return None
+    scale = np.asarray(quantizer.scale, np.float64).ravel()
+    if _follows(scale, rows_along(source, axis)):
+        return None
+    others = [other for other in range(source.ndim) if other != axis]
+    return next((other for other in others if _follows(scale, rows_along(source, other))), None)
+
+
+def _follows(scale: Floats, rows: Values) -> bool:
+    """Nine of ten scales are the same multiple of the largest magnitude of their rows, and these differ."""
+    size = min(len(scale), len(rows))
+    scale, tops = scale[:size], np.abs(rows[:size]).max(axis=1).astype(np.float64)
+    if size < MIN_FOLLOWED or not (scale > 0).all() or not (tops > 0).all() or np.log(tops).std() < 2 * SAME_SCALE:
+        return False
+    ratio = scale / tops
+    return bool((np.abs(ratio / np.median(ratio) - 1) < SAME_SCALE).mean() >= FOLLOWED)
+
+
+def code_facts(stored: Constant, source: Values) -> dict[str, float | None]:
+    """How many codes the stored weights use, and how many bits that takes where the float weights would use more."""
+    quantizer, codes = stored.quantizer, stored.codes
+    if quantizer is None or codes is None or not codes.size or quantizer.block_size or quantizer.dynamic:
+        return {}
+    if quantizer.bits > MOST_COUNTED_BITS:
+        return {}
+    rows = source.reshape(1, -1) if quantizer.axis is None else rows_along(source, quantizer.axis % source.ndim)
+    kind = GridKind(quantizer.bits, symmetric=_is_even(quantizer))
+    used = _distinct(codes.reshape(1, -1), np.ones(1), quantizer.bits)
+    usable = _distinct(rows, full_steps(rows, kind), quantizer.bits)
+    lost = 2 * used <= usable and _is_a_grid(stored, used)
+    return {"distinct_codes": used, "effective_bits": math.ceil(math.log2(used)) if lost else quantizer.bits}
+
+
+def _is_a_grid(stored: Constant, used: int) -> bool:
+    """Codes lie apart, or end where those of fewer bits do; the range is too wide where they do neither."""
+    assert stored.quantizer is not None and stored.codes is not None  # asked for by the caller
+    low, high = int(stored.codes.min()), int(stored.codes.max())
+    zeros = np.unique(np.asarray(stored.quantizer.zero_point, np.int64)).tolist()
+    ends = [2**bits - end for bits in range(stored.quantizer.bits) for end in (0, 1)]
+    return 2 * used <= high - low + 1 or len(zeros) > 1 or max(high - zeros[0], zeros[0] - low) in ends
+
+
+def _distinct(rows: NDArray[np.generic], step: Floats, bits: int) -> int:
+    """Number of different codes of so many bits that values have on grids of a step per row."""
+    found = np.zeros(2 ** (bits + 1) + 1, bool)
+    for part, columns in cache_blocks(rows):
+        width = step[part, None].astype(np.float32)
+        values = rows[part, columns].astype(np.float32)
+        codes = np.rint(np.divide(values, width, out=np.zeros_like(values), where=width > 0))
+        place = np.clip(codes, -(2.0**bits), 2.0**bits).astype(np.int64) + 2**bits
+        found |= np.bincount(place.ravel(), minlength=len(found)) > 0
+    return int(found.sum())
 
 
 def grid_predictions(stored: Constant, source: Values, axis: int | None) -> dict[str, float | None]:
@@ -137,7 +207,8 @@ def grid_predictions(stored: Constant, source: Values, axis: int | None) -> dict
         alive = tops > DEAD * tops.max()
         levels = [known_sqnr_db(float(p), float(n)) for p, n in zip(power[alive], noise[alive], strict=True)]
         found["predicted_best_channel_sqnr_db"] = min((db for db in levels if db is not None), default=None)
-    if quantizer.bits < 8:
+    found |= code_facts(stored, source)
+    if min(found.get("effective_bits") or 8, quantizer.bits) < 8:
         found["predicted_8bit_sqnr_db"] = _full_range_sqnr_db(rows, replace(kind, bits=8))
     return found
 

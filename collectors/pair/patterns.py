@@ -164,3 +164,32 @@ def is_clip_lost(root: str, bounds: Bounds, graph: Graph) -> bool:
     if quantizer is None or quantizer.dynamic:
         return True
     return bool(np.max(quantizer.scale * (quantizer.qmax - quantizer.zero_point)) > limit)
+
+
+def is_floor_lost(root: str, twin: str, models: PairedGraphs) -> bool | None:
+    """A ReLU or Clip of the float model bounds a tensor from below, and nothing of the quantized model does.
+
+    Quantizers drop a ReLU where their range begins at zero. If it is moved later, negative values pass.
+
+    Returns:
+        None where the float tensor has no such bound, or where it is not known how the quantized one is rounded.
+    """
+    floor, graph = _floor_of(twin, models.float_graph), models.quantized
+    quantizer = _quantizer_of(root, graph)
+    if floor is None or quantizer is None or quantizer.dynamic:
+        return None
+    own = _floor_of(root, graph)
+    low, high = (np.asarray(quantizer.scale * (q - quantizer.zero_point)) for q in (quantizer.qmin, quantizer.qmax))
+    slack = _BOUND * float(np.max(high - low))
+    return bool(np.min(low) < floor - slack) and (own is None or own < floor - slack)
+
+
+def _floor_of(tensor: str, graph: Graph) -> float | None:
+    """Lower end of the ReLU or Clip that writes a tensor."""
+    op = graph.producers.get(tensor)
+    if op is None:
+        return None
+    if op.op_type == "Relu":
+        return 0.0
+    bounds = clip_bounds(op, graph) if _is_bounded(op) else None
+    return bounds.low if bounds is not None and np.isfinite(bounds.low) else None

@@ -6,6 +6,7 @@ channel. Everything is computed on all weights; nothing is sampled.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,13 +63,23 @@ def full_range(rows: Values, kind: GridKind) -> tuple[Floats, Floats]:
     return low, high
 
 
+def full_steps(rows: Values, kind: GridKind) -> Floats:
+    """Step of each row on a grid over its full range."""
+    low, high = full_range(rows, kind)
+    return (high - low) / _codes(kind)
+
+
+def _codes(kind: GridKind) -> float:
+    return 2.0**kind.bits - (2.0 if kind.symmetric else 1.0)
+
+
 def noise_on(rows: Values, low: Floats, high: Floats, kind: GridKind) -> Floats:
     """Sum of the squared errors of each row on a grid over ``[low, high]``; a range of nothing erases its row."""
-    codes = 2.0**kind.bits - (2.0 if kind.symmetric else 1.0)
+    codes = _codes(kind)
     step = (high - low) / codes
     zero = np.rint(np.divide(-low, step, out=np.zeros_like(step), where=step > 0))
     found = np.zeros(len(rows))
-    for part, columns in _cache_blocks(rows):
+    for part, columns in cache_blocks(rows):
         width = step[part, None].astype(np.float32)
         below, above = (-zero[part, None]).astype(np.float32), (codes - zero[part, None]).astype(np.float32)
         x = rows[part, columns]
@@ -133,14 +144,18 @@ def outlier_ratios(matrix: Values) -> Floats:
 
 
 def _input_gains(matrix: Values) -> Values:
-    """Median magnitude of the weights of each input channel; 1 where they are few, or mostly zeros."""
+    """Median magnitude of the weights of each input channel, dead ones apart; 1 where they are few, or mostly zeros."""
     if matrix.shape[0] * matrix.shape[2] < MIN_WEIGHTS:
         return np.ones((1, 1, 1), np.float32)
     columns = np.abs(np.moveaxis(matrix, 1, 0)).reshape(matrix.shape[1], -1)
     middle = columns.shape[1] // 2
     columns.partition(middle, axis=1)
     gains = columns[:, middle].reshape(1, -1, 1)
-    return gains if (gains > 0).all() else np.ones((1, 1, 1), np.float32)
+    if not (gains > 0).all():
+        return np.ones((1, 1, 1), np.float32)
+    # What lies in a dead channel is nothing beside the others, however uneven it is.
+    kept: Values = np.maximum(gains, np.float32(DEAD) * gains.max())
+    return kept
 
 
 def cosine(a: Values, b: Values) -> float:
@@ -168,8 +183,9 @@ def balance_gains(values: Values) -> Values:
     for _ in range(_BALANCING):
         rows = _inverse(power @ columns)
         columns = _inverse(power.T @ rows)
-    gains: Values = np.sqrt(np.outer(rows, columns)).astype(np.float32)
-    return values * gains[:, :, None]
+    # Gains of dead channels are outside of float32, and what they give is not.
+    balanced: Values = (values * np.sqrt(np.outer(rows, columns))[:, :, None]).astype(np.float32)
+    return balanced
 
 
 def _inverse(values: Floats) -> Floats:
@@ -189,7 +205,7 @@ def _unit_rows(rows: Values) -> Floats:
     return unit
 
 
-def _cache_blocks(rows: Values) -> Iterator[tuple[slice, slice]]:
+def cache_blocks(rows: NDArray[Any]) -> Iterator[tuple[slice, slice]]:
     """Parts of a table that fit the processor's cache."""
     width = min(rows.shape[1], _BLOCK)
     height = max(_BLOCK // max(width, 1), 1)

@@ -36,6 +36,7 @@ from quantmedic.engine.case.tensor_facts import (
     OperandFacts,
     QuantizerFacts,
     RecordedFacts,
+    SourceFacts,
     TensorDataFacts,
     TensorFacts,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "Scope",
     "SearchFacts",
     "SettingsFacts",
+    "SourceFacts",
     "StageFacts",
     "TensorDataFacts",
     "TensorFacts",

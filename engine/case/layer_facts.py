@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, fact
-from quantmedic.engine.case.tensor_facts import TensorFacts
+from quantmedic.engine.case.tensor_facts import SourceFacts, TensorFacts
 from quantmedic.engine.case.weight_facts import BiasFacts, WeightErrorFacts, WeightFacts
 
 
@@ -60,8 +60,15 @@ class LayerFacts(Facts):
     weight: WeightFacts = WeightFacts()
     weight_error: WeightErrorFacts = WeightErrorFacts()
     bias: BiasFacts = BiasFacts()
+    weight_source: SourceFacts = SourceFacts()
+    bias_source: SourceFacts = SourceFacts()
     input_worst_channel_sqnr_db: float | None = fact(
         "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
+    )
+    divisor_steps: float | None = fact(
+        "of Div, Reciprocal and Log: smallest magnitude of what is divided by, or taken the logarithm of, in steps of "
+        "its grid, where all its values have one sign; under 0.5 it is rounded to zero",
+        "steps",
     )
     output: TensorFacts = TensorFacts()
     degraded: bool | None = fact(

@@ -9,6 +9,9 @@ from quantmedic.engine.record import Record
 
 #: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants.
 SourceKind = Literal["input", "activation", "weight", "bias"]
+#: How a quantizer of values makes noise: it cuts off values below, above or on both sides; its steps are coarse because
+#: its range is wider than the values, or its grid does not fit their sign; or it has too few steps for them.
+Mechanism = Literal["clipped-low", "clipped-high", "clipped", "range-too-wide", "grid", "step"]
 
 
 class SourceRecord(Record):
@@ -17,6 +20,14 @@ class SourceRecord(Record):
     kind: SourceKind
     tensors: tuple[int, ...] = ()
     operators: tuple[int, ...] = ()
+
+
+class ChangesRecord(Record):
+    """What of the noise at each output goes with changes of one quantizer, in shares of the whole noise there."""
+
+    clipped_low: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped below")
+    clipped_high: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped above")
+    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="by kind of change")
 
 
 class PieceRecord(Record):
@@ -33,6 +44,10 @@ class PieceRecord(Record):
     clipped_low: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped below")
     clipped_high: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped above")
     heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
+    hidden: ChangesRecord | None = Field(
+        default=None,
+        description="of a source whose noise others hide: what goes of the noise that it makes where they are in float",
+    )
     metric: float | None = Field(default=None, description="what the task metric regains with these in float")
 
 

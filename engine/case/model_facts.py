@@ -161,3 +161,9 @@ class ModelFacts(Facts):
     def is_twice_the_same(self) -> bool:
         """The quantized model is the float model itself."""
         return self.same_as_float in ("bytes", "weights")
+
+    @property
+    def is_comparable(self) -> bool:
+        """The float model is another one, without quantizers, and gives numbers."""
+        spoiled = self.nonfinite_output in ("float", "both")
+        return not (self.is_twice_the_same or self.float_is_quantized or spoiled)

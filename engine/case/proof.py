@@ -134,6 +134,14 @@ class ProofRecord(Record):
     )
     unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
 
+    @property
+    def unwritten(self) -> str:
+        """Why no repaired model is written, in agreement with what the report calls proven."""
+        runs = (*self.trials, *(execution.trial for execution in self.executions))
+        if any(run.proven and not run.bound for run in runs):
+            return "what was proven cannot be written as a model here, the prescription says what to do"
+        return "no remedy was proven"
+
     def trial(self, key: str, after: Sequence[str] = ()) -> TrialRecord | None:
         """The trial of a repair on a copy that held others already."""
         return next((t for t in self.trials if t.key == key and t.after == tuple(after)), None)

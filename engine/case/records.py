@@ -78,6 +78,7 @@ class TensorRecord(Record):
     clip_low: float | None = None
     clip_high: float | None = None
     clip_lost: bool | None = None
+    floor_lost: bool | None = None
     recorded: RecordedFacts = RecordedFacts()
 
 

@@ -5,6 +5,41 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, Pattern, Role, fact
+from quantmedic.engine.case.loss_budget import Mechanism
+
+
+class SourceFacts(Facts):
+    """What one quantizer does to the noise at the network's noisiest output, by the experiments of the loss budget.
+
+    What goes is a share of that noise; it is known where the quantizer makes a part that matters.
+    """
+
+    share: float | None = fact(
+        "share of the noise at the noisiest output that it makes (loss budget: the mean of what it adds before and "
+        "after the others); negative where it makes up for others",
+        "ratio",
+    )
+    last: float | None = fact("what of this noise goes where only this quantizer is taken away", "ratio")
+    amplification_db: float | None = fact(
+        "sqnr_db of this tensor's own rounding error minus that of the output where everything else is in float: how "
+        "much larger, relative to the signal, its noise arrives there",
+        "dB",
+    )
+    operand_ratio: float | None = fact(
+        "where a Concat or Add joins it: widest range of its operands / narrowest one", "ratio"
+    )
+    mechanism: Mechanism | None = fact(
+        "how it makes noise, by what takes most of that away: nothing cut off below, above or on either side "
+        "(clipped-low, clipped-high, clipped), a narrower range (range-too-wide), a range with a zero point (grid), "
+        "16 bits (step)"
+    )
+    mended_by_full_range: bool | None = fact("the range of all values takes away most of what it makes")
+    mended_by_best_range: bool | None = fact("the range of least squared error does")
+    mended_by_asymmetric_range: bool | None = fact("a range with a zero point does")
+    mended_by_sixteen_bit: bool | None = fact("16 bits do")
+    mended_by_best_weight_range: bool | None = fact("the range of least squared error does, of weights")
+    mended_by_per_channel_weights: bool | None = fact("one scale per channel does, of weights")
+    mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
 
 
 class ErrorFacts(Facts):
@@ -194,12 +229,16 @@ class TensorFacts(Facts):
     is_half: bool | None = fact("the quantized model holds it as float16 numbers")
     is_squared: bool | None = fact("an operator of the quantized model squares it: Pow by 2, or Mul with itself")
     quantizer: QuantizerFacts = QuantizerFacts()
+    source: SourceFacts = SourceFacts()
     representative: TensorDataFacts = TensorDataFacts()
     validation: TensorDataFacts = TensorDataFacts()
     data: TensorDataFacts = Field(
         default=TensorDataFacts(), description="facts on the validation set where it was given, else representative"
     )
-    negative_levels: float | None = fact("|min| / scale: codes left for the negative values", "levels")
+    negative_levels: float | None = fact(
+        "smaller of |min| and |low| / scale: codes left for the negative values; 0 where the range begins at zero",
+        "levels",
+    )
     negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")
     shift_excess: float | None = fact(
         "|min| / (quantizer's reach · shift_negative_ratio of the settings), where the toolchain's shift of negative "
@@ -247,6 +286,10 @@ class TensorFacts(Facts):
     clip_high: float | None = fact("upper bound of that Clip; 6 for ReLU6", "value")
     clip_lost: bool | None = fact(
         "the float model clips this tensor, while in the quantized one neither a Clip nor the quantizer's range does"
+    )
+    floor_lost: bool | None = fact(
+        "a ReLU or Clip bounds this tensor from below in the float model, while in the quantized one neither an "
+        "operator does nor the quantizer's range, within 5 % of its width"
     )
     recorded: RecordedFacts = RecordedFacts()
 

@@ -72,8 +72,19 @@ class WeightFacts(Facts):
     axis_gain_db: float | None = fact(
         "sqnr_db of the weights with their scales along another axis, minus that in force, of the whole tensor or of "
         "the worst channel, whichever gains more: the stored codes read along another axis of equal length, or, where "
-        "the scales do not lie along the output channels, a grid per output channel",
+        "the scales do not lie along the output channels or are those of another axis, a grid per output channel",
         "dB",
+    )
+    scale_axis: int | None = fact(
+        "another axis than that of the output channels whose largest magnitudes the scales follow: at least nine of "
+        "ten are the same multiple of them within 2 %, and are not of those of the output channels"
+    )
+    distinct_codes: int | None = fact("different codes among the stored weights", "codes")
+    effective_bits: int | None = fact(
+        "bits that the codes in use take, ⌈log2 of distinct_codes⌉, where the float weights over the full range would "
+        "use at least twice as many codes, and those in use lie apart (every second is free) or end at 2ᵏ or 2ᵏ - 1, "
+        "as codes of fewer bits do; the bits of the quantizer otherwise",
+        "bits",
     )
     predicted_per_channel_sqnr_db: float | None = fact(
         "rounding sqnr_db of the float weights on a symmetric grid per output channel with the same bits", "dB"
@@ -91,7 +102,7 @@ class WeightFacts(Facts):
     )
     predicted_8bit_sqnr_db: float | None = fact(
         "rounding sqnr_db with 8 bits over the full range, at the granularity and symmetry in force; where there are "
-        "fewer now",
+        "fewer now, or the codes in use take fewer",
         "dB",
     )
     batch_norm_gain: float | None = fact(
@@ -165,7 +176,14 @@ class BiasFacts(Facts):
     max_error_steps: float | None = fact(
         "largest |stored bias - float bias| / (s_x·s_w[c]): up to 0.5 for rounding to nearest", "steps"
     )
-    overflowing_channels: int | None = fact("channels whose code is beyond or at the end of int32, or of int64")
+    overflowing_channels: int | None = fact(
+        "channels whose code is beyond or at the end of int32, or of int64, or of the fewer bits of cut_bits"
+    )
+    cut_bits: int | None = fact(
+        "bits of the signed numbers at whose ends the stored codes were cut off, or wrapped around: with them all "
+        "codes are as they should be that are off by more than rounding",
+        "bits",
+    )
     overflowing_dead_channels: int | None = fact(
         "those among them whose weights are dead (absmax < 1e-6 of the tensor's)"
     )

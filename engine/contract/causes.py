@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Scope
+from quantmedic.engine.contract.harm import Harm
 from quantmedic.engine.contract.previous import Tried
 from quantmedic.engine.contract.remedies import Advice, Withheld
 from quantmedic.engine.record import Contract
@@ -42,6 +43,9 @@ class CauseReport(Contract):
     cause: str
     rules: tuple[str, ...]
     severity: Severity
+    harm: Harm | None = Field(
+        default=None, description="what it costs now; None: no repair was tried or simulated, or harm was not measured"
+    )
     confidence: float = Field(description="probability that this is a real cause; stated by the rule")
     subjects: tuple[str, ...] = Field(description="what the rules fired on, worst first")
     layers: tuple[LayerName, ...]

@@ -21,7 +21,17 @@ class GateLine(Contract):
     """One gate: what was measured against what the policy allows."""
 
     kind: Literal[
-        "accuracy", "agreement", "sqnr", "data", "comparison", "loss", "findings", "coverage", "gain", "exemptions"
+        "accuracy",
+        "agreement",
+        "sqnr",
+        "data",
+        "comparison",
+        "loss",
+        "harm",
+        "findings",
+        "coverage",
+        "gain",
+        "exemptions",
     ]
     name: str = Field(description="unique within a check, such as 'accuracy top1'")
     status: GateStatus

@@ -10,6 +10,7 @@ from quantmedic.engine.case.records import ImportRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.check import CheckReport
+from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.contract.loss_budget import LossBudgetReport
 from quantmedic.engine.contract.previous import Previous
@@ -22,7 +23,7 @@ from quantmedic.engine.rules.toolchain import Chosen
 SCHEMA_VERSION = "1.0"
 #: Causes that the short form of a diagnosis names.
 REPR_CAUSES = 3
-Verdict = Literal["healthy", "degraded", "not-comparable", "failed"]
+Verdict = Literal["healthy", "undecided", "degraded", "not-comparable", "failed"]
 DropClass = Literal["large", "moderate", "small", "none"]
 
 
@@ -44,6 +45,9 @@ class Diagnosis(Contract):
     verdict: Verdict
     gate: str | None = Field(default=None, description="verdict of quantmedic check; None where none was asked for")
     check: CheckReport | None = Field(default=None, description="every gate that this verdict rests on")
+    undecided: Undecided | None = Field(
+        default=None, description="why it is not known whether a loss matters; None with any other verdict"
+    )
     drop_class: DropClass | None
     evidence_strength: EvidenceStrength
     causes: tuple[CauseReport, ...]

@@ -1,16 +1,10 @@
 """The loss budget in report.json: where the noise at the outputs comes from, whatever rules have a name for."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Role
-from quantmedic.engine.case.loss_budget import SourceKind
+from quantmedic.engine.case.loss_budget import Mechanism, SourceKind
 from quantmedic.engine.record import Contract
-
-#: How a quantizer of values makes noise: it cuts off values below, above or on both sides; its steps are coarse because
-#: its range is wider than the values, or its grid does not fit their sign; or it has too few steps for them.
-Mechanism = Literal["clipped-low", "clipped-high", "clipped", "range-too-wide", "grid", "step"]
 
 
 class BudgetOutput(Contract):

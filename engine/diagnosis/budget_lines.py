@@ -9,22 +9,23 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.loss_budget import (
     FamilyRecord,
     LossBudget,
+    Mechanism,
     OutputPart,
     PieceRecord,
     SourceKind,
     SourceRecord,
 )
-from quantmedic.engine.case.records import CaseRecord
+from quantmedic.engine.case.records import CaseRecord, TensorRecord
 from quantmedic.engine.contract.loss_budget import (
     BudgetFamily,
     BudgetLine,
     BudgetOutput,
     LossBudgetReport,
-    Mechanism,
 )
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
+from quantmedic.engine.formulas.sources import MOST, mechanism_of, noisiest_output, simulated_share
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
 
@@ -35,9 +36,7 @@ NOTABLE = 0.2
 OWN_LINE = 0.08
 #: Lines below this share are left to the rest.
 SMALLEST = 0.02
-#: A change heals a piece where it takes away this share of what putting it in float takes away ...
-MOST = 0.5
-#: ... and the first change that heals about as well as the best one is named.
+#: The first change that heals about as well as the best one is named.
 ABOUT = 0.9
 NAMED = 3
 #: What the rules of a family are about.
@@ -49,7 +48,7 @@ _SOURCES: Mapping[str, tuple[SourceKind, ...]] = {
     "precision": ("input", "activation", "weight", "bias"),
 }
 _WORDS: Mapping[SourceKind, str] = {
-    "input": "quantizing the input",
+    "input": "quantizing inputs",
     "activation": "quantizing activations",
     "weight": "weights",
     "bias": "biases and constants",
@@ -62,7 +61,6 @@ MECHANISMS: Mapping[Mechanism, str] = {
     "grid": "its grid does not fit the sign of the values",
     "step": "its steps are too coarse for the values",
 }
-_CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,8 @@ class Attribution:
         A suspect that is about a data set or the whole model names none, and is left out.
         """
         budget = self.budget
-        noisiest = int(np.argmax(budget.deployed))
-        scale = min(budget.simulated[noisiest] / max(budget.deployed[noisiest], np.finfo(float).tiny), 1.0)
+        noisiest = noisiest_output(budget)
+        scale = simulated_share(budget, noisiest)
         found = {}
         for suspect in suspects:
             named = self._named(suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES])
@@ -131,7 +129,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     kept = sorted((line for line in lines if abs(line.share) >= SMALLEST), key=lambda line: -line.share)
     kinds: dict[SourceKind, float] = {}
     for piece in budget.pieces:
-        kind = _kind(piece.sources)
+        kind = main_kind(piece.sources)
         kinds[kind] = kinds.get(kind, 0.0) + view.share(piece)
     return LossBudgetReport(
         dataset=budget.dataset,
@@ -139,7 +137,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
         runs=budget.runs,
         outputs=tuple(
             BudgetOutput(
-                name=_output_name(budget.outputs[k], record),
+                name=output_part_name(budget.outputs[k], record),
                 sqnr_db=sqnr_db(1.0, float(deployed[k])),
                 unsimulated=float(1.0 - scale[k]),
             )
@@ -196,19 +194,19 @@ class _View:
         """One line for pieces of one kind."""
         pieces = sorted(pieces, key=self.share, reverse=True)
         sources = [source for piece in pieces for source in piece.sources]
-        kind = _kind(sources)
+        kind = main_kind(sources)
         names = list(dict.fromkeys(name for source in sources for name in _names(source, self.record)))
         types = {kind for source in sources for kind in _op_types(source, self.record)}
         shares = np.sum([self.shares(piece.shares) for piece in pieces], axis=0)
         single = pieces[0] if len(sources) == 1 else None
-        mechanism = _mechanism(single, self.first) if single is not None else None
+        mechanism = mechanism_of(single, int(self.order[0])) if single is not None else None
         healed_by, healed = self.healing(single) if single is not None else (None, None)
         return BudgetLine(
             source=kind,
             places=tuple(names),
             layers=tuple(dict.fromkeys(name for source in sources for name in _layers(source, self.record))),
             op_type=types.pop() if len(types) == 1 else None,
-            words=_words(kind, names, len(sources), mechanism),
+            words=source_words(kind, sources, self.record, mechanism),
             share=float(shares[0]),
             shares=tuple(shares.tolist()),
             alone=self.first(pieces[0].alone) if len(pieces) == 1 else None,
@@ -221,7 +219,7 @@ class _View:
         )
 
 
-def _kind(sources: Sequence[SourceRecord]) -> SourceKind:
+def main_kind(sources: Sequence[SourceRecord]) -> SourceKind:
     """What neighbours are that were not taken apart: what most of them are."""
     kinds = [source.kind for source in sources]
     return max(dict.fromkeys(kinds), key=kinds.count)
@@ -232,31 +230,9 @@ def _alike(pieces: Iterable[PieceRecord], record: CaseRecord) -> list[list[Piece
     found: dict[tuple[object, ...], list[PieceRecord]] = {}
     for piece in pieces:
         types = {kind for source in piece.sources for kind in _op_types(source, record)}
-        key = (_kind(piece.sources), types.pop() if len(types) == 1 else None)
+        key = (main_kind(piece.sources), types.pop() if len(types) == 1 else None)
         found.setdefault(key, []).append(piece)
     return list(found.values())
-
-
-def _mechanism(piece: PieceRecord, of_first: Callable[[Sequence[float]], float]) -> Mechanism | None:
-    """How a quantizer of values makes noise: by what takes most of it away."""
-    last = of_first(piece.last)
-    if piece.clipped_low is None or piece.clipped_high is None or last <= 0:
-        return None
-    ends = {name: of_first(getattr(piece, field)) for name, field in _CLIPPED}
-    cut = [name for name, gone in ends.items() if gone >= MOST * last]
-    if len(cut) == 1:
-        return cut[0]
-    if cut or sum(max(gone, 0.0) for gone in ends.values()) >= MOST * last:
-        return "clipped"
-    gone = {kind: of_first(values) for kind, values in piece.heals.items()}
-    by_kind: tuple[tuple[Mechanism, str], ...] = (
-        ("range-too-wide", "full-range"),
-        ("range-too-wide", "percentile-range"),
-        ("range-too-wide", "best-range"),
-        ("grid", "asymmetric-range"),
-        ("step", "sixteen-bit"),
-    )
-    return next((name for name, kind in by_kind if gone.get(kind, 0.0) >= MOST * last), None)
 
 
 def _names_it(named: NamedBy, source: SourceRecord) -> bool:
@@ -290,7 +266,7 @@ def _op_types(source: SourceRecord, record: CaseRecord) -> set[str]:
     return {record.tensors[source.tensors[0]].producer}
 
 
-def _output_name(part: OutputPart, record: CaseRecord) -> str:
+def output_part_name(part: OutputPart, record: CaseRecord) -> str:
     output = record.outputs[part.output]
     name = output.name if output.tensor is None else record.tensors[output.tensor].float_name
     if part.start is None:
@@ -299,11 +275,36 @@ def _output_name(part: OutputPart, record: CaseRecord) -> str:
     return f"{name}, {joined}" if joined is not None else f"{name}, columns {part.start} to {(part.stop or 0) - 1}"
 
 
-def _words(kind: SourceKind, names: Sequence[str], sources: int, mechanism: Mechanism | None) -> str:
+def source_words(
+    kind: SourceKind, sources: Sequence[SourceRecord], record: CaseRecord, mechanism: Mechanism | None = None
+) -> str:
+    """What makes the noise, where and how: by layers, as people know their network, not by names of tensors."""
     how = f": {MECHANISMS[mechanism]}" if mechanism is not None else ""
-    if sources == 1:
-        what = {"activation": "quantizing", "weight": "weights of", "bias": "bias of"}.get(kind, _WORDS[kind])
-        return f"{what} {names[0]}{how}"
-    listed = ", ".join(names[:NAMED])
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{_WORDS[kind]} of {len(names)} places ({listed}{more})"
+    if len(sources) == 1:
+        what = {"activation": "quantizing", "input": "quantizing", "weight": "weights of", "bias": "bias of"}[kind]
+        return f"{what} {_place(sources[0], record)}{how}"
+    if all(source.tensors and _is_made(record.tensors[source.tensors[0]]) for source in sources):
+        places = list(dict.fromkeys(layer for source in sources for layer in _layers(source, record)))
+        size, what = len(places), f"quantizing the outputs of {len(places)} layers"
+    else:
+        places = [_place(source, record) for source in sources[:NAMED]]
+        size, what = len(sources), f"{_WORDS[kind]} of {len(sources)} places"
+    listed = ", ".join(places[:NAMED])
+    more = f" and {size - NAMED} more" if size > NAMED else ""
+    return f"{what} ({listed}{more})"
+
+
+def _place(source: SourceRecord, record: CaseRecord) -> str:
+    """Where a source is: layers that share it, the layer that makes the values, or the network's input."""
+    if source.operators:
+        return " and ".join(_names(source, record))
+    tensor = record.tensors[source.tensors[0]]
+    if not _is_made(tensor):
+        return f"the input {tensor.float_name}" if tensor.is_input else tensor.float_name
+    several = sum(other.producer_name == tensor.producer_name for other in record.tensors) > 1
+    return f"the output of {tensor.producer_name}{f', {tensor.float_name}' if several else ''}"
+
+
+def _is_made(tensor: TensorRecord) -> bool:
+    """A layer makes the values."""
+    return not tensor.is_input and tensor.producer_name is not None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from quantmedic.engine.case.facts import CaseFacts, LayerFacts
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, LayerName
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.headline import is_number
@@ -10,9 +10,13 @@ from quantmedic.engine.rules.evaluate import Evidence, Finding
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: Places with less of the noise are in the order of their facts.
+MATTERS = 0.02
+
 
 def cause_report(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> CauseReport:
-    ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_excess(f)))
+    """One cause: what makes most of the noise first, and where that is not known, what is furthest beyond its limit."""
+    ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_loudness(f), -_excess(f)))
     lead = ordered[0]
     names = {layer.name: layer for layer in facts.layers}
     layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
@@ -38,6 +42,16 @@ def _layer_name(name: str, layers: Mapping[str | None, LayerFacts]) -> LayerName
     if name not in layers:
         return LayerName(float_name=name, quantized_name=None)
     return LayerName(float_name=layers[name].float_name, quantized_name=layers[name].quantized_name)
+
+
+def _loudness(finding: Finding) -> float:
+    """Share of the noise that the loss budget finds where the finding is; 0 where it found none that matters."""
+    view, is_weight = finding.view, finding.rule.family == "weights"
+    source = view.source if isinstance(view, TensorFacts) else None
+    if isinstance(view, LayerFacts):
+        source = view.weight_source if is_weight else view.output.source
+    share = source.share if source is not None else None
+    return share if share is not None and share >= MATTERS else 0.0
 
 
 def _excess(finding: Finding) -> float:

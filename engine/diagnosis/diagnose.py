@@ -8,7 +8,16 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
+from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.diagnosis.budget_lines import Attribution
+from quantmedic.engine.diagnosis.harm import (
+    Loss,
+    as_if_harmed,
+    probed_gain_db,
+    with_harm,
+    with_supposed,
+    without_idle,
+)
 from quantmedic.engine.diagnosis.layer_rows import layer_rows
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
@@ -18,6 +27,7 @@ from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, suspects_of
 from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
@@ -57,6 +67,7 @@ def make_diagnosis(
     attribution: Attribution | None = None,
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
+    sizes: Callable[[float], SampleSizes | None] = lambda drop: None,
     previous: PreviousCase | None = None,
 ) -> Diagnosis:
     """Judge all rules and assemble the report.
@@ -65,28 +76,42 @@ def make_diagnosis(
         base: Rules, thresholds and remedies in force.
         facts: The measured facts.
         repairs: Gives the changes that would repair the findings of one cause.
-        repair: Gives the facts that would be measured after a change, whose simulated outcome it gets where known.
+        repair: Gives the facts that would be measured after a change, whose simulated outcome it gets where known; of
+            a network that is not harmed, those of one that was (`as_if_harmed`).
         simulation: What simulated runs of these changes gave.
         proof: What these changes gave on copies of the quantized model.
         attribution: Where the noise comes from; None where that was not measured.
         provenance: Where the facts come from, for the report.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
+        sizes: Gives the samples that it takes to tell the drop of the task metric from another one.
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
     """
     results = evaluate(base, facts)
     if facts.model.is_twice_the_same:
         # What else the rules see is the model held against itself.
         results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
-    suspects = suspects_of(results, repairs)
-    outcomes = remedy_outcomes(suspects, simulation, proof, base)
+    supposed = with_supposed(results, base, facts)
+    suspects = suspects_of(supposed, repairs)
+    outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
+    if (world := as_if_harmed(facts)) is not facts:
+        results = without_idle(supposed, results, outcomes, base)
+        first, suspects = suspects, suspects_of(results, repairs)
+        # What is left of a cause has repairs of its own.
+        same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
+        outcomes = remedy_outcomes(suspects, simulation, proof, base, facts) | same
     size = drop_class(facts.model.metric, base)
     shares = attribution.carried(suspects) if attribution is not None else {}
-    causes = absorb(rank(suspects, outcomes, facts, base, size, shares), outcomes, facts, base, size, shares, repair)
+    causes = absorb(rank(suspects, outcomes, world, base, size, shares), outcomes, world, base, size, shares, repair)
+    loss = Loss(facts, size, base, sizes, probed_gain_db(simulation))
+    causes = with_harm(causes, suspects, outcomes, loss)
+    undecided = loss.undecided(causes, outcomes)
     past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
+    verdict = _verdict_of(causes, loss, undecided)
     return Diagnosis(
         quantmedic_version=provenance.version,
-        verdict=_verdict_of(causes, facts, size),
+        verdict=verdict,
+        undecided=undecided if verdict == "undecided" else None,
         drop_class=size,
         evidence_strength=evidence_strength(facts.model.metric),
         causes=causes,
@@ -94,7 +119,7 @@ def make_diagnosis(
         not_judged=_notes(results, "not-judged", base),
         not_applicable=_notes(results, "not-applicable", base),
         ignored=tuple(RuleNote(rule=rule.id, name=rule.name, scope=rule.scope) for rule in base.ignored),
-        advice=_general_pages(tuple(cause for cause in causes if not cause.tried), facts.model, size),
+        advice=_general_pages(tuple(cause for cause in causes if not cause.tried), facts.model, size, verdict),
         layers=layer_rows(facts, results),
         model=facts.model,
         metrics=facts.model.metric,
@@ -147,21 +172,22 @@ def evidence_strength(metric: MetricFacts) -> EvidenceStrength:
     )
 
 
-def _verdict_of(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropClass | None) -> Verdict:
+def _verdict_of(causes: tuple[CauseReport, ...], loss: Loss, undecided: Undecided | None) -> Verdict:
     """``degraded`` also where a measured loss is left without a cause: silence about it would be a pass.
 
     Without a quantized model it is ``failed``, unless neither log nor float model shows anything: then there is nothing
     to compare. Nor is it a pass that a toolchain's own figures look well: they are of its data, prepared its way.
     """
-    model = facts.model
+    model = loss.facts.model
     if model.framework == FLOAT_ALONE:
         return "failed" if model.failure.failed or _explains_loss(causes) else "not-comparable"
-    if model.is_twice_the_same or model.float_is_quantized or model.nonfinite_output in ("float", "both"):
+    if not model.is_comparable:
         return "not-comparable"
-    lost = model.harmed or size in ("moderate", "large")
-    if lost or _explains_loss(causes):
+    if loss.is_proven or _explains_loss(causes):
         return "degraded"
-    return "not-comparable" if model.framework == IMPORTED else "healthy"
+    if model.framework == IMPORTED:
+        return "not-comparable"
+    return "undecided" if undecided is not None else "healthy"
 
 
 def _explains_loss(causes: tuple[CauseReport, ...]) -> bool:
@@ -187,8 +213,10 @@ def _note(result: RuleResult, base: RuleBase) -> RuleNote:
     )
 
 
-def _general_pages(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> tuple[str, ...]:
-    """General pages in the order that the size of the drop suggests; none for a clean bill of health.
+def _general_pages(
+    causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None, verdict: Verdict
+) -> tuple[str, ...]:
+    """General pages in the order that the size of the drop suggests; none where no loss is proven.
 
     Harm that no metric measured counts as a large drop. A quantization that failed has a page of its own.
     """
@@ -197,7 +225,7 @@ def _general_pages(causes: tuple[CauseReport, ...], model: ModelFacts, size: Dro
     tuning = ("threshold-error-method", "calibration-search", "bias-correction")
     layers = ("leave-layers-in-float", "mixed-precision-images", "hessian-scores", "gptq", "qat")
     data = ("preprocessing", "representative-data")
-    if _explains_loss(causes) or (size in (None, "none") and not model.harmed):
+    if verdict == "undecided" or _explains_loss(causes) or (size in (None, "none") and not model.harmed):
         return ()
     orders = {"moderate": tuning + data + layers, "small": layers + tuning + data}
     return orders.get(size or "large", data + tuning + layers)

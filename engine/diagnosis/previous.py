@@ -11,7 +11,7 @@ from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.formulas.range_moves import SAME
+from quantmedic.engine.formulas.change import SAME
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
 from quantmedic.engine.rules.remedies import Remedy

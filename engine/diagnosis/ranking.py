@@ -7,6 +7,7 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.causes import CauseReport, Explained
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.diagnosis.cause_report import cause_report
+from quantmedic.engine.diagnosis.harm import recoverable_db
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, is_grave, with_recoveries
 from quantmedic.engine.diagnosis.suspects import Suspect
@@ -109,6 +110,8 @@ def _report_of(
     suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool, carried: float
 ) -> CauseReport:
     cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
+    if hurt and outcome.proven is None and any(finding.rule.family == "sanity" for finding in suspect.findings):
+        return cause  # Not a number stays none on any grid: what a simulation recovers says nothing of it.
     return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, carried)})
 
 
@@ -116,17 +119,22 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
     """Severity by what the repair recovers at the output, measured or else simulated; as the rule states it otherwise.
 
     Args:
-        stated: Severity of the gravest rule. A remark, of low or no severity, stays one.
+        stated: Severity of the gravest rule. A remark, of low or no severity, stays one unless a repair in the bits in
+            force recovers most of a loss.
         outcome: What the repair recovers.
         base: Holds the thresholds.
         hurt: The network is measurably worse, so that a large share of its noise is a large share of a loss.
         carried: Share of the noise that what the cause names makes by the loss budget. What makes most of a loss is
-            grave, also where no remedy of its rules heals it alone.
+            grave, and what makes a notable part is no trifle, also where no remedy of its rules heals it alone.
     """
-    if stated not in ("high", "medium") or outcome.gain_db is None:
+    if outcome.gain_db is None:
         return stated
+    if stated not in ("high", "medium"):
+        return "high" if hurt and is_grave(recoverable_db(outcome, base) or 0.0, base) else stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
-        return stated if hurt and carried > base.threshold("grave_share") else "low"
+        if not hurt or carried <= base.threshold("carried_share"):
+            return "low"
+        return stated if carried > base.threshold("grave_share") else "medium"
     if not is_grave(outcome.gain_db, base) or outcome.proven is False:
         return "medium"
     return "high" if hurt else stated

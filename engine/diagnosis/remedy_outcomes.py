@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
@@ -18,7 +19,8 @@ class RemedyOutcomes(NamedTuple):
     """Simulated and measured results of a suspect's remedies by kind, and those of the repair chosen for it.
 
     ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
-    ``added`` were measured on copies, on the model as it is and on top of proven repairs.
+    ``added`` were measured on copies, on the model as it is and on top of proven repairs. ``reach`` is the share of the
+    network's quantizers that a kind of remedy alters.
     """
 
     remedies: Mapping[str, Prediction]
@@ -28,6 +30,7 @@ class RemedyOutcomes(NamedTuple):
     last: Prediction | None
     trial: TrialRecord | None
     added: TrialRecord | None
+    reach: Mapping[str, float] = {}
 
     @property
     def change(self) -> Change | None:
@@ -72,7 +75,11 @@ class RemedyOutcomes(NamedTuple):
 
 
 def remedy_outcomes(
-    suspects: Sequence[Suspect], simulation: SimulationRecord | None, proof: ProofRecord | None, base: RuleBase
+    suspects: Sequence[Suspect],
+    simulation: SimulationRecord | None,
+    proof: ProofRecord | None,
+    base: RuleBase,
+    facts: CaseFacts,
 ) -> dict[str, RemedyOutcomes]:
     """The outcome of each suspect, by its cause.
 
@@ -81,11 +88,20 @@ def remedy_outcomes(
         simulation: Simulated runs; not used where the simulated network is not about as noisy as the deployed one.
         proof: Trials on copies of the model.
         base: Holds the thresholds.
+        facts: The measured facts.
     """
+    quantizers = sum(t.quantizer.bits is not None for t in facts.tensors)
+    quantizers += sum(layer.weight.quantizer.bits is not None for layer in facts.layers)
     if simulation is not None and not is_faithful(simulation):
         simulation = None
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
-    return {suspect.cause: _outcomes_of(suspect, every, simulation, proof, base) for suspect in suspects}
+    found = {suspect.cause: _outcomes_of(suspect, every, simulation, proof, base) for suspect in suspects}
+    return {s.cause: found[s.cause]._replace(reach=_reach_of(s, quantizers)) for s in suspects}
+
+
+def _reach_of(suspect: Suspect, quantizers: int) -> dict[str, float]:
+    altered = {r.kind: len(r.change.grids) + len(r.change.weights) for r in suspect.repairs}
+    return {kind: min(size / max(quantizers, 1), 1.0) for kind, size in altered.items()}
 
 
 def _outcomes_of(
@@ -159,7 +175,7 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
 
 def is_grave(gain_db: float, base: RuleBase) -> bool:
     """A repair that recovers so much at the output is one of a grave cause."""
-    return 1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share")
+    return bool(1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share"))
 
 
 def _sort_remedies(

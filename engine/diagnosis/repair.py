@@ -17,10 +17,12 @@ from quantmedic.engine.case.facts import (
     QuantizerFacts,
     RecordedFacts,
     Role,
+    SourceFacts,
     TensorDataFacts,
     TensorFacts,
     WeightFacts,
 )
+from quantmedic.engine.case.loss_budget import LossBudget, SourceRecord
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.diagnosis.prediction import Prediction, heals
 from quantmedic.engine.formulas.change import Change, WeightForm
@@ -40,6 +42,7 @@ _UNKNOWN_ON_NEW_GRIDS = (
     "inner_sqnr_db",
     "inner_share",
     "clip_lost",
+    "floor_lost",
 )
 #: Facts of weights as they are stored now; what they are predicted to be on other grids stays.
 _NOT_AS_STORED = dict.fromkeys(
@@ -51,6 +54,9 @@ _NOT_AS_STORED = dict.fromkeys(
         "similarity",
         "found_as",
         "axis_gain_db",
+        "scale_axis",
+        "distinct_codes",
+        "effective_bits",
         "predicted_best_gain_db",
     )
 )
@@ -71,10 +77,25 @@ def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, ou
     """
     tensors = _regridded_tensors(case, facts, change.grids)
     operators = _changed_operators(case.record.operators, change)
-    altered = replace(case, record=case.record.model_copy(update={"operators": operators}))
+    left = _without_changed(case.record.loss_budget, change)
+    altered = replace(case, record=case.record.model_copy(update={"operators": operators, "loss_budget": left}))
     after = assemble(altered, base, tensors)
     model = _with_outcome(after.model, facts.model, base, outcome)
     return after.model_copy(update={"datasets": _with_new_clipping(facts, after), "model": model})
+
+
+def _without_changed(budget: LossBudget | None, change: Change) -> LossBudget | None:
+    """The budget without what a change alters: how much noise that still makes is unknown."""
+    if budget is None:
+        return None
+    kept = [piece for piece in budget.pieces if not any(_is_changed(source, change) for source in piece.sources)]
+    return budget.model_copy(update={"pieces": tuple(kept)})
+
+
+def _is_changed(source: SourceRecord, change: Change) -> bool:
+    if source.kind == "weight":
+        return not change.weights.keys().isdisjoint(source.operators)
+    return not (change.grids.keys().isdisjoint(source.tensors) and change.biases.isdisjoint(source.operators))
 
 
 def _changed_operators(operators: Iterable[OperatorRecord], change: Change) -> tuple[OperatorRecord, ...]:
@@ -155,7 +176,7 @@ def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
     gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(tensor.data.values, QuantizerFacts())
     # The values that a file records for it are no longer those of the model.
-    gone |= {"recorded": RecordedFacts()}
+    gone |= {"recorded": RecordedFacts(), "source": SourceFacts()}
     return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
 
 
@@ -177,7 +198,7 @@ def _tensor_on_grid(
     update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
     quantizer = _quantizer_on_grid(tensor.quantizer, grid)
-    known = {"quantizer": quantizer, "recorded": RecordedFacts(), "data": data, role: data}
+    known = {"quantizer": quantizer, "recorded": RecordedFacts(), "source": SourceFacts(), "data": data, role: data}
     return tensor.model_copy(update={**known, **dict.fromkeys(_UNKNOWN_ON_NEW_GRIDS), **grid_facts(values, quantizer)})
 
 

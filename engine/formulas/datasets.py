@@ -29,6 +29,9 @@ BLANK = 5e-3
 CERTAIN = 0.98
 #: A range that ends this close to the largest magnitude was set by it.
 EXACT = 0.01
+#: Share of negative values that a range which begins at zero was not taken from: the usual tails are cut off by a
+#: hundredth at most.
+FEW_NEGATIVE = 0.01
 
 
 def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
@@ -147,6 +150,8 @@ def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStati
 def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]:
     """How the quantizers' ranges fit what a data set shows; fixed ranges do not come from data."""
     own = [t for t in tensors if t.quantizer.high is not None and t.producer not in KNOWN_RANGE]
+    # What begins at zero in front of negative values lacks the sign; no other data would have shown that.
+    own = [t for t in own if not _lacks_sign(t.quantizer, getattr(t, role).values)]
     shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
     reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
     exact = [abs(reach - 1.0) < EXACT for reach in reaches]
@@ -160,6 +165,12 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
         "exact_range_share": sum(exact) / len(exact) if exact else None,
         "range_reach": float(np.median(reaches)) if reaches else None,
     }
+
+
+def _lacks_sign(quantizer: QuantizerFacts, values: DistributionFacts) -> bool:
+    """The range begins at zero although more than a few values are negative."""
+    negative = values.negative_share
+    return quantizer.low == 0 and negative is not None and negative > FEW_NEGATIVE
 
 
 def _reach(quantizer: QuantizerFacts, values: DistributionFacts) -> float | None:

@@ -30,17 +30,17 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.error_facts import weight_error_facts
+from quantmedic.engine.formulas.error_facts import divisor_steps, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.sources import JOINING, layers_with_sources, tensors_with_sources, width_of
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_facts, with_label_fit
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
 
-_JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
 FEEDER_STEPS = 3
 
@@ -55,7 +55,7 @@ class Thresholds(Protocol):
 @without_garbage_collection
 def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
-    return assemble(case, thresholds, tensor_facts(case))
+    return assemble(case, thresholds, tensors_with_sources(case, tensor_facts(case)))
 
 
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
@@ -68,6 +68,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
     layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
+    layers = layers_with_sources(layers, case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
@@ -114,6 +115,7 @@ def _layer_facts(
         input_worst_channel_sqnr_db=_least(
             tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
         ),
+        divisor_steps=divisor_steps(op, tensors),
         output=output,
         degraded=here,
         worst_output_sqnr_db=worst.get(index) if index is not None else None,
@@ -255,12 +257,12 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
     pairs: list[tuple[dict[str, Any], str, int, Grid]] = []
     for op in case.record.operators:
         inputs = [(i, tensors[i]) for i in op.inputs if i is not None]
-        if op.op_type not in _JOINING or len(inputs) < 2:
+        if op.op_type not in JOINING or len(inputs) < 2:
             continue
         output = next((tensors[i] for i in op.outputs if i is not None), None)
         joint = grid_of(output.quantizer) if output is not None else None
         bits = output.quantizer.bits if output is not None else None
-        widths = [_width(tensor) for _, tensor in inputs]
+        widths = [width_of(tensor) for _, tensor in inputs]
         widest = max((w for w in widths if w is not None), default=0.0)
         for position, ((i, tensor), width) in enumerate(zip(inputs, widths, strict=True)):
             row = {
@@ -294,11 +296,6 @@ def _own_grid(tensor: TensorFacts, bits: int | None) -> Grid | None:
     return grid if grid.step > 0 else None
 
 
-def _width(tensor: TensorFacts) -> float | None:
-    values = tensor.data.values
-    return None if values.max is None or values.min is None else values.max - values.min
-
-
 def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], thresholds: Thresholds) -> OutputFacts:
     record = case.record.outputs[position]
     tensor = tensors[record.tensor] if record.tensor is not None else TensorFacts()
@@ -324,7 +321,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], t
         **known,
         distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
         distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
-        levels=ratio(_width(tensor), step),
+        levels=ratio(width_of(tensor), step),
         margin_median=margin,
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,

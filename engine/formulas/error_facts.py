@@ -31,6 +31,8 @@ AUDIBLE = 1e-4
 ALIVE = 1e-12
 #: A channel whose noise power exceeds this share of its own power is lost, however quiet it is.
 LOST = 0.5
+#: Operators that have no finite result for zero, and which of their inputs must not be that.
+_DIVISORS = {"Div": 1, "Reciprocal": 0, "Log": 0}
 #: What is known of an error that was not measured.
 NO_ERROR = ErrorFacts()
 
@@ -113,6 +115,18 @@ def weight_error_facts(case: Case, op: OperatorRecord, tensors: Sequence[TensorF
         shift_over_std=float((agreed[std > 0] / std[std > 0]).max()) if (std > 0).any() else None,
         shift_share=ratio(float((agreed * agreed).sum()), float(mse.sum())),
     )
+
+
+def divisor_steps(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> float | None:
+    """Smallest magnitude of a divisor or of a logarithm's operand in steps of its grid; None where it changes sign."""
+    place = _DIVISORS.get(op.op_type)
+    index = op.inputs[place] if place is not None and place < len(op.inputs) else None
+    if index is None:
+        return None
+    values = tensors[index].data.values
+    if values.min is None or values.max is None or values.min <= 0 <= values.max:
+        return None
+    return ratio(min(abs(values.min), abs(values.max)), tensors[index].quantizer.scale)
 
 
 def _lost_channels(columns: Mapping[str, Column], offsets: Integers) -> Integers:

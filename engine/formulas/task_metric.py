@@ -13,8 +13,10 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval
 from quantmedic.engine.metrics.kinds import Interval, kind_of
 from quantmedic.engine.metrics.labels import fit_of_labels
+from quantmedic.engine.metrics.paired import discordant, is_binary
 
 #: Facts that are not given where the labels do not fit.
 _OF_THE_DROP = ("drop", "drop_low", "drop_high", "relative_drop", "gain_share")
@@ -22,6 +24,8 @@ _OF_THE_DROP = ("drop", "drop_low", "drop_high", "relative_drop", "gain_share")
 EXPECTED_CONFIDENCE = 0.99
 
 
+#: Coverage of the interval of the drop.
+_CONFIDENCE = 0.95
 #: Samples from which on labels are held against the predicted classes.
 _LABELS_JUDGED = 32
 
@@ -99,6 +103,23 @@ def _sort_samples(floats: Tally, quantized: Tally, hashes: bytes) -> tuple[Tally
 @lru_cache(maxsize=2)
 def _drop(name: str, floats: Tally, quantized: Tally, higher: bool, seed: int) -> Interval:
     return kind_of(name).drop_interval(floats, quantized, higher_is_better=higher, seed=seed)
+
+
+def sizes_to_tell(case: Case, metric: MetricFacts, drop: float) -> SampleSizes | None:
+    """Samples whose interval would end at a drop, in the unit of the metric, if the metric drops as measured.
+
+    Of zeros and ones by their discordant counts (`sizes_of_counts`: the score interval of Tango 1998, turned around);
+    of others by their interval, whose width falls with the square root of the samples. None without an interval.
+    """
+    if metric.dataset is None or metric.drop is None or metric.drop_low is None or metric.drop_high is None:
+        return None
+    floats, quantized = metric_pairs(case.statistics[metric.dataset])
+    kind = kind_of(metric.name)
+    numbers = kind.defined_numbers(floats, quantized)
+    if numbers and not kind.root and is_binary(*numbers):
+        losses, gains = discordant(*numbers if metric.higher_is_better else reversed(numbers))
+        return sizes_of_counts(losses, gains, len(numbers[0]), drop, _CONFIDENCE)
+    return sizes_of_interval(metric.drop, metric.drop_low, metric.drop_high, len(floats), drop, _CONFIDENCE)
 
 
 def samples_lost(statistics: SetStatistics) -> NDArray[np.bool_]:

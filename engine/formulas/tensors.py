@@ -192,6 +192,7 @@ def _tensor_facts(
         clip_low=record.clip_low,
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
+        floor_lost=record.floor_lost,
         recorded=recorded_facts(record.recorded, data.values(), quantizer),
         shift_excess=_shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer),
@@ -204,11 +205,12 @@ def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str
     """Fields of ``TensorFacts`` that set a distribution against the grid of a quantizer."""
     reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
     negative = None if values.min is None else max(-values.min, 0.0)
+    held = None if negative is None or quantizer.low is None else min(negative, max(0.0, -quantizer.low))
     width = None if values.min is None or values.max is None else values.max - values.min
     typical = ratio(values.absmax, values.absmax_over_median)
     sample = None if values.sample_range_ratio is None or width is None else values.sample_range_ratio * width
     return {
-        "negative_levels": ratio(negative, quantizer.scale),
+        "negative_levels": ratio(held, quantizer.scale),
         "negative_ratio": ratio(negative, quantizer.high),
         "range_excess_bits": bits_between(values.abs_p99_99, reach),
         "range_slack": ratio(reach, values.absmax),

@@ -12,6 +12,7 @@ from quantmedic.engine.case.facts import CaseFacts, MetricFacts, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.stored_bins import main_role
@@ -307,6 +308,19 @@ def _fixed_point(value: float, digits: int) -> str:
 
 def _suffix(unit: str) -> str:
     return f" {unit}" if unit in ("points", "%") else ""
+
+
+def undecided_line(found: Undecided, line: int) -> GateLine:
+    """A policy may ask that it is known whether noise costs accuracy, where a repair would take it away.
+
+    Args:
+        found: What is open.
+        line: Line of the policy that asks.
+    """
+    decide = f"; about {rounded_up(found.needed)} would decide" if found.needed is not None else ""
+    samples = f" on {found.samples} samples{decide}" if found.metric is not None else ": no task metric was measured"
+    message = f"a repair recovers {found.gain_db:.1f} dB of noise, and whether it costs accuracy is open{samples}"
+    return GateLine(kind="harm", name="harm", status="undecided", message=message, line=line)
 
 
 def rounded_up(samples: int) -> int:

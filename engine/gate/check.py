@@ -26,7 +26,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
-from quantmedic.engine.gate.budget import judge_budget
+from quantmedic.engine.gate.budget import judge_budget, undecided_line
 from quantmedic.engine.gate.exemptions import covers, days_left, is_among
 from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
@@ -158,6 +158,8 @@ class _Gate:
             yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
         elif self._is_unjudged_loss:
             yield self._loss()
+        elif (found := self.diagnosis.undecided) is not None and self.file.policy.check.verdicts.undecided == "fail":
+            yield undecided_line(found, self.file.line("check.verdicts.undecided"))
         if (gain := self.facts.model.metric.gain_share) is not None:
             yield self._gain(gain)
         yield self._findings_gate()

@@ -35,10 +35,14 @@ class FailOn(Settings):
 
 
 class Verdicts(Settings):
-    """Whether a verdict other than REGRESSION fails."""
+    """Whether a verdict other than REGRESSION fails.
+
+    ``undecided``: a diagnosis that is undecided counts as too few samples.
+    """
 
     insufficient_data: Literal["fail", "pass"] = "fail"
     anomalous: Literal["fail", "pass"] = "fail"
+    undecided: Literal["fail", "pass"] = "pass"
 
 
 class Coverage(Settings):

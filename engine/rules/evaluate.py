@@ -17,7 +17,7 @@ from quantmedic.engine.case.facts import (
     OutputFacts,
     TensorFacts,
 )
-from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not
+from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not, leaves
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -50,7 +50,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that fired on one subject; ``view`` is the subject itself."""
+    """A rule that fired on one subject; ``view`` is the subject itself.
+
+    ``by_experiment``: the loss budget shows it, though not all thresholds of the symptom are met.
+    """
 
     rule: Rule
     subject: str
@@ -58,6 +61,7 @@ class Finding:
     message: str
     evidence: tuple[Evidence, ...]
     view: Facts = field(default_factory=Facts, compare=False, repr=False)
+    by_experiment: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     results = [_judge(rule, base, facts) for rule in base.rules]
     if facts.model.framework == FLOAT_ALONE:
         results = [_without_unknown(result) for result in results]
+    results = _without_doubled(results)
     fired = {(result.rule.id, id(finding.view)) for result in results for finding in result.findings}
     return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
 
@@ -104,6 +109,34 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
 def _without_unknown(result: RuleResult) -> RuleResult:
     """Without the missing facts of rules on quantized models, which cannot be supplied where there is no such model."""
     return result if result.rule.family == "failure" else replace(result, unknown=())
+
+
+def _without_doubled(results: list[RuleResult]) -> list[RuleResult]:
+    """Without findings by experiment where the whole symptom of another cause of that family is seen on the subject."""
+    if not any(finding.by_experiment for result in results for finding in result.findings):
+        return results
+    seen = {
+        (_source_of(result.rule), id(finding.view))
+        for result in results
+        if not _rests_on_budget(result.rule)
+        for finding in result.findings
+        if not finding.by_experiment
+    }
+
+    def is_kept(finding: Finding) -> bool:
+        return not finding.by_experiment or (_source_of(finding.rule), id(finding.view)) not in seen
+
+    return [replace(result, findings=tuple(filter(is_kept, result.findings))) for result in results]
+
+
+def _rests_on_budget(rule: Rule) -> bool:
+    """All that the rule asks for is what the loss budget shows: it has no symptom besides."""
+    return any("source.share" in condition.fact for condition in leaves(rule.when))
+
+
+def _source_of(rule: Rule) -> str:
+    """What a rule is about: the values of a tensor, the weights of a layer, or anything else of it."""
+    return rule.family if rule.scope == "layer" else rule.scope
 
 
 def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
@@ -148,11 +181,16 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
     findings, unknown, judged = [], [], 0
     asked_of = _test(rule.where, rule.scope, base, facts) if rule.where is not None else None
     fires_on = _test(rule.when, rule.scope, base, facts)
+    shown_by = _test(rule.experiment.when, rule.scope, base, facts) if rule.experiment is not None else None
     for view in subjects(rule.scope, facts):
         asked = True if asked_of is None else asked_of(view)
         if asked is False:
             continue
         verdict = fires_on(view) if asked else None
+        node, message = rule.when if asked or rule.where is None else rule.where, rule.message
+        by_experiment = shown_by is not None and bool(asked) and not verdict and bool(shown_by(view))
+        if by_experiment and rule.experiment is not None:
+            verdict, node, message = True, rule.experiment.when, rule.experiment.message
         # Most subjects are sound, and of those nothing more needs to be known.
         if verdict is False:
             judged += 1
@@ -162,7 +200,7 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         def value_at(path: str, view: Facts = view) -> object:
             return look_up(path, view, facts.model)
 
-        _, used = _decide(rule.when if asked or rule.where is None else rule.where, value_at, base)
+        _, used = _decide(node, value_at, base)
         if verdict is None:
             missing = tuple(dict.fromkeys(c.fact for c in used if value_at(c.fact) is None))
             unknown.append(Unknown(rule, name, missing))
@@ -171,7 +209,8 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         values = [(path, value_at(path)) for path in rule.shows]
         shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
         evidence = (*shown, *(_evidence_of(condition, value_at, base, name) for condition in used))
-        findings.append(Finding(rule, name, _layer_of(view), render_message(rule.message, value_at), evidence, view))
+        text = render_message(message, value_at)
+        findings.append(Finding(rule, name, _layer_of(view), text, evidence, view, by_experiment))
     return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)
 
 

@@ -129,7 +129,11 @@ def _reasons(rule: Rule, case: CaseFacts, base: RuleBase) -> tuple[Reason, ...]:
         asked, reasons = _decide(rule.where, value_at, base)
         if not asked:
             return tuple(reasons)
-    return tuple(_decide(rule.when, value_at, base)[1])
+    verdict, reasons = _decide(rule.when, value_at, base)
+    if rule.experiment is not None and not verdict:
+        shown, found = _decide(rule.experiment.when, value_at, base)
+        return tuple(found) if shown else tuple(reasons)
+    return tuple(reasons)
 
 
 def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tuple[bool | None, list[Reason]]:

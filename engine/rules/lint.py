@@ -153,6 +153,8 @@ class _Expansion:
             branches = self._expand(rule.where, True, branches)
         self.asked = bool(branches)
         self.branches = self._expand(rule.when, True, branches)
+        if rule.experiment is not None:
+            self.branches = [*self.branches, *self._expand(rule.experiment.when, True, branches)]
 
     def _expand(self, node: Node, holds: bool, branches: list[Branch]) -> list[Branch]:
         if isinstance(node, Not):

@@ -41,7 +41,7 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
     known = fact_paths(rule.scope)
     used = [condition.fact for condition in rule.conditions()]
     try:
-        formats = message_formats(rule.message)
+        formats = [found for message in rule.messages() for found in message_formats(message)]
     except ValueError as error:
         where = place_of_keys(path, ["message"])
         raise RuleError(f"the message is not a valid format string: {error}", where=where) from error

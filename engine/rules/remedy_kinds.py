@@ -15,7 +15,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from quantmedic.engine.case.facts import CaseFacts, TensorFacts
 from quantmedic.engine.case.proof import FLOAT_SET, REPAIRED_DATA
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas import change, range_moves
+from quantmedic.engine.formulas import change
 from quantmedic.engine.formulas.change import Change, ChangeFunction, Targets
 
 #: How a kind is carried out on the quantized model. Functions of ``quantmedic.trials``, which the engine cannot import.
@@ -60,6 +60,7 @@ class RemedyKind:
             that it could gain; None: ``change``.
         learned: A trial learns it on samples, which not every editor can.
         title: What it makes, as a plural phrase, where the loss budget tries it; else empty.
+        spends_bits: It needs more bits than toolchains give where nothing is asked, which takes noise from any model.
     """
 
     name: str
@@ -74,6 +75,7 @@ class RemedyKind:
     tried: ChangeFunction | None = None
     learned: bool = False
     title: str = ""
+    spends_bits: bool = False
 
     @property
     def is_remedy(self) -> bool:
@@ -99,7 +101,7 @@ _ROWS = (
         everywhere=Everywhere(
             "ranges of least squared error for all activations", "search-calibration-methods", "early"
         ),
-        moves=range_moves.nears_best,
+        moves=change.nears_best,
     ),
     RemedyKind(
         "percentile-range",
@@ -157,6 +159,7 @@ _ROWS = (
         None,
         SEARCH,
         everywhere=Everywhere("the fewest layers in float that explain the loss", "keep-layers-float"),
+        spends_bits=True,
     ),
     RemedyKind(
         "learned-rounding",
@@ -172,6 +175,7 @@ _ROWS = (
         change.sixteen_bit,
         title="16-bit activations",
         everywhere=Everywhere("16-bit activations everywhere", "activations-16-bit", "late"),
+        spends_bits=True,
     ),
     RemedyKind(
         REPAIRED_DATA,
@@ -185,24 +189,34 @@ _ROWS = (
         "ranges of activations",
         change.full_range,
         title="new ranges from these data",
-        moves=range_moves.widens,
+        moves=change.widens,
     ),
     RemedyKind("asymmetric-range", "symmetry of activations", change.asymmetric_range, title="asymmetric ranges"),
     RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),
     RemedyKind("unit-range", "ranges of activations between 0 and 1", change.unit_range),
     RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands),
-    RemedyKind("float", "precision of layers", change.in_float),
-    RemedyKind("float-with-inputs", "precision of layers and of what they read", change.float_with_inputs),
-    RemedyKind("group-float", "precision of layers and of those that feed them", change.group_float),
+    RemedyKind("float", "precision of layers", change.in_float, spends_bits=True),
+    RemedyKind(
+        "float-with-inputs", "precision of layers and of what they read", change.float_with_inputs, spends_bits=True
+    ),
+    RemedyKind("group-float", "precision of layers and of those that feed them", change.group_float, spends_bits=True),
     RemedyKind("fused", "quantizers within a group that is computed as one operator", change.fuse),
-    RemedyKind("float-inputs", "quantizers of what operators read", change.float_inputs),
-    RemedyKind("no-quantizer", "quantizers of activations", change.no_quantizer),
+    RemedyKind("float-inputs", "quantizers of what operators read", change.float_inputs, spends_bits=True),
+    RemedyKind("no-quantizer", "quantizers of activations", change.no_quantizer, spends_bits=True),
     # Equalizing (float-weights) and smoothing (float-tensors) are shown as bounds: they scale weights on both sides of
     # a tensor, so that every range behind the first scaled layer has to be measured anew. A trial on a copy would
     # calibrate and encode as the toolchain does, at the same cost. Their prescription is executed instead, and until
     # then it is untried.
-    RemedyKind("float-tensors", "quantizers of activations", change.no_quantizer, bound="activations in float"),
-    RemedyKind("float-weights", "precision of weights", change.float_weights, bound="weights in float"),
+    RemedyKind(
+        "float-tensors",
+        "quantizers of activations",
+        change.no_quantizer,
+        bound="activations in float",
+        spends_bits=True,
+    ),
+    RemedyKind(
+        "float-weights", "precision of weights", change.float_weights, bound="weights in float", spends_bits=True
+    ),
     RemedyKind("eight-bit-weights", "bits of weights", change.eight_bit_weights, title="8-bit weights"),
     RemedyKind(
         "without-weight-noise", "precision of all weights and biases", change.without_weight_noise, half="weights"
@@ -239,6 +253,8 @@ SIMULATIONS = tuple(row.name for row in _ROWS if row.is_remedy)
 BOUNDS = tuple(row.name for row in _ROWS if row.bound is not None)
 #: Kinds whose predicted gain is the most that they can gain: those, and what only a trial can fit.
 AT_MOST = tuple(row.name for row in _ROWS if row.bound is not None or row.tried is not None)
+#: Kinds that any model gains by, for they give it more than 8 bits.
+MORE_BITS = tuple(row.name for row in _ROWS if row.spends_bits)
 #: Kinds that show which half of the loss comes from weights and which from activations; no remedies.
 HALVES = tuple(row.name for row in _ROWS if row.half is not None)
 

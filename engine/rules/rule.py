@@ -29,11 +29,19 @@ FAMILIES = {
 }
 
 
+class Experiment(Data):
+    """What the loss budget shows of a subject that has the cause, whether or not thresholds of its symptom are met."""
+
+    when: Node
+    message: str
+
+
 class Rule(Data):
     """One way to recognise one cause.
 
-    ``when`` holds the symptom, ``where`` the subjects that it is asked of, ``shows`` facts that belong to the evidence
-    without being compared. ``yields_to`` names rules of the same scope that explain a subject better where they fire.
+    ``when`` holds the symptom, ``experiment`` what stands in for it where the loss budget was measured, ``where`` the
+    subjects that both are asked of, ``shows`` facts that belong to the evidence without being compared. ``yields_to``
+    names rules of the same scope that explain a subject better where they fire.
     ``harm`` says what shows that the network is harmed, where the rule does not ask for ``model.harmed``.
     """
 
@@ -46,6 +54,7 @@ class Rule(Data):
     confidence: float = Field(gt=0, le=1)
     where: Node | None = None
     when: Node
+    experiment: Experiment | None = None
     message: str
     shows: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()
@@ -59,7 +68,12 @@ class Rule(Data):
 
     def conditions(self) -> list[Condition]:
         """All comparisons in the order in which they are written."""
-        return [*(leaves(self.where) if self.where is not None else ()), *leaves(self.when)]
+        nodes = [self.where, self.when, self.experiment.when if self.experiment is not None else None]
+        return [condition for node in nodes if node is not None for condition in leaves(node)]
+
+    def messages(self) -> list[str]:
+        """All messages that a finding may have."""
+        return [self.message, *([self.experiment.message] if self.experiment is not None else [])]
 
 
 def message_fields(message: str) -> list[str]:
@@ -77,7 +91,11 @@ def names_layers(rule: Rule) -> bool:
     """Findings of the rule name a layer or tensor."""
     facts = {
         name.removeprefix("model.")
-        for name in (*(c.fact for c in rule.conditions()), *rule.shows, *message_fields(rule.message))
+        for name in (
+            *(c.fact for c in rule.conditions()),
+            *rule.shows,
+            *(field for message in rule.messages() for field in message_fields(message)),
+        )
     }
     return rule.scope not in GLOBAL_SCOPES or bool(facts & set(LAYER_NAMING))
 

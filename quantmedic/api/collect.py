@@ -196,7 +196,8 @@ def prove_pair(
         models.limit_memory(measuring.memory // measurement.options.lanes)
     started = time.monotonic()
     with models.as_deployed():
-        case = _measure(measurement, extras, options.saving)
+        earlier = _unfinished_case(options.saving)
+        case = _with_simulation_of(earlier, _measure(measurement, extras, options.saving, earlier))
         case = with_files(_with_data_options(case, data), sources)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
@@ -229,7 +230,7 @@ def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options
     )
 
 
-def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions) -> Case:
+def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions, earlier: Case | None) -> Case:
     return measure(
         measurement.models,
         measurement.datasets,
@@ -237,10 +238,18 @@ def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions
         version=VERSION,
         metric=measurement.metric,
         progress=measurement.progress,
-        resume=_unfinished_case(saving),
+        resume=earlier,
         checkpoint=lambda case: _save_checkpoint(case, saving),
         extras=extras,
     )
+
+
+def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
+    """The case with what was simulated in the one that it goes on from: that has been finished before."""
+    if earlier is None or earlier.record.simulation is None:
+        return case
+    known = {name: getattr(earlier.record, name) for name in ("simulation", "loss_budget")}
+    return replace(case, record=case.record.model_copy(update=known))
 
 
 def _unfinished_case(saving: CheckpointOptions) -> Case | None:
@@ -260,7 +269,9 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
     if path is None:
         return proof.case
     if proof.fixed is None or proof.fixed.save is None:
-        return with_notice(proof.case, f"no remedy was proven, so {Path(path).name} was not written")
+        record = proof.case.record.proof
+        why = record.unwritten if record is not None else "no remedy was tried"
+        return with_notice(proof.case, f"{why}, so {Path(path).name} was not written")
     proof.fixed.save(Path(path))
     return proof.case
 

@@ -1,4 +1,4 @@
-"""The smallest set of layers that must leave int8: the part of the public API that searches and checks it."""
+"""A small set of layers that leave int8: the part of the public API that searches and checks it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, Mo
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
+from quantmedic.engine.contract.fallback import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.machines.records import fallback_json
@@ -70,7 +70,7 @@ def fallback(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> FallbackRecord:
-    """Find a smallest set of layers that must leave int8 so that a goal is met.
+    """Find a small set of layers that leave int8 so that a goal is met.
 
     It is searched in the simulated network on one half of the samples, and checked on the other half with the quantized
     model itself, edited for real.

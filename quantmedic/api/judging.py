@@ -5,12 +5,14 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.harm import as_if_harmed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.diagnosis.suspects import repairs_of, targets_of
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.task_metric import sizes_to_tell
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import find_toolchain
@@ -42,11 +44,12 @@ def judge(
     case, facts = opened.case, opened.facts
     if previous is not None:
         refuse_other_float(previous.record, case.record)
+    world = as_if_harmed(facts)
     diagnosis = make_diagnosis(
         base,
         facts,
         repairs=lambda findings: repairs_of(findings, base, case, facts),
-        repair=lambda change, outcome: facts_after(case, facts, base, change, outcome),
+        repair=lambda change, outcome: facts_after(case, world, base, change, outcome),
         simulation=case.record.simulation,
         proof=case.record.proof,
         attribution=_attribution(opened),
@@ -57,6 +60,7 @@ def judge(
             run=_run_record(case),
         ),
         histogram=lambda tensor: display_histogram(case, tensor),
+        sizes=lambda drop: sizes_to_tell(case, facts.model.metric, drop),
         previous=_compare_previous(previous, case, base) if previous is not None else None,
     )
     return prescribe(diagnosis, base, toolchain)

@@ -1,6 +1,7 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, probed_gain_db, stands_out, with_supposed
 from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
@@ -59,19 +61,24 @@ class Proof:
 
 
 def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> Case:
-    """The case with its loss budget, and simulated remedies of what is suspected; a healthy model needs none.
+    """The case with its loss budget, and simulated remedies of what is suspected.
+
+    A model that is not measurably harmed has a budget only where a repair with its bits recovers noise: then it is not
+    known, or only not yet, that this noise costs accuracy.
 
     Args:
-        case: What was measured.
+        case: What was measured; one that has this already stays as it is.
         measurement: The models and their data.
         seconds: Time that the loss budget may take, about.
     """
-    facts = derive(case, measurement.base)
-    if not facts.model.harmed:
+    if case.record.simulation is not None:
         return case
-    suspects = _suspects(case, facts, measurement.base)
+    facts = derive(case, measurement.base)
+    if not facts.model.harmed and as_if_harmed(facts) is facts:
+        return case
     role = main_role(case)
     done = 0
+    measurement.progress("remedies", done, None)
     try:
         simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
 
@@ -84,20 +91,46 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
             count_run()
             return simulation.run(change)
 
-        budget = measure_loss_budget(
-            measurement.models,
-            case,
-            facts,
-            simulation,
-            metric=measurement.metric,
-            threads=measurement.options.threads,
-            seconds=seconds,
-            progress=count_run,
-        )
+        probes = {} if facts.model.harmed else _probe(case, facts, run)
+        probed = simulation.record.model_copy(update={"runs": probes})
+        if facts.model.harmed or stands_out(probed_gain_db(probed) or 0.0, measurement.base):
+            case = _with_budget(case, facts, simulation, measurement, seconds)
+            # What the budget shows, rules may name.
+            facts = derive(case, measurement.base)
+        suspects = _suspects(case, facts, measurement.base)
         runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
-    return replace(case, record=case.record.model_copy(update={"simulation": runs, "loss_budget": budget}))
+    runs = runs.model_copy(update={"runs": {**runs.runs, **probes}})
+    return replace(case, record=case.record.model_copy(update={"simulation": runs}))
+
+
+def _with_budget(
+    case: Case,
+    facts: CaseFacts,
+    simulation: Simulation,
+    measurement: Measurement,
+    seconds: float,
+) -> Case:
+    def show(spent: float, limit: float) -> None:
+        measurement.progress("loss budget", int(min(spent, limit)), math.ceil(limit))
+
+    budget = measure_loss_budget(
+        measurement.models,
+        case,
+        facts,
+        simulation,
+        metric=measurement.metric,
+        threads=measurement.options.threads,
+        seconds=seconds,
+        progress=show,
+    )
+    return replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
+
+
+def _probe(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
+    """Runs of the repairs that show whether noise can be had back."""
+    return {repair.kind: run(repair.change) for repair in general_repairs(PROBES, case, facts)}
 
 
 def prove_remedies(
@@ -105,7 +138,8 @@ def prove_remedies(
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
-    A healthy model needs none. Where ``first`` alone is tried, neither does one that is not measurably harmed.
+    A healthy model needs none. Where ``first`` alone is tried, neither does one that is not measurably harmed, unless
+    that is undecided.
 
     Args:
         case: What was measured.
@@ -116,10 +150,12 @@ def prove_remedies(
     """
     base = measurement.base
     facts = derive(case, base)
-    if first and not facts.model.harmed:
+    if not facts.model.harmed and first and case.record.loss_budget is None and case.record.simulation is None:
         return Proof(case)
     judged = judge(case, base, toolchain=toolchain)
-    if not facts.model.harmed and judged.verdict != "degraded":
+    if first and not facts.model.harmed and judged.verdict != "undecided":
+        return Proof(case)
+    if not facts.model.harmed and judged.verdict not in ("degraded", "undecided"):
         spoiled = facts.model.nonfinite_output in ("float", "both")
         why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
         return Proof(with_notice(case, f"no remedy was tried: {why}"))
@@ -193,7 +229,8 @@ def _with_proof(case: Case, record: ProofRecord) -> Case:
 
 
 def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:
-    return suspects_of(evaluate(base, facts), lambda findings: repairs_of(findings, base, case, facts))
+    results = with_supposed(evaluate(base, facts), base, facts)
+    return suspects_of(results, lambda findings: repairs_of(findings, base, case, facts))
 
 
 def require_writable_repair(path: Path, models: Sequence[ModelSource]) -> None:

@@ -175,8 +175,9 @@ def _diagnose(
         click.echo(f"there is nothing to repair, so {fixed} was not written")
         return diagnosis
     if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):
+        why = case.record.proof.unwritten if case.record.proof is not None else "no remedy was tried"
         fail(
-            f"no remedy was proven, so {fixed} was not written\n"
+            f"{why}, so {fixed} was not written\n"
             "help: the report lists what was tried; more samples or a larger --budget may decide"
         )
     _compare_fixed(diagnosis, float_model, fixed, options, judging.base)

@@ -1,4 +1,4 @@
-"""The command ``fallback``: the smallest set of layers that must leave int8."""
+"""The command ``fallback``: a small set of layers that leave int8."""
 
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ def fallback(
     measuring: MeasuringOptions,
     report: ReportOptions,
 ) -> None:
-    """Find the smallest set of layers that must leave int8 to meet a goal, and check it on the model itself.
+    """Find a small set of layers that leave int8 to meet a goal, and check it on the model itself.
 
     Without --samples, an evaluation reads 64 to 256 samples, by its cost. Without --validation, the samples are those
     of --representative.

@@ -15,6 +15,9 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+#: Stages that count seconds.
+IN_SECONDS = ("loss budget", "trials")
+
 
 @contextmanager
 def interrupted_by_termination() -> Iterator[None]:
@@ -47,8 +50,8 @@ def progress_bars() -> Iterator[Progress]:
 
         def show(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task("trials (s)" if stage == "trials" else stage, total=total)
-            bars.update(tasks[stage], completed=done)
+                tasks[stage] = bars.add_task(f"{stage} (s)" if stage in IN_SECONDS else stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
 
         yield show
 

@@ -1,6 +1,7 @@
 """Files with which the prescription of an embedded patient runs: its models, its data, and a script."""
 
 import shlex
+import sys
 from pathlib import Path
 
 from quantmedic.collectors.from_onnx.file import save_content
@@ -64,6 +65,6 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
         if values
     )
     return [
-        f"cd {shlex.quote(str(folder))} && python run.py",
+        f"cd {shlex.quote(str(folder))} && {shlex.quote(sys.executable)} run.py",
         f"quantmedic diagnose float.onnx int8.onnx -v validation.npz {options}{metric}",
     ]

@@ -35,6 +35,7 @@ WANTED: Mapping[str, str] = {
     "check.verdicts": 'a table such as {insufficient_data = "pass"}',
     "check.verdicts.insufficient_data": '"fail" or "pass"',
     "check.verdicts.anomalous": '"fail" or "pass"',
+    "check.verdicts.undecided": '"fail" or "pass"',
     "check.coverage": "a table such as {min = 0.9}",
     "check.coverage.min": "a share from 0 to 1",
     "check.baseline": "the name of a file",

@@ -37,3 +37,9 @@ function colour(property) {
 function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
+
+/** Scroll to a node, and open what it is folded into. */
+function bringIntoView(node) {
+  node?.closest("details")?.setAttribute("open", "");
+  node?.scrollIntoView();
+}

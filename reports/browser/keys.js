@@ -32,7 +32,7 @@ function toCause(rank) {
   const card = document.querySelectorAll(".cause")[rank - 1];
   if (!card) return;
   if (selected !== null) select(null);
-  card.scrollIntoView();
+  bringIntoView(card);
   card.querySelector("h3").focus({ preventScroll: true });
 }
 

@@ -39,9 +39,13 @@ function reveal(name) {
 
 function followAddress() {
   // A link to a place of the page closes the layer, and leaves filters and order as they are.
-  if (place.isAnchor()) return select(null, { remember: false });
+  if (place.isAnchor()) {
+    const folded = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (folded?.closest("details:not([open])")) bringIntoView(folded);
+    return select(null, { remember: false });
+  }
   const cause = place.read().get("cause");
-  if (cause) document.getElementById(`cause-${cause}`)?.scrollIntoView();
+  if (cause) bringIntoView(document.getElementById(`cause-${cause}`));
   select(layerOfAddress(), { remember: false });
   emit("view");
 }

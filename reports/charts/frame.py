@@ -20,6 +20,17 @@ PALETTE = {
     "flag": "#c0271d",
     "good": "#1b6e3a",
 }
+#: The same where a file is shown in the dark.
+DARK_PALETTE = {
+    "paper": "#171c23",
+    "ink": "#e4e9ef",
+    "muted": "#9ba7b5",
+    "grid": "#262e37",
+    "series": "#7db4f2",
+    "local": "#5a7fa8",
+    "flag": "#ff7b70",
+    "good": "#6fd08c",
+}
 #: The same as a page has them, for both themes.
 INLINE_PALETTE = {key: f"var(--chart-{key})" for key in PALETTE} | {"good": "var(--good)"}
 

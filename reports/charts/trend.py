@@ -36,6 +36,7 @@ MARKED = {
     "ANOMALOUS": "!",
     "degraded": "×",
     "not-comparable": "?",
+    "undecided": "?",
 }
 
 

@@ -4,18 +4,21 @@ One bar per piece. Each begins where the one above it ends, so that all of them 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
-from urllib.parse import quote
 
 from quantmedic.reports.charts.frame import Drawing, Tick, ticks
+from quantmedic.reports.charts.text_width import text_lines
 from quantmedic.reports.text import decibels, visible
 
 STEM, TITLE = "loss-budget", "Where the noise comes from"
 WATERFALL_WIDTH, PLOT_LEFT, PLOT_RIGHT = 920.0, 452.0, 790.0
 TOP, ROW, BAR = 60.0, 40.0, 18.0
-#: Characters that fit beside the bars.
-WHAT_LIMIT, HOW_LIMIT = 66, 84
+#: Size of the title, which is bold.
+TITLE_SIZE = 14.5
+#: Labels begin here and end before the bars; both of their parts take as many lines, of this size and height.
+LABEL_LEFT, LABEL_ROOM, LINES = 14.0, 424.0, 2
+WHAT_SIZE, WHAT_LINE, HOW_SIZE, HOW_LINE = 11.5, 14.0, 9.5, 12.0
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,15 @@ class Piece:
     how: Annotated[str, "how, and what takes it away; may be empty"]
     share: Annotated[float, "share of the noise; negative where it makes up for others"]
     text: Annotated[str, "the share as text"]
-    layer: Annotated[str, "its layer; empty where there is none"]
-    is_input: Annotated[bool, "it is a network input"]
+    href: Annotated[str, "where a click leads in a page with layers; empty where nowhere"]
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """A line of a label."""
+
+    y: Annotated[float, "base line"]
+    text: Annotated[str, "the text"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +50,9 @@ class WaterfallBar:
     y: Annotated[float, "top"]
     width: Annotated[float, "width"]
     end: Annotated[float, "where the next bar begins"]
-    what: Annotated[str, "what makes the noise"]
-    how: Annotated[str, "how, and what takes it away; may be empty"]
+    height: Annotated[float, "from its top to that of the next one"]
+    what: Annotated[tuple[TextLine, ...], "what makes the noise"]
+    how: Annotated[tuple[TextLine, ...], "how, and what takes it away; may be empty"]
     text: Annotated[str, "the share"]
     tip: Annotated[str, "all of it, shown under the pointer"]
     href: Annotated[str, "where a click leads in a page with layers; empty where nowhere"]
@@ -54,7 +65,6 @@ class WaterfallChart(Drawing):
     template = "waterfall.svg"
 
     top: Annotated[float, "top of the plot"]
-    row: Annotated[float, "height of a row"]
     bar: Annotated[float, "height of a bar"]
     basis: Annotated[str, "samples and runs"]
     zero: Annotated[float, "position of no noise"]
@@ -78,31 +88,17 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
     def x(value: float) -> float:
         return round(PLOT_LEFT + (PLOT_RIGHT - PLOT_LEFT) * (value - low) / (high - low), 1)
 
-    whole = WaterfallBar(
-        "whole", x(0), TOP, round(x(1) - x(0), 1), x(1), f"{visible(output, WHAT_LIMIT)} of the quantized model", "",
-        f"100 %, SQNR {decibels(sqnr)}", f"all of the noise: {decibels(sqnr)}", "",
-    )  # fmt: skip
-    bars = [whole]
-    for place, (piece, start) in enumerate(zip(pieces, starts, strict=False), 1):
-        ends = x(start), x(start - piece.share)
+    whole = Piece("rest", f"{output} of the quantized model", "", 1.0, f"100 %, SQNR {decibels(sqnr)}", "")
+    tip = f"all of the noise: {decibels(sqnr)}"
+    bars = [_bar(whole, "whole", TOP, (x(1), x(0)), tip)]
+    for piece, start in zip(pieces, starts, strict=False):
         look = "makes-up" if piece.look == "line" and piece.share < 0 else piece.look
-        how = f": {piece.how}" if piece.how else ""
-        bars.append(
-            WaterfallBar(
-                look=look,
-                x=min(ends),
-                y=TOP + ROW * place,
-                width=round(max(abs(ends[1] - ends[0]), 1.0), 1),
-                end=ends[1],
-                what=visible(piece.what, WHAT_LIMIT),
-                how=visible(piece.how, HOW_LIMIT),
-                text=piece.text,
-                tip=f"{piece.text} {piece.what}{how}",
-                href=_href(piece),
-            )
-        )
-    bottom = TOP + ROW * len(bars)
-    title = f"{TITLE} · {visible(output, WHAT_LIMIT)}"
+        ends = x(start), x(start - piece.share)
+        tip = f"{piece.text} {piece.what}{f': {piece.how}' if piece.how else ''}"
+        bars.append(_bar(piece, look, bars[-1].y + bars[-1].height, ends, tip))
+    bars[0] = replace(bars[0], end=x(1))
+    bottom = bars[-1].y + bars[-1].height
+    (title,) = text_lines(f"{TITLE} · {visible(output)}", TITLE_SIZE, WATERFALL_WIDTH - 2 * LABEL_LEFT, 1)
     return WaterfallChart(
         stem=STEM,
         title=title,
@@ -112,7 +108,6 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
         right=PLOT_RIGHT,
         top=TOP - 8,
         bottom=bottom,
-        row=ROW,
         bar=BAR,
         basis=basis,
         zero=x(0),
@@ -131,10 +126,24 @@ def _starts(pieces: Iterable[Piece]) -> list[float]:
     return left
 
 
-def _href(piece: Piece) -> str:
-    if piece.layer:
-        return f"#layer={quote(piece.layer, safe='')}"
-    return "#data" if piece.is_input else ""
+def _bar(piece: Piece, look: str, y: float, ends: tuple[float, float], tip: str) -> WaterfallBar:
+    what = text_lines(piece.what, WHAT_SIZE, LABEL_ROOM, LINES)
+    how = text_lines(piece.how, HOW_SIZE, LABEL_ROOM, LINES)
+    first = y + (8.0 if how or len(what) > 1 else 13.0)
+    below = first + WHAT_LINE * len(what)
+    return WaterfallBar(
+        look=look,
+        x=min(ends),
+        y=y,
+        width=round(max(abs(ends[1] - ends[0]), 1.0), 1),
+        end=ends[1],
+        height=max(ROW, below + HOW_LINE * len(how) - y + 6.0),
+        what=tuple(TextLine(first + WHAT_LINE * place, text) for place, text in enumerate(what)),
+        how=tuple(TextLine(below + HOW_LINE * place, text) for place, text in enumerate(how)),
+        text=piece.text,
+        tip=tip,
+        href=piece.href,
+    )
 
 
 def _sentence(pieces: Iterable[Piece]) -> str:

@@ -3,7 +3,7 @@
 import json
 
 from quantmedic.engine.contract.check import Trend
-from quantmedic.engine.diagnosis.fallback_record import FallbackRecord
+from quantmedic.engine.contract.fallback import FallbackRecord
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.text import inert_json

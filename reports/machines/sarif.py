@@ -64,6 +64,10 @@ GATES: Mapping[str, tuple[str, str]] = {
         "Without a policy, a model that is measurably worse than the float model is not accepted.",
         "Follow the first remedy of the report, or write a policy that says how much may be lost.",
     ),
+    "harm": (
+        "It shall be known whether noise that a repair would take away costs accuracy.",
+        "Measure the task metric on as many samples as the report names, or follow its first remedy.",
+    ),
     "coverage": (
         "The share of the compute operators that run quantized shall reach what the policy asks for.",
         "Look for operators that the toolchain left in float, and for options that exclude them.",

@@ -13,7 +13,9 @@ from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.toolchain import Chosen
+from quantmedic.reports.sections.connections import connections
 from quantmedic.reports.sections.gate import exempted_of
+from quantmedic.reports.sections.harm import harm_text
 from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
 from quantmedic.reports.sections.proof import (
@@ -21,6 +23,7 @@ from quantmedic.reports.sections.proof import (
     integer_text,
     judged_text,
     metric_text,
+    proven_word,
     samples_text,
     signed_gain,
     trial_text,
@@ -28,6 +31,8 @@ from quantmedic.reports.sections.proof import (
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
 
 SUBJECTS_SHOWN = 3
+#: Said beside a call that lacks the settings in force.
+PARTIAL = "the change alone; keep the other settings that you quantize with"
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 
 #: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
@@ -54,6 +59,7 @@ class Example:
     code: Annotated[str, "the text, with this model's names"]
     note: Annotated[str, "remark, may be empty"]
     checked: Annotated[str, "how far it was checked"]
+    caution: Annotated[str, "says that the call lacks the settings in force; empty where there is none"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,8 @@ class CauseCard:
     rules: Annotated[tuple[str, ...], "codes of all rules that speak for the cause"]
     cause: Annotated[str, "name of the cause"]
     severity: Annotated[str, "high, medium, low or info"]
+    harm: Annotated[str, "what it costs now, in a few words; empty where that was not measured"]
+    latent: Annotated[bool, "no loss is proven, and its repair recovers noise"]
     confidence: Annotated[str, "probability that the cause is real, as percent"]
     scope: Annotated[str, "how much it concerns: '9 layers', 'representative', 'model'"]
     message: Annotated[str, "what is wrong, one sentence"]
@@ -134,6 +142,7 @@ class CauseCard:
     withheld: Annotated[tuple[WithheldLine, ...], "remedies that are not advised, and why"]
     explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
     explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
+    connections: Annotated[tuple[str, ...], "what else is about the same noise, as sentences"]
     tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
     exempted: Annotated[str, "how much of it the policy of the gate exempts, and why; empty where it does not"]
     struck: Annotated[bool, "all of it is exempted"]
@@ -156,6 +165,8 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         rules=tuple(visible(rule) for rule in cause.rules),
         cause=name(cause.cause),
         severity=cause.severity,
+        harm=harm_text(cause, diagnosis),
+        latent=cause.harm == "latent",
         confidence=f"{100 * cause.confidence:.0f} %",
         scope=_scope_text(cause),
         message=visible(cause.message.strip(), 600),
@@ -168,6 +179,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         withheld=tuple(_withheld_line(held) for held in cause.withheld),
         explains=tuple(_explained_line(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
+        connections=connections(cause, diagnosis),
         tried=tried_text(cause.tried),
         exempted=exempted.text if exempted is not None else "",
         struck=exempted is not None and exempted.whole,
@@ -246,7 +258,7 @@ def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     """What the run of a prescription gave."""
     parts = [gain_text(trial.gain_db, trial.low_db, trial.high_db), metric_text(trial.metric)]
     beyond = ", beyond quantizing again alone" if trial.after else ""
-    judged = f"proven on {samples_text(trial, diagnosis)} (executed){beyond}"
+    judged = f"{proven_word(trial.metric)} on {samples_text(trial, diagnosis)} (executed){beyond}"
     return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
 
 
@@ -266,7 +278,9 @@ def _recovery_text(predicted: Recovery | None) -> str:
 def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
-        examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", MARKS[snippet.mark]))
+        examples.setdefault(snippet.toolchain, []).append(
+            Example(code, snippet.note or "", MARKS[snippet.mark], PARTIAL if snippet.options else "")
+        )
     own = toolchain.name if toolchain is not None else None
     best = own if own in examples else next(iter(examples), None)
     blocks = [

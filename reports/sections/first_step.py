@@ -11,11 +11,13 @@ from quantmedic.engine.contract.remedies import Advice, Proof
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
+from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
+OPEN_LABEL = "still to be gained"
 #: A prescription that was run and recovers less than this share of the noise does not heal.
 HALF = 0.5
 NOT_ENOUGH = "the most that was found, and it does not heal"
@@ -47,6 +49,9 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
         gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else None
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
+    if diagnosis.undecided is not None:
+        more = FirstStep("Measure more labelled samples", undecided_text(diagnosis.undecided), None, "", OPEN_LABEL)
+        return _simulated_step(diagnosis) or more
     if advice and diagnosis.verdict in ("failed", "not-comparable"):
         return FirstStep(advice[0], "no cause is known; this page says what to look at and what to give", None, "")
     if advice and (simulated := _simulated_step(diagnosis)) is not None:
@@ -98,9 +103,9 @@ def _may_lead(advice: Advice) -> bool:
 
 
 def _first_label(diagnosis: Diagnosis) -> str:
-    """What a gate accepts need not be changed first."""
+    """What a gate accepts, or what may cost nothing, need not be changed first."""
     accepted = diagnosis.check is not None and diagnosis.check.verdict == "ACCEPT"
-    return "still to be gained" if accepted else DO_FIRST
+    return OPEN_LABEL if accepted or diagnosis.verdict == "undecided" else DO_FIRST
 
 
 def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -16,7 +17,7 @@ from quantmedic.reports.text import capital, count, decibels, metric_label, name
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
 #: Causes that name a line, and layers of one, that are shown.
-CAUSES_SHOWN, LAYERS_SHOWN = 3, 8
+CAUSES_SHOWN, PLACES_SHOWN = 3, 300
 WORDS_LIMIT = 160
 UNSIMULATED = "no quantizer makes this: kernels, or the deployed model computes something else"
 INCOMPLETE = "Time ended before all that matters was taken apart: what stands together may come from one place."
@@ -52,8 +53,10 @@ class BudgetRow:
     metric: Annotated[str, "what the task metric regains with this in float; empty where not measured"]
     causes: Annotated[tuple[NamedCause, ...], "causes that name it"]
     nameless: Annotated[str, "says that no rule names it; empty where one does, or it is small"]
-    layers: Annotated[tuple[str, ...], "layers of it, the loudest first"]
-    is_input: Annotated[bool, "it is a quantizer of a network input"]
+    layers: Annotated[tuple[str, ...], "layers of it, the loudest first; empty where none makes the values"]
+    more: Annotated[int, "layers that only report.json holds"]
+    anchor: Annotated[str, "where the list of its layers stands in the page; empty for a single one"]
+    href: Annotated[str, "what its bar opens in a page with layers; empty for nothing"]
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     if budget is None:
         return ()
     several = len(budget.outputs) > 1
-    rows = [_line_row(line, diagnosis, several) for line in budget.lines]
+    rows = [_line_row(line, place, diagnosis, several) for place, line in enumerate(budget.lines, 1)]
     rows.append(_plain_row("rest", "the rest: sources too small for a line", budget.rest))
     if round(100 * budget.unsimulated):
         others = tuple(share_text(output.unsimulated) for output in budget.outputs) if several else ()
@@ -156,11 +159,12 @@ def _shares(budget: LossBudgetReport) -> list[float]:
     return [*shares, budget.unsimulated] if round(100 * budget.unsimulated) else shares
 
 
-def _line_row(line: BudgetLine, diagnosis: Diagnosis, several: bool) -> BudgetRow:
+def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool) -> BudgetRow:
     how = MECHANISMS[line.mechanism] if line.mechanism is not None else ""
     words = visible(line.words, WORDS_LIMIT)
     what = visible(line.words.removesuffix(f": {how}") if how else line.words, WORDS_LIMIT)
     cards = {cause.cause: cause for cause in diagnosis.causes}
+    anchor = f"noise-{place}" if len(line.places) > 1 else ""
     return BudgetRow(
         look="line",
         words=words,
@@ -174,9 +178,18 @@ def _line_row(line: BudgetLine, diagnosis: Diagnosis, several: bool) -> BudgetRo
         metric="" if line.metric is None else signed_gain(line.metric, diagnosis.metrics.name),
         causes=tuple(NamedCause(visible(cause), _card_code(cards.get(cause))) for cause in line.causes[:CAUSES_SHOWN]),
         nameless=NO_NAME if line.share >= NOTABLE and not line.causes else "",
-        layers=tuple(line.layers[:LAYERS_SHOWN]),
-        is_input=line.source == "input",
+        layers=tuple(line.layers[:PLACES_SHOWN]),
+        more=max(len(line.layers) - PLACES_SHOWN, 0),
+        anchor=anchor,
+        href=f"#{anchor}" if anchor else _address(line),
     )
+
+
+def _address(line: BudgetLine) -> str:
+    """What stands for a single place: its layer, or the data for a network input."""
+    if line.layers:
+        return f"#layer={quote(line.layers[0], safe='')}"
+    return "#data" if line.source == "input" else ""
 
 
 def _card_code(cause: CauseReport | None) -> str:
@@ -184,7 +197,7 @@ def _card_code(cause: CauseReport | None) -> str:
 
 
 def _plain_row(look: Look, words: str, share: float, shares: tuple[str, ...] = ()) -> BudgetRow:
-    return BudgetRow(look, words, words, "", share_text(share), shares, "", "", "", "", (), "", (), False)
+    return BudgetRow(look, words, words, "", share_text(share), shares, "", "", "", "", (), "", (), 0, "", "")
 
 
 def _healed_text(kind: str | None, share: float | None) -> str:
@@ -218,7 +231,8 @@ def _lead(budget: LossBudgetReport, metric: str | None) -> str:
     text = f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among what makes it, by experiment."
     if budget.metric_lost is not None:
         change = signed_gain(-budget.metric_lost, metric)
-        text += f" On these samples, quantizing changes {metric_label(metric)} by {change}."
+        samples = count(budget.samples, "sample")
+        text += f" On these {samples}, quantizing changes {metric_label(metric)} by {change}, told without an interval."
     return text
 
 
@@ -247,6 +261,5 @@ def _chart_piece(row: BudgetRow, share: float) -> Piece:
         how="; ".join(text for text in (row.how, row.healed, row.nameless) if text),
         share=share,
         text=row.share,
-        layer=next(iter(row.layers), ""),
-        is_input=row.is_input,
+        href=row.href,
     )

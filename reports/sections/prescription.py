@@ -27,6 +27,12 @@ BASES: dict[Basis, str] = {
     "untried": "What the remedies below bring is neither proven nor predicted.",
 }
 EXECUTED = "Proven: this very text was executed, and the model that came out was measured."
+REQUANTIZED = (
+    "No option is another than before. So the quantized model at hand was not made from this float model and these "
+    "representative data with these settings, or it was changed afterwards."
+)
+#: The float model that a prescription opens, beside what the user defines.
+FLOAT_FILES = ("float.onnx", "float.tflite")
 LANGUAGES: dict[Language, str] = {"python": "Python", "yaml": "YAML", "json": "JSON"}
 
 
@@ -135,8 +141,7 @@ def _baseline_text(run: ExecutionRecord, proof: Proof | None) -> str:
         return ""
     alone = proof.executions[proof.baseline]
     if run == alone:
-        words = "is not what its toolchain makes of the float model and the representative data today"
-        return f" Nothing was changed but that: the quantized model {words}." if alone.trial.proven else ""
+        return f" {REQUANTIZED}" if alone.trial.proven else ""
     if not alone.trial.proven:
         return " Quantizing again with nothing changed recovers none of it."
     gain = gain_text(alone.trial.gain_db, alone.trial.low_db, alone.trial.high_db)
@@ -187,7 +192,10 @@ def _remarks(given: Prescription, chosen: Chosen) -> Iterator[str]:
         yield f"Options were checked with {visible(given.checked)}."
     if given.given:
         names = "; ".join(f"{name(own)}, {visible(what)}" for own, what in given.given.items())
-        yield f"Define before you run it: {names}."
+        yield f"Define before you run it, at the top of the file: {names}."
+    opened = [file for file in FLOAT_FILES if any(f'"{file}"' in each.code for each in given.configurations)]
+    if opened:
+        yield f"Run it in the folder of the float model, under the name {' or '.join(opened)}."
     for conflict in given.conflicts:
         yield f"Two remedies set the same option, and the first stands: {visible(conflict, 200)}."
     if not given.configurations and chosen.name:

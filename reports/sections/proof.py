@@ -126,8 +126,16 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
         return "proven"
     trial = next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
     on_top = ", on top of the other remedies" if trial is not None and trial.after else ""
+    word = proven_word(trial.metric if trial is not None else None)
     samples = "samples, cross-fitted" if proof.cross_fitted else "other samples"
-    return f"proven on {number(proof.judged)} {samples} (edited){on_top}"
+    return f"{word} on {number(proof.judged)} {samples} (edited){on_top}"
+
+
+def proven_word(metric: MetricTrial | None) -> str:
+    """What of a proven gain is proven: the noise alone where the interval of the task metric includes zero."""
+    if metric is None or metric.low > 0:
+        return "proven"
+    return f"proven in dB, not in {'points' if is_share(metric.name) else metric_label(metric.name)},"
 
 
 def trial_text(trial: TrialRecord | None) -> str:
@@ -182,7 +190,7 @@ def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> Trial
     verdict = "at most" if trial.bound and trial.failed is None else verdict
     reasons = {
         "failed": visible((trial.failed or "").strip(), REASON_LIMIT),
-        "proven": "",
+        "proven": _left_open(trial.metric),
         "at most": "what it would repair was taken away, not repaired",
         "not proven": _why_unproven(trial, trial.low_db, trial.high_db),
     }
@@ -207,6 +215,13 @@ def _unedited_text(trial: TrialRecord) -> str:
         return ""
     more = f" and {len(trial.unedited) - 1} more" if len(trial.unedited) > 1 else ""
     return f"not carried out: {visible(trial.unedited[0], REASON_LIMIT)}{more}"
+
+
+def _left_open(metric: MetricTrial | None) -> str:
+    """What of a proven remedy is not proven."""
+    if metric is None or metric.low > 0:
+        return ""
+    return f"in dB; the interval of {metric_label(metric.name)} includes zero"
 
 
 def _why_unproven(trial: TrialRecord | None, low: float | None, high: float | None) -> str:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator
 
 from quantmedic.engine.versus.side_by_side import ComparisonReport
+from quantmedic.reports.sections.budget_change import BudgetChangeBox
 from quantmedic.reports.sections.changes import CauseLine, LayerGroup
 from quantmedic.reports.sections.comparison import CompareContext, Row, compare_context
 from quantmedic.reports.terminal.lines import WIDTH, Verbosity, terminal_text, wrap_line
@@ -42,6 +43,9 @@ def _comparison_lines(context: CompareContext, word: str, verbosity: Verbosity, 
         yield from wrap_line(f"notice: {notice}", indent=2)
     yield ""
     yield from _side_table(context)
+    if context.budget is not None:
+        yield ""
+        yield from _budget_lines(context.budget, verbosity)
     for group in context.groups:
         if group.quiet and verbosity != "verbose":
             continue
@@ -74,6 +78,24 @@ def _side_lines(row: Row) -> Iterator[str]:
     first, *rest = textwrap.wrap(row.change, room, break_on_hyphens=False) or [""]
     yield _side_columns(row.label, row.before, row.after, first)
     yield from (" " * (LABEL + 2 * COLUMN) + text for text in rest)
+
+
+def _budget_lines(budget: BudgetChangeBox, verbosity: Verbosity) -> Iterator[str]:
+    """What of the noise went, came and stayed: shares of each case's own noise, then the noise in both."""
+    rows = [row for row in budget.rows if verbosity == "verbose" or not row.quiet]
+    shown = rows if verbosity == "verbose" else rows[:SHOWN]
+    yield "where the noise comes from"
+    yield from wrap_line(budget.lead, indent=2, hang=0)
+    yield f"  {'':<9} {'share of its noise':<25} {f'in shares of the {budget.base}':<32} {'change':>9}"
+    for row in shown:
+        share = f"{row.share_before} → {row.share_after}"
+        noise = f"{row.noise_before or row.share_before} → {row.noise_after or row.share_after}"
+        yield f"  {row.fate:<9} {share:<25} {noise:<32} {row.change:>9}".rstrip()
+        yield from wrap_line("; ".join([row.words, *row.notes]), indent=12, hang=0)
+    if len(rows) > len(shown):
+        yield f"  {len(rows) - len(shown)} more (--verbose)"
+    for text in budget.notes:
+        yield from wrap_line(text, indent=2, hang=0)
 
 
 def _cause_lines(cause: CauseLine) -> Iterator[str]:

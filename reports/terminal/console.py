@@ -5,7 +5,7 @@ from itertools import groupby
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
-from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Gain, RemedyCard
+from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Example, Gain, RemedyCard
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
@@ -79,9 +79,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     if context.previous is not None:
         yield ""
         yield from _previous_lines(context.previous, verbosity, paint)
-    for card in context.causes:
-        yield ""
-        yield from _cause_block(card, verbosity, paint, _file_with(card, context.prescription))
+    yield from _cause_lines(context, verbosity, paint)
     if context.proof is not None:
         yield ""
         yield from _proof_lines(context.proof, verbosity, paint)
@@ -194,6 +192,27 @@ def _previous_lines(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Ite
         yield from wrap_line(f"tried: {line}", indent=2)
 
 
+def _cause_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    """Causes one by one; of those that the network withstands one line each, unless all is printed."""
+    folded = context.latent is not None and context.latent.folded and verbosity != "verbose"
+    for card in context.causes:
+        if not (card.latent and folded):
+            yield ""
+            yield from _cause_block(card, verbosity, paint, _file_with(card, context.prescription))
+    if context.latent is not None and folded:
+        yield ""
+        yield paint(f"{context.latent.title} (--verbose tells all)", "bold")
+        for card in context.causes:
+            if card.latent:
+                yield from wrap_line(_latent_text(card), indent=2)
+
+
+def _latent_text(card: CauseCard) -> str:
+    gains = ", ".join(map(_gain_text, card.gains))
+    help_ = f"; help: {card.remedies[0].title}" if card.remedies else ""
+    return f"{card.code} {visible(card.cause, NAME_LIMIT)}: {gains}{help_}"
+
+
 def _file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
     """The file that holds the first remedy of a cause with all other settings; empty where none does."""
     titles = [step.title for step in box.steps if step.supported] if box is not None else []
@@ -203,6 +222,7 @@ def _file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
 
 def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint, file: str) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
+    parts += [card.harm] if card.latent else []
     parts += [_gain_text(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]
@@ -219,6 +239,8 @@ def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint, file: str)
         yield f"     {hidden} more (--verbose)"
     if verbose:
         yield from _evidence_lines(card.more_evidence)
+    for text in card.connections:
+        yield from wrap_line(text, indent=3, hang=0)
     if card.explains:
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
     for remedy in card.remedies if verbose else card.remedies[:1]:
@@ -284,12 +306,12 @@ def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool, file: st
         if block.preferred and not remedy.no_option:
             if not block.own:
                 yield f"         with {block.toolchain}:"
-            yield from _snippet_lines(block.examples[0].code, file)
+            yield from _snippet_lines(block.examples[0], file)
 
 
-def _snippet_lines(code: str, file: str) -> Iterator[str]:
+def _snippet_lines(example: Example, file: str) -> Iterator[str]:
     """A snippet whole or not at all: one that was cut would be copied and fail."""
-    lines = code.splitlines()
+    lines = example.code.splitlines()
     place = f"{file} has it, with all other settings" if file else "copy it from report.md or index.html"
     if max(map(len, lines), default=0) > SNIPPET_LIMIT:
         longest = max(lines, key=len)
@@ -300,6 +322,8 @@ def _snippet_lines(code: str, file: str) -> Iterator[str]:
         return
     if file:
         yield f"         the change alone; {file} keeps all other settings:"
+    elif example.caution:
+        yield f"         {example.caution}:"
     yield from (f"         {visible(line)}" for line in lines)
 
 

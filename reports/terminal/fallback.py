@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Level, Verdict
+from quantmedic.engine.contract.fallback import FallbackRecord, Level, Verdict
 from quantmedic.engine.text import literal
 from quantmedic.reports.terminal.lines import terminal_text, wrap_line
 from quantmedic.reports.text import (
@@ -53,7 +53,8 @@ def _fallback_lines(record: FallbackRecord) -> Iterator[str]:
     yield from _search_lines(record)
     if record.nodes_to_exclude:
         yield ""
-        yield "with onnxruntime (the layers, and the nodes that read them, which would quantize their outputs):"
+        yield "with onnxruntime (the layers, and the nodes that read them, which would quantize their outputs);"
+        yield "keep the settings that you quantize with now, for this is the change alone:"
         names = literal(record.nodes_to_exclude)
         yield f'  quantize_static("float.onnx", "int8.onnx", reader, nodes_to_exclude={names})'
     yield ""
@@ -70,7 +71,9 @@ def _search_summary(record: FallbackRecord) -> str:
     if not record.found:
         said = "interrupted before any set met the goal" if record.interrupted else _VERDICTS["none"]
     else:
-        said = f"{len(record.layers) or 'none'} of {count(len(record.units), 'layer')} must leave int8"
+        size = count(len(record.units), "layer")
+        said = f"the smallest set that was found: {len(record.layers)} of {size} leave int8"
+        said = said if record.layers else f"none of {size} has to leave int8"
         said += ": the best set when it was interrupted" if record.interrupted else ""
     return f"{said}; {count(record.samples, 'sample')} of {name(record.data)} searched, seed {record.seed}"
 

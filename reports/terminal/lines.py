@@ -29,6 +29,7 @@ STYLES = {
     "dim": "2",
     "degraded": "1;31",
     "not-comparable": "1;33",
+    "undecided": "1;33",
     "failed": "1;31",
     "healthy": "1;32",
     "high": "31",

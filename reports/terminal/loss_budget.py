@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from quantmedic.engine.diagnosis.budget_lines import NAMED
 from quantmedic.reports.sections.loss_budget import BudgetBox, BudgetRow
 from quantmedic.reports.terminal.lines import Paint, Verbosity, wrap_line
+from quantmedic.reports.text import name
 
 TITLE, SHORT_LINES = "where the noise comes from", 3
 
@@ -44,3 +46,6 @@ def _budget_row(row: BudgetRow) -> Iterator[str]:
     facts += [f"in float, the task metric gains {row.metric}"] if row.metric else []
     facts += [f"named by {', '.join(f'{one.code} {one.cause}'.strip() for one in row.causes)}"] if row.causes else []
     yield from wrap_line("; ".join(fact for fact in facts if fact), indent=10, hang=0)
+    if row.anchor and len(row.layers) > NAMED:
+        more = f" and {row.more} more in report.json" if row.more else ""
+        yield from wrap_line(f"all of them: {', '.join(map(name, row.layers))}{more}", indent=10, hang=0)

@@ -1,14 +1,21 @@
 """What a seed draws of the zoo's cases: the same for the same seed, other things for another."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import fault_zoo
 import numpy as np
 import pytest
 from zoo.cases import REAL_KINDS, Spec, build
-from zoo.draw import STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
+from zoo.draw import LABELLED, STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
 from zoo.networks import NETWORKS, REAL_NETWORKS, VALIDATION
+from zoo.paste import known, load_arrays
 from zoo.patient import NORMAL, healthy
+from zoo.quantizing import compare
+from zoo.tasks import Task
+from zoo.verdict import ask
+
+from quantmedic import load_rulebase
 
 
 def test_draws_follow_from_the_seed_and_the_case() -> None:
@@ -36,6 +43,23 @@ def test_samples_are_drawn_and_keep_their_labels() -> None:
     assert labels.tolist() != names[: len(labels)].tolist()
 
 
+def test_labels_are_few_many_or_none() -> None:
+    drawn = {spec.base.labelled for seed in range(1, 4) for spec in fault_zoo.chosen("all", "demo/*", seed)}
+    assert drawn == set(LABELLED) and 0 in drawn
+
+
+@pytest.mark.parametrize(
+    ("noise", "sound_db", "hurts"),
+    [(0.1, None, False), (0.5, None, True), (0.1, 25.0, False), (0.1, 60.0, True), (0.05, 60.0, False)],
+)
+def test_noise_tells_where_outputs_are_no_answers(noise: float, sound_db: float | None, hurts: bool) -> None:
+    reference = np.random.default_rng(0).normal(size=(50, 8))
+    outputs = reference + noise * np.random.default_rng(1).normal(size=reference.shape)
+    found = compare(Task(lambda outputs: outputs[0], None, None), [reference], [outputs], None)
+    assert (found.agreement, found.score, found.float_score, found.proven_drop) == (None, None, None, False)
+    assert replace(found, sound_db=sound_db).hurts == hurts
+
+
 def test_places_are_drawn_from_the_seed_and_fixed_without_one() -> None:
     found = list("abcdefghij")
     assert healthy(NETWORKS["demo"]).pick(found, 0.25, 0.6) == ["c", "g"]
@@ -56,6 +80,12 @@ def test_real_networks_are_a_part_of_their_own() -> None:
     assert {kind for spec in real for kind in spec.kinds} > {kind for spec in everything for kind in spec.kinds}
 
 
+def test_unseen_kinds_are_in_no_other_part() -> None:
+    sets = [{spec.kinds[0] for spec in fault_zoo.chosen(f"unseen-{which}", "*")} for which in "ab"]
+    seen = {kind for part in ("all", "real") for spec in fault_zoo.chosen(part, "*") for kind in spec.kinds}
+    assert sets[0] and not sets[0] & sets[1] and not (sets[0] | sets[1]) & seen
+
+
 @pytest.mark.thorough
 def test_the_same_seed_builds_the_same_case(tmp_path: Path) -> None:
     spec = Spec("gru", ("narrow-range",), seed=4)
@@ -64,3 +94,15 @@ def test_the_same_seed_builds_the_same_case(tmp_path: Path) -> None:
     assert (first.before, first.healed, first.recipe) == (second.before, second.healed, second.recipe)
     assert (first.folder / "quantized.onnx").read_bytes() == (second.folder / "quantized.onnx").read_bytes()
     assert first.strength == draw_strength(case_seed(4, spec.name))
+
+
+@pytest.mark.thorough
+def test_the_expert_is_not_told_labels_that_are_not_drawn(tmp_path: Path) -> None:
+    spec = Spec("gru", ("wide-ranges",), seed=1)
+    assert spec.base.labelled == 0
+    built = build(spec, tmp_path)
+    assert built.usable or built.status == "harmless"
+    assert built.before is not None and built.before.float_score is not None and not built.told_metric
+    shown, everything = load_arrays(built.folder / "validation.npz"), known(built)
+    assert set(everything) - set(shown) == {"labels"} and len(everything["labels"]) == VALIDATION
+    assert ask(built, load_rulebase()).error == ""

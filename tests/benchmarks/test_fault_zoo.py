@@ -1,5 +1,7 @@
 """The fault zoo cannot rot: a few of its cases end to end, and what its cuts promise."""
 
+from argparse import Namespace
+
 import fault_zoo
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from zoo.fault import FAMILIES, FAULTS
 from zoo.networks import NETWORKS
 from zoo.patient import healthy
 from zoo.quantizing import run
+from zoo.running import Asked, ask_all, results
 from zoo.score import place, render
 
 pytestmark = pytest.mark.thorough
@@ -22,7 +25,7 @@ def cache(tmp_path_factory):
 def test_cases_end_to_end(cache):
     """A global fault, a local one and a control: built, checked, named."""
     specs = [Spec("demo", ("not-normalized",)), Spec("demo", ("wide-branch",)), Spec("demo", control="per-channel")]
-    found = list(fault_zoo.results(specs, cache, jobs=1))
+    found = list(results(specs, cache, jobs=1))
     assert [built.status for built, _ in found] == ["fault", "fault", "control"]
     answers = [answer for _, answer in found]
     assert [answer.error for answer in answers] == ["", "", ""]
@@ -30,6 +33,13 @@ def test_cases_end_to_end(cache):
     assert answers[1].names[0] == "unbalanced-concatenation"
     assert not answers[2].severe
     assert "false alarms on 1 healthy controls: 0 %" in render(found)
+
+
+def test_without_a_reporting_seed_unseen_faults_are_only_built(cache):
+    ((built, answer),) = ask_all([Spec("gru", ("coarse-output",))], cache, 1, Asked(build_only=True))
+    assert built.usable and answer is None
+    for seed in (None, 3, 105):
+        assert fault_zoo.opened(Namespace(seed=seed)) is None
 
 
 def test_a_case_is_built_once(cache):

@@ -1,25 +1,31 @@
 """Cases that ``quantmedic.fix`` repairs: what is given, what is held back, and how it is counted."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import fault_zoo
 import numpy as np
 import pytest
-from zoo.cases import Built, Spec, build
+from zoo.cases import RECIPE_VERSION, Built, Spec, build
 from zoo.fixing import repair
 from zoo.paste import Pasted, Shown
 from zoo.paste_table import fixed_rows, is_healed, reason, render_fixed
+from zoo.protocol.case_row import row_of
+from zoo.protocol.entries import figures_of
+from zoo.protocol.ledger import Begun, LedgerError, begin
+from zoo.protocol.row import Cause, Said
 from zoo.quantizing import Standing
 from zoo.readme_table import render_readme
+from zoo.running import results
 from zoo.verdict import Answer
 
 
 @pytest.mark.thorough
 def test_a_repair_is_measured_on_samples_held_back(tmp_path: Path) -> None:
     specs = [Spec("demo", ("wide-ranges",)), Spec("demo", control="per-channel")]
-    found = fixed_rows(fault_zoo.results(specs, tmp_path, jobs=1, fix=20.0))
+    found = fixed_rows(results(specs, tmp_path, jobs=1, fix=20.0))
     (ill, _, repaired), (_, _, healthy) = found
     assert repaired.outcome == "ran" and is_healed(ill, repaired)
     assert repaired.samples == 128
@@ -78,12 +84,21 @@ def test_a_case_that_cannot_be_repaired_is_a_miss(tmp_path: Path) -> None:
     assert not is_healed(built, found)
 
 
-def test_the_readme_shows_what_was_counted(tmp_path: Path) -> None:
-    answer = Answer("demo/wide-ranges", [("stale-calibration", "high", 0.9, 19.0, "")])
+def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
+    said = Said("degraded", (Cause("stale-calibration", "high", 0.9),))
+    answer = Answer("demo/wide-ranges", [("stale-calibration", "high", 0.9, 19.0, "")], said=said)
     found = [(case(), replace(answer, fixed=written(20.0, 0.9, gain_db=20.0))), (case(), answer)]
-    (tmp_path / "zoo.json").write_text(json.dumps(fault_zoo.summary(found, []), default=str))
-    lines = render_readme([tmp_path / "zoo.json"]).splitlines()
-    assert lines[:2] == ["|  | zoo |", "|---|--:|"]
+    rows = [row_of(*each) for each in found]
+    entry = begin(tmp_path, Begun("all", 906, RECIPE_VERSION, "2026-01-01", "a" * 40, "", {}))
+    entry.finish(figures_of(rows, Counter(), fault_zoo.summary(found, [])), rows)
+    lines = render_readme([entry.path]).splitlines()
+    assert lines[:2] == [f"|  | all-906-v{RECIPE_VERSION} |", "|---|--:|"]
     assert "| right cause first | 100 % of 2 |" in lines
     assert "| `fix` heals, of all faults | 100 % of 1 |" in lines
     assert not any("pasted" in line for line in lines)
+
+
+def test_the_readme_takes_nothing_but_the_ledger(tmp_path: Path) -> None:
+    (tmp_path / "zoo.json").write_text(json.dumps(fault_zoo.summary([], [])))
+    with pytest.raises(LedgerError):
+        render_readme([tmp_path / "zoo.json"])

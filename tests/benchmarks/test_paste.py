@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-import fault_zoo
 import numpy as np
 import pytest
 from zoo.cases import Built, Spec
 from zoo.paste import Pasted, Shown, metric_share, noise_share, run_script
 from zoo.paste_table import counts, is_healed, reason, render_pasted, rows
 from zoo.quantizing import Standing
+from zoo.running import results
 from zoo.verdict import Answer, ask
 
 from quantmedic import load_rulebase
@@ -19,7 +19,7 @@ from quantmedic import load_rulebase
 def test_prescriptions_are_pasted_and_measured(tmp_path: Path) -> None:
     """Ranges that are wrong everywhere, and one join of two branches."""
     specs = [Spec("demo", ("wide-ranges",)), Spec("demo", ("wide-branch",))]
-    found = rows(fault_zoo.results(specs, tmp_path, jobs=1, prove=20.0, follow=True))
+    found = rows(results(specs, tmp_path, jobs=1, prove=20.0, follow=True))
     assert [pasted.outcome for _, _, pasted in found] == ["ran", "ran"]
     for built, _, pasted in found:
         assert counts(built) and is_healed(built, pasted)

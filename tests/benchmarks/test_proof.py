@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import fault_zoo
 import pytest
 from zoo.cases import Built, Spec
 from zoo.proof import Proved, metric_share, noise_share, render_proofs
 from zoo.quantizing import Standing
+from zoo.running import results
 
 pytestmark = pytest.mark.thorough
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.thorough
 def answers(tmp_path_factory):
     """A mistake in the data; two layers that hurt only together; one layer of many that no rule names."""
     specs = [Spec("demo", ("not-normalized",)), Spec("resnet", ("wide-addend",)), Spec("csp", ("massive-channel",))]
-    found = fault_zoo.results(specs, tmp_path_factory.mktemp("zoo"), jobs=1, prove=300.0)
+    found = results(specs, tmp_path_factory.mktemp("zoo"), jobs=1, prove=300.0)
     return {built.spec.name: (built, answer.proof) for built, answer in found}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from builders.comparisons import compared, facts, judged, layer, pair, table
 
+import quantmedic
 from quantmedic.reports.files import comparison_files
 
 pytestmark = pytest.mark.thorough
@@ -46,6 +47,20 @@ def test_the_page_is_accessible(opened: Opener, record: Any, tmp_path: Path, sch
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
         "no side scroll"
     )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_noise_of_both_is_accessible(
+    opened: Opener, patient_case: Path, healthy_case: Path, tmp_path: Path, scheme: str, width: int
+) -> None:
+    both = quantmedic.compare(patient_case, healthy_case)
+    page = opened(page_of(both, tmp_path), "#budget", color_scheme=scheme, viewport={"width": width, "height": 844})
+    assert violations(page) == []
+    assert page.locator("#budget tbody tr").first.locator(".fate").inner_text() == "went"
+    assert page.locator("#budget tbody th").first.bounding_box()["width"] >= 200
+    bars = [bar.bounding_box()["width"] for bar in page.locator("#budget .lengths rect").all()[:2]]
+    assert bars[0] > 20 * bars[1]
 
 
 def test_the_answer_is_on_the_first_screen(opened: Opener, record: Any, tmp_path: Path) -> None:

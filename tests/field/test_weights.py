@@ -131,13 +131,15 @@ def test_channels_that_one_scale_erases(tmp_path: Path) -> None:
 def test_quiet_channel_that_the_next_weights_amplify(tmp_path: Path) -> None:
     """pytorch#90289: with a scale for each weight channel 0.67 of 0.75 are left, as the activation has one scale.
 
-    The channel lies in the output of the first layer, so to leave that in float is an answer, too.
+    The channel lies in the output of the first layer, so to leave that in float is an answer, too. So is that what
+    comes behind amplifies what is small in it.
     """
     model = demo()
     scale_channels(model, "stem.conv", "reduce.depthwise.conv", [8, 9], 1 / 100)
     lost, diagnosis = judged(model, tmp_path, per_channel=True)
     assert lost > 0.2
-    assert first(diagnosis) in ("channel-outliers", "channel-range-imbalance", "first-layer-sensitive")
+    names = ("channel-outliers", "channel-range-imbalance", "first-layer-sensitive", "error-amplifier")
+    assert first(diagnosis) in names
 
 
 def test_per_channel_weights_that_make_it_worse(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: 
     assert done.returncode == 0, done.stderr
     text = done.stdout
     assert f"goal: SQNR of at least {goal:.1f} dB" in text
-    assert "must leave int8; 80 samples of val.npz searched, seed 0" in text
+    assert " layers leave int8; 80 samples of val.npz searched, seed 0" in text
     assert "measured on the quantized model itself, 80 samples, not those of the search" in text
     assert "cost: " in text and "multiply-adds leave int8" in text
     assert "search: " in text and "one layer at a time takes" in text

@@ -37,8 +37,8 @@ class Reader(CalibrationDataReader):
 
 @pytest.fixture(scope="module")
 def rules() -> RuleBase:
-    """Without the rules that tell by the inputs alone that the model was calibrated on others."""
-    return rules_in_force(RuleOptions(ignore=("D013", "D018")))
+    """Without the rules that tell by the inputs alone that the model was calibrated on others, or that it cuts them."""
+    return rules_in_force(RuleOptions(ignore=("D013", "D018", "A002")))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_right_remedy_helped(cases: dict[str, Case], rules: RuleBase) -> None:
     effect = found.previous.effect
     assert (effect.helped, effect.gain_db > 20) == (True, True)
     assert effect.drop < effect.drop_before_low
-    assert [row.helped for row in found.previous.tried if row.remedy == "widen-activation-range"] == [True]
+    assert {row.helped for row in found.previous.tried if row.remedy == "widen-activation-range"} == {True}
 
 
 def test_same_fault_in_other_samples(

@@ -9,6 +9,7 @@ import pytest
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.sections.cards import PARTIAL, Example
 from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
 from quantmedic.reports.terminal.fixed import fixed_lines
 from quantmedic.reports.terminal.lines import WIDTH
@@ -112,10 +113,19 @@ def test_a_long_name_stands_whole_on_a_line_of_its_own(diagnosis: Diagnosis) -> 
 
 def test_a_change_of_many_names_says_where_it_is_to_be_copied_from() -> None:
     code = f"quantize_static(nodes_to_exclude={[f'layer_{k}' for k in range(78)]})"
-    (line,) = _snippet_lines(code, "prescription.py")
+    example = Example(code, "", "", PARTIAL)
+    (line,) = _snippet_lines(example, "prescription.py")
     assert line.strip() == "the change lists 78 names: prescription.py has it, with all other settings"
-    (line,) = _snippet_lines(code, "")
+    (line,) = _snippet_lines(example, "")
     assert "copy it from report.md or index.html" in line
+
+
+def test_a_call_without_the_settings_in_force_says_so() -> None:
+    example = Example('quantize_static("float.onnx", "int8.onnx", reader, per_channel=True)', "", "", PARTIAL)
+    caution, call = _snippet_lines(example, "")
+    assert caution.strip() == "the change alone; keep the other settings that you quantize with:"
+    assert call.strip() == example.code
+    assert list(_snippet_lines(Example("correct_biases()", "", "", ""), "")) == ["         correct_biases()"]
 
 
 def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: Diagnosis, healthy: Diagnosis) -> None:

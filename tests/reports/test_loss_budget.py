@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from builders.budgets import line, with_budget
 from builders.hostile import HOSTILE_NAMES
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import BudgetLine, BudgetOutput, LossBudgetReport
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
@@ -16,26 +16,6 @@ from quantmedic.reports.sections.loss_budget import NO_NAME, BudgetBox, budget_b
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.reports.terminal.loss_budget import TITLE
 from quantmedic.trials.loss_budget import HEALING
-
-
-def line(place: str, share: float, **fields: object) -> BudgetLine:
-    """Weights of one layer."""
-    common = {"source": "weight", "places": (place,), "layers": (place,), "op_type": "Conv", "shares": (share,)}
-    return BudgetLine.model_validate({**common, "words": f"weights of {place}", "share": share, **fields})
-
-
-def with_budget(diagnosis: Diagnosis, lines: tuple[BudgetLine, ...], **fields: object) -> Diagnosis:
-    """The diagnosis with these lines as its budget; what they leave is the rest."""
-    unsimulated = float(str(fields.pop("unsimulated", 0.0)))
-    rest = 1.0 - unsimulated - sum(one.share for one in lines)
-    budget = LossBudgetReport.model_validate(
-        {
-            "dataset": "validation", "samples": 48, "runs": 17, "by_source": {"weight": 1.0}, "metric_lost": 0.1,
-            "outputs": (BudgetOutput(name="logits", sqnr_db=10.0, unsimulated=unsimulated),),
-            "lines": lines, "rest": rest, "complete": True, **fields,
-        }
-    )  # fmt: skip
-    return diagnosis.model_copy(update={"loss_budget": budget})
 
 
 def box_of(diagnosis: Diagnosis) -> BudgetBox:
@@ -81,6 +61,15 @@ def test_the_console_takes_three_lines_at_most(diagnosis: Diagnosis) -> None:
     assert len(text) <= 3 and "more (--verbose)" in " ".join(text)
     verbose = render_console(with_budget(diagnosis, many), verbosity="verbose")
     assert all(f"weights of {one.places[0]}" in " ".join(verbose.split()) for one in many)
+
+
+def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
+    names = tuple(f"block{place}/conv" for place in range(40))
+    found = with_budget(diagnosis, (line("block0/conv", 0.4, places=names, layers=names),))
+    assert all(name in " ".join(render_console(found, verbosity="verbose").split()) for name in names)
+    page = budget_of_page(found)
+    assert "All 40 layers" in page and page.count("<li>") == 40
+    assert box_of(found).rows[0].href == "#noise-1" and 'id="noise-1"' in page
 
 
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:

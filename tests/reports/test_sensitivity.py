@@ -13,7 +13,7 @@ import markdown_it
 import pytest
 
 from quantmedic.engine.diagnosis.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit
-from quantmedic.reports.charts.frame import PALETTE
+from quantmedic.reports.charts.frame import DARK_PALETTE, PALETTE
 from quantmedic.reports.charts.sensitivity import sensitivity_chart
 from quantmedic.reports.files import sensitivity_files
 from quantmedic.reports.machines.records import sensitivity_json
@@ -226,4 +226,5 @@ class TestHostileNames:
 
 
 def test_colours_are_those_of_the_house(record: SensitivityRecord) -> None:
-    assert set(re.findall(r"#[0-9a-f]{6}", svg(sensitivity_chart(record)))) <= set(PALETTE.values())
+    house = {*PALETTE.values(), *DARK_PALETTE.values()}
+    assert set(re.findall(r"#[0-9a-f]{6}", svg(sensitivity_chart(record)))) <= house

@@ -245,6 +245,35 @@ def first_layer(*, faulty: bool) -> Fault:
     return Fault(net.model(), data)
 
 
+def small_divisors(*, faulty: bool) -> Fault:
+    """A divisor that is never zero, but whose smallest values are; a bound cuts off what is infinite then."""
+    least = 0.002 if faulty else 1.0
+    net = Net()
+    h = dense(net, tokens(net), random(1, 32, 32, scale=0.2), "h")
+    net.const("least", np.float32(least))
+    divisor = net.add("Add", net.add("Abs", h, out="size"), "least", out="divisor")
+    ends = [net.const("low", np.float32(0)), net.const("high", np.float32(1 / least))]
+    inverse = net.add("Clip", net.add("Reciprocal", divisor, out="inverse"), *ends, out="bounded")
+    return Fault(finish(net, net.add("Mul", h, inverse, out="sign")), random(5, SAMPLES, 16, 32))
+
+
+def range_from_zero(*, faulty: bool) -> Fault:
+    """A leaky ReLU with the range of a ReLU."""
+    net = Net()
+    h = dense(net, tokens(net), random(1, 32, 32, scale=0.2), "h")
+    leaky = net.add("LeakyRelu", h, out="leaky", alpha=0.4)
+    ends = {"rmin": np.float32(0), "rmax": np.float32(5)}
+    return Fault(finish(net, leaky), random(5, SAMPLES, 16, 32), overrides={"leaky": ends} if faulty else {})
+
+
+def relu_in_the_range(*, faulty: bool) -> Fault:
+    """A ReLU that the quantizer drops, in front of a range that reaches below zero."""
+    net = Net()
+    h = net.add("Relu", dense(net, tokens(net), random(1, 32, 32, scale=0.2), "h"), out="r")
+    ends = {"rmin": np.float32(-5 if faulty else 0), "rmax": np.float32(5)}
+    return Fault(finish(net, h), random(5, SAMPLES, 16, 32), overrides={"r": ends})
+
+
 def few_bits(bits: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """A float model and its twin, whose activations have so few bits."""
     models = []
@@ -278,6 +307,9 @@ FAULTS: list[tuple[str, Callable[..., Fault]]] = [
     ("relu6-lost", relu6),
     ("unbalanced-addition", unbalanced_addition),
     ("first-layer-sensitive", first_layer),
+    ("non-finite-values", small_divisors),
+    ("negative-activations", range_from_zero),
+    ("relu-lost", relu_in_the_range),
 ]
 
 

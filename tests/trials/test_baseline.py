@@ -109,7 +109,7 @@ def test_of_a_stale_model_quantizing_again_leads(stale: Found) -> None:
     assert stale.remedies == [AGAIN]
     box = prescription_box(stale.diagnosis)
     assert box is not None and box.grade == "executed"
-    assert "is not what its toolchain makes of the float model and the representative data today" in box.executed
+    assert "was not made from this float model and these representative data with these settings" in box.executed
 
 
 def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_stale: Found) -> None:

@@ -18,7 +18,7 @@ from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.demo import patient
-from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
+from quantmedic.engine.contract.fallback import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
 from quantmedic.trials.fallback import FallbackTrial
 from quantmedic.trials.from_onnx.edit import edit

@@ -1304,7 +1304,7 @@ def test_progress_counts_samples(measure):
         batch_size=5,
         progress=lambda *step: seen.append(step),
     )
-    assert seen == [
+    assert [step for step in seen if step[0] != "remedies"] == [
         ("representative", 5, 6),
         ("representative", 6, 6),
         ("validation", 5, 13),

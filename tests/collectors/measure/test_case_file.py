@@ -110,7 +110,7 @@ def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
             if name == "case.json":
                 raw = json.loads(content)
                 for tensor in raw["tensors"]:
-                    for field in ("pattern", "gate", "clip_low", "clip_high", "clip_lost"):
+                    for field in ("pattern", "gate", "clip_low", "clip_high", "clip_lost", "floor_lost"):
                         del tensor[field]
                     tensor["quantizer"].pop("power_of_two")
                 content = json.dumps(raw).encode()

@@ -1,5 +1,6 @@
 """Predictions about weights against really quantizing them, and predicted errors against the outputs of layers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.collectors.measure.weight_errors import grid_predictions
+from quantmedic.collectors.measure.weight_errors import code_facts, grid_predictions, scale_axis
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.weight_grids import (
@@ -230,3 +231,45 @@ def test_nothing_is_predicted_where_the_input_is_not_measured(tmp_path):
     (layer,) = (x for x in derive(case, quantmedic.load_rulebase()).layers if x.name == "y")
     assert layer.weight.rounding.sqnr_db > 30
     assert layer.weight_error.sqnr_db is None
+
+
+@pytest.mark.parametrize(
+    "codes, bits",
+    [
+        (lambda w: np.rint(127 * w), 8),
+        (lambda w: 32 * np.clip(np.rint(127 * w / 32), -4, 3), 3),
+        (lambda w: np.rint(7 * w), 4),
+        (lambda w: np.sign(w) * 60, 1),
+        # a range that is too wide: its codes end where those of no fewer bits do
+        (lambda w: np.rint(6 * w), 8),
+    ],
+)
+def test_codes_in_use_tell_how_many_bits_there_are(codes: Callable[[Array], Array], bits: int):
+    w = random(4, 16, 64).reshape(16, 64)
+    w /= np.abs(w).max()
+    quantizer = Quantizer(np.float32([1 / 127]), np.zeros(1, np.int64), 8, True, None)
+    found = code_facts(Constant("w", w, quantizer, codes(w).astype(np.int8)), w)
+    assert found["effective_bits"] == bits
+    assert found["distinct_codes"] == len(np.unique(codes(w)))
+
+
+def test_scales_of_another_axis_are_recognized():
+    w = random(5, 12, 12).reshape(12, 12) * np.linspace(1, 3, 12)[:, None] * np.linspace(1, 9, 12)
+    for source, found in ((0, None), (1, 1)):
+        scale = (np.abs(w).max(axis=1 - source) / 127).astype(np.float32)
+        quantizer = Quantizer(scale, np.zeros(12, np.int64), 8, True, 0)
+        stored = Constant("w", w, quantizer, np.clip(np.rint(w / scale[:, None]), -127, 127).astype(np.int8))
+        assert scale_axis(stored, w, 0) == found
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("dead", [1e-20, 1e-30, 1e-38], ids=str)
+def test_weights_that_training_let_decay_are_nothing_beside_the_others(dead: float):
+    """Pruned networks keep channels of 1e-20 and less, which float32 can neither square nor divide by."""
+    w = random(1, 16, 16, 9)
+    usual = outlier_ratios(w).max()
+    w[:, 5] *= np.float32(dead)
+    w[0, 5, 0] = np.float32(1e4 * dead)
+    assert outlier_ratios(w).max() == pytest.approx(usual, rel=0.3)
+    scaled = w * np.geomspace(1, 100, 16).astype(np.float32)[:, None, None]
+    assert similarity(scaled, w) == pytest.approx(1, abs=1e-3)

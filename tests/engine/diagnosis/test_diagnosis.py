@@ -29,6 +29,9 @@ THRESHOLDS = {
     "ratio": 16,
     "negligible_gain_db": 0.5,
     "grave_share": 0.5,
+    "carried_share": 0.2,
+    "latent_gain_db": 3,
+    "clean_output_sqnr_db": 28,
     "healed_share": 0.75,
     "healed_sqnr_db": 15,
     "harmed_agreement": 0.9,
@@ -312,7 +315,8 @@ class Carried:
 
 
 @pytest.mark.parametrize(
-    ("share", "harmed", "severity"), [(0.9, True, "high"), (0.1, True, "low"), (0.9, False, "low")]
+    ("share", "harmed", "severity"),
+    [(0.9, True, "high"), (0.3, True, "medium"), (0.1, True, "low"), (0.9, False, "low")],
 )
 def test_what_makes_most_of_a_loss_keeps_its_severity_although_no_remedy_heals_it(
     base: RuleBase, share: float, harmed: bool, severity: str

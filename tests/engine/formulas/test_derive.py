@@ -1,6 +1,7 @@
 """Formulas from accumulators to facts, against plain numpy on the values themselves."""
 
 import math
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -334,7 +335,16 @@ def test_clipping() -> None:
     assert clipping.energy_share == pytest.approx((4 + 1) / (4 + 1 + rounding), rel=1e-4)
     assert clipping.overshoot == pytest.approx(2.0 / 4.0)
     assert clipping.utilisation == pytest.approx(1.0)
-    assert found.negative_levels == pytest.approx(1 / quantizer.scale)
+    assert found.negative_levels == 0
+
+
+@pytest.mark.parametrize("low, levels", [(-0.5, 0.5), (-3.0, 1.0)])
+def test_negative_values_have_the_levels_that_the_range_holds(low: float, levels: float) -> None:
+    x = np.zeros((N, 1, 10), np.float32)
+    x[:, 0, 0], x[:, 0, 1] = 6.0, -1.0
+    quantizer = per_tensor(low, 4.0)
+    found = derive(case_of([x, x], [QuantizerFacts(), quantizer]), BASE).tensors[1]
+    assert found.negative_levels == pytest.approx(levels / quantizer.scale)
     assert found.negative_ratio == pytest.approx(1 / 4)
     below = derive(case_of([x, x], [QuantizerFacts(), per_tensor(0.0, 8.0)]), BASE).tensors[1].data.clipping
     assert (below.share, below.overshoot) == (pytest.approx(0.1), pytest.approx(1.0 / 8.0))
@@ -543,3 +553,13 @@ def test_extremes_of_few_samples_of_a_larger_set_are_not_judged(seen: int, total
     assert [value is not None for value in extremes] == [known] * len(extremes)
     averages = (data.rounding.sqnr_db, data.accumulated.mse, data.clipping.share, data.values.std, data.values.max)
     assert None not in averages
+
+
+@pytest.mark.parametrize("op_type, low, steps", [("Reciprocal", 0.002, 0.002), ("Div", 0.5, None), ("Log", -0.1, None)])
+def test_divisors_are_measured_in_steps(op_type: str, low: float, steps: float | None) -> None:
+    x = np.linspace(low, 4.0, N * 10, dtype=np.float32).reshape(N, 1, 10)
+    quantizer = per_tensor(0.0, 4.0)
+    case = case_of([x, x], [quantizer, QuantizerFacts()])
+    record = case.record.model_copy(update={"operators": (operator(0, "inverse", op_type, (0,)),)})
+    found = derive(replace(case, record=record), BASE).layers[0].divisor_steps
+    assert found == (None if steps is None else pytest.approx(steps / quantizer.scale))

@@ -405,3 +405,26 @@ def test_rule_yields_where_a_better_one_fires() -> None:
 
     assert subjects(weaker, better) == ["a"]
     assert subjects(weaker) == ["a", "b"]
+
+
+def test_experiment_stands_in_for_the_symptom() -> None:
+    """Where the symptom is not seen, or cannot be judged; not where the whole symptom of another cause is seen."""
+    shown = {"when": {"fact": "source.share", "gt": 0.2}, "message": "makes {source.share:.0%}"}
+    proven = rule({"fact": "channels", "gt": 4}, "tensor", message="declared", experiment=shown)
+    declared = rule({"fact": "is_half", "is": True}, "tensor", id="X002", name="other-rule")
+    tensors = [
+        {"name": "loud", "channels": 2, "source": {"share": 0.5}},
+        {"name": "quiet", "channels": 2, "source": {"share": 0.1}},
+        {"name": "unknown", "source": {"share": 0.4}},
+        {"name": "seen", "channels": 8, "source": {"share": 0.4}},
+        {"name": "other", "channels": 2, "is_half": True, "source": {"share": 0.4}},
+    ]
+    facts = CaseFacts.model_validate({"tensors": tensors})
+    result, _ = evaluate(BASE.model_copy(update={"rules": (proven, declared)}), facts)
+    found = {finding.subject: (finding.message, finding.by_experiment) for finding in result.findings}
+    assert found == {
+        "loud": ("makes 50%", True),
+        "unknown": ("makes 40%", True),
+        "seen": ("declared", False),
+    }
+    assert not result.unknown

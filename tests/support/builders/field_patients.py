@@ -268,6 +268,12 @@ def named_layers(diagnosis: Diagnosis, cause: str) -> list[str]:
     return [layer.float_name for layer in found.layers if layer.float_name]
 
 
+def assert_nothing_lost(diagnosis: Diagnosis) -> None:
+    """Noise that a repair takes away may be listed; these few labels may leave open whether it costs anything."""
+    assert serious(diagnosis) == []
+    assert diagnosis.verdict in ("healthy", "undecided")
+
+
 def assert_healthy(diagnosis: Diagnosis) -> None:
     assert serious(diagnosis) == []
     assert diagnosis.verdict == "healthy"

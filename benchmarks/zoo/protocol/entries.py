@@ -1,0 +1,118 @@
+"""What a run writes into the ledger and prints from it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import quantmedic
+
+from ..cases import RECIPE_VERSION
+from .calibration import reliability, stated
+from .curves import detection
+from .ledger import Begun, Entry, LedgerError, Record, begin, commit_of
+from .row import Row
+from .scores import Answers, Share, assigned_shares, confusion, cost_figures
+from .table import NOW, columns, render_columns, versions_of
+
+ROOT = Path(__file__).parents[3]
+#: Packages whose versions a record keeps.
+VERSIONS = ("numpy", "onnx", "onnxruntime")
+#: Where records are checked in.
+LEDGER = ROOT / "benchmarks" / "figures"
+
+
+def open_entry(folder: Path, part: str, seed: int, settings: Mapping[str, Any], against: Path | None) -> Entry:
+    """Begin the record of a run on a reporting seed.
+
+    Raises:
+        LedgerError: Its figures would belong to no commit.
+    """
+    imported = Path(quantmedic.__file__).resolve()
+    if not imported.is_relative_to(ROOT):
+        raise LedgerError(f"quantmedic comes from {imported.parent} and not from {ROOT}: set PYTHONPATH to the latter")
+    commit = commit_of(ROOT, besides=folder)
+    other = commit_of(against) if against is not None else ""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return begin(folder, Begun(part, seed, RECIPE_VERSION, now, commit, other, settings))
+
+
+def close_entry(entry: Entry, figures: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Write the record of a first run.
+
+    Raises:
+        LedgerError: The checkout changed meanwhile, so that networks were asked of different code.
+    """
+    commit = commit_of(ROOT, besides=entry.path.parent)
+    if commit != entry.begun.commit:
+        raise LedgerError(f"{ROOT} went from {entry.begun.commit} to {commit} during the run: go back and run it again")
+    entry.finish(figures, rows)
+
+
+def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """All figures of a run, for its record."""
+    cost, assigned, versions = cost_figures(rows), assigned_shares(rows), versions_of(rows)
+    return {
+        "columns": {
+            title: {key: [share.part, share.whole] for key, share in column.items()}
+            for title, column in columns(rows, known).items()
+        },
+        "detection": {
+            title: {
+                level.title: [[share.part, share.whole] for share in level.shares] for level in detection(rows, who)
+            }
+            for title, who in versions.items()
+        },
+        "confidence": {title: _confidence(rows, who) for title, who in versions.items()},
+        "confusion": [[*pair, number] for pair, number in sorted(confusion(rows).items())],
+        "assigned_median": float(np.median(assigned)) if assigned else None,
+        "cost": asdict(cost) if cost is not None else None,
+        "guessed": known.most_common(),
+        "versions": {name: version(name) for name in VERSIONS},
+        "summary": _without_cases(summary),
+    }
+
+
+def _confidence(rows: Sequence[Row], answers: Answers) -> dict[str, Any]:
+    """Reliability of the first cause, and of all serious ones."""
+    found = {name: reliability(stated(rows, answers, first=name == "first")) for name in ("first", "serious")}
+    return {name: asdict(each) if each is not None else None for name, each in found.items()}
+
+
+def _without_cases(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary, where lists of cases are left to the rows; of cases that were not asked, those with a reason."""
+    kept = {key: value for key, value in summary.items() if key != "cases"}
+    kept["not_asked"] = Counter(case["status"] for case in kept.pop("left_out"))
+    kept["broken"] = [case for case in summary["left_out"] if case["status"] != "inapplicable"]
+    for group in ("pasted", "fixed"):
+        kept[group] = {key: value for key, value in summary[group].items() if key != "cases"}
+    return kept
+
+
+def shares_of(record: Record) -> dict[str, dict[str, Share]]:
+    """The columns of a record."""
+    stored = record.figures["columns"] if record.figures is not None else {}
+    return {title: {key: Share(*pair) for key, pair in column.items()} for title, column in stored.items()}
+
+
+def describe(begun: Begun) -> str:
+    """Which run it was."""
+    asked = ", ".join(f"{key} {value}" for key, value in begun.settings.items() if value is not None)
+    return f"{begun.key.name} of {begun.date}, commit {begun.commit[:12]}{f' ({asked})' if asked else ''}"
+
+
+def render_entry(entry: Entry, rows: Sequence[Row], known: Counter[str]) -> str:
+    """Whether a run was the first one of its seed, and the first one's figures beside its own."""
+    text = [f"\nthe same seed was used before with other cases: {describe(other.begun)}" for other in entry.others]
+    if entry.first is None:
+        return "\n".join([*text, f"\nfirst run: {describe(entry.begun)}; its record is {entry.path}"])
+    text.append(f"\nNOT A FIRST RUN. The first one was {describe(entry.first.begun)}; its record stays as it is.")
+    if entry.first.figures is None:
+        return "\n".join([*text, "It was broken off and has no figures. Only the same commit may continue it."])
+    both = {NOW: columns(rows, known)[NOW], "first run": shares_of(entry.first)[NOW]}
+    return "\n".join([*text, *render_columns(both)])

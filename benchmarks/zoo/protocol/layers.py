@@ -1,0 +1,48 @@
+"""Which layer of the float model a name in a report means."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import onnx
+
+from .row import KEPT, NAMED_PLACES
+
+#: Operators that a toolchain runs as one with the layer in front, so that both have one range.
+FUSED = frozenset({"Relu", "Clip"})
+
+
+class LayerNames:
+    """Layers by the names that reports use: of a node, of the values that it makes, and of its constants.
+
+    An activation that is fused with the layer in front counts as that layer. A network input stands for itself.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        """Read the names of a float model."""
+        constants = {tensor.name for tensor in model.graph.initializer}
+        inputs = {each.name for each in model.graph.input} - constants
+        self._layer = {name: name for name in inputs}
+        readers = Counter(name for node in model.graph.node for name in node.input)
+        for node in model.graph.node:
+            layer = node.name or node.output[0]
+            source = next(iter(node.input), "")
+            if node.op_type in FUSED and readers[source] == 1 and source not in inputs:
+                layer = self._layer.get(source, layer)
+            for name in (node.name or layer, *node.output, *(name for name in node.input if name in constants)):
+                self._layer.setdefault(name, layer)
+
+    def of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Layers in the order of the names, each once; names of data sets and outputs' columns are left out."""
+        return tuple(dict.fromkeys(self._layer[name] for name in names if name in self._layer))
+
+    def meant(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The same, where a name that is no layer's stays as it is."""
+        return tuple(dict.fromkeys(self._layer.get(name, name) for name in names))
+
+    def named(self, report: Mapping[str, Any]) -> tuple[str, ...]:
+        """Layers of ``report.json`` in the order in which a reader meets them."""
+        budget: Mapping[str, Any] = report.get("loss_budget") or {}
+        subjects = [name for cause in report["causes"] for name in cause["subjects"]]
+        places = [name for line in budget.get("lines", ()) for name in line["places"][:NAMED_PLACES]]
+        return self.of([*subjects, *places])[:KEPT]

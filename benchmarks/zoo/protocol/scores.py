@@ -1,0 +1,320 @@
+"""Scores of rows: pure functions, the same for every column of the table, whoever gave the answers."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest
+
+from .row import Row, Said
+
+#: Who answers: a report of this version, of another one, or somebody who guesses.
+Answers = Callable[[Row], Said | None]
+#: A budget that assigns this share of the noise is done.
+ASSIGNED = 0.8
+FIRST, THREE = 1, 3
+#: Families by the first letter of a rule.
+FAMILY_OF = {
+    "S": "sanity",
+    "D": "data",
+    "W": "weights",
+    "A": "activations",
+    "G": "graph",
+    "M": "precision",
+    "R": "runtime",
+    "F": "failure",
+}
+
+
+def own(row: Row) -> Said | None:
+    """What this version said."""
+    return row.said
+
+
+def other(row: Row) -> Said | None:
+    """What the other version said."""
+    return row.against
+
+
+def peer(row: Row) -> Said | None:
+    """What XQuant's rules said."""
+    return Said.by_name(row.peer)
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of so many."""
+
+    part: int
+    whole: int
+
+    @property
+    def value(self) -> float | None:
+        return self.part / self.whole if self.whole else None
+
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of Wilson (1927)."""
+        found = binomtest(self.part, self.whole).proportion_ci(method="wilson")
+        return float(found.low), float(found.high)
+
+    def __str__(self) -> str:
+        return f"{100 * self.part / self.whole:.0f} % of {self.whole}" if self.whole else "-"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table.
+
+    Attributes:
+        key: Its name in the ledger.
+        title: In words.
+        reach: What is to be reached, in words.
+        of: The rows that count.
+        good: Whether what was said of a row counts.
+        local: Only those can be asked who name layers.
+    """
+
+    key: str
+    title: str
+    reach: str
+    of: Callable[[Row], bool]
+    good: Callable[[Row, Said], bool]
+    local: bool = False
+
+    def share(self, rows: Iterable[Row], answers: Answers) -> Share:
+        pairs = [(row, said) for row in rows if self.of(row) and (said := answers(row)) is not None]
+        return Share(sum(self.good(row, said) for row, said in pairs), len(pairs))
+
+
+def place(right: Iterable[str], said: Sequence[str]) -> int | None:
+    """Place of the first right name, from 1."""
+    wanted = set(right)
+    return next((i + 1 for i, name in enumerate(said) if name in wanted), None)
+
+
+def is_within(right: Iterable[str], said: Sequence[str], limit: int) -> bool:
+    """Whether a right name is among the first ones."""
+    found = place(right, said)
+    return found is not None and found <= limit
+
+
+def names_first(row: Row, said: Said) -> bool:
+    """The first cause is an expected one."""
+    return is_within(row.right, said.names, FIRST)
+
+
+def names_among_three(row: Row, said: Said) -> bool:
+    """An expected cause is among the first three."""
+    return is_within(row.right, said.names, THREE)
+
+
+def is_true_first(row: Row, said: Said) -> bool:
+    """The first cause is an expected one, or one that the fault's author calls true and less specific.
+
+    What the rules say of each other is not asked: those who are judged do not mark their own work.
+    """
+    return is_within(row.true, said.names, FIRST)
+
+
+def shows_in_first_card(row: Row, said: Said) -> bool:
+    """The first cause is true, or its card lists an expected one as following from it.
+
+    The reader finds the right name, but as a symptom of another; so this is a figure of its own.
+    """
+    return is_true_first(row, said) or any(
+        name in row.right for name in (said.causes[0].absorbs if said.causes else ())
+    )
+
+
+def names_place(row: Row, said: Said) -> bool:
+    """One of the layers where the fault sits is among the first three layers named."""
+    return is_within(row.places, said.layers, THREE)
+
+
+def names_both(row: Row, said: Said) -> bool:
+    """Of two faults both are named."""
+    return all(place(names, said.names) is not None for names in row.expected)
+
+
+def is_silent(row: Row, said: Said) -> bool:
+    """Nothing is listed: no serious cause, nothing that says what is to be had, no large piece with its place."""
+    return said.lists_nothing
+
+
+def is_called_healthy(row: Row, said: Said) -> bool:
+    """The verdict is healthy."""
+    return said.verdict == "healthy"
+
+
+def is_undecided(row: Row, said: Said) -> bool:
+    """The verdict is undecided: neither an alarm nor silence."""
+    return said.verdict == "undecided"
+
+
+def alarms(row: Row, said: Said) -> bool:
+    """A cause of medium or high severity is named."""
+    return bool(said.serious)
+
+
+def is_called_degraded(row: Row, said: Said) -> bool:
+    """The verdict is degraded."""
+    return said.verdict == "degraded"
+
+
+def failed(row: Row, said: Said) -> bool:
+    """There is no answer."""
+    return bool(said.error)
+
+
+def is_assigned(row: Row, said: Said) -> bool:
+    """The budget assigns most of the noise; where there is none, it does not."""
+    return said.budget is not None and said.budget.assigned >= ASSIGNED
+
+
+def is_listed(row: Row, said: Said) -> bool:
+    """The same with lines that hold any number of places."""
+    return said.budget is not None and said.budget.listed >= ASSIGNED
+
+
+def _single(row: Row) -> bool:
+    return row.group == "single" and row.to_be_found
+
+
+def _mild(row: Row) -> bool:
+    return row.group == "single" and row.is_mild
+
+
+def _local(row: Row) -> bool:
+    return _single(row) and bool(row.places)
+
+
+def _double(row: Row) -> bool:
+    return row.group == "double" and row.to_be_found
+
+
+def _loud(row: Row) -> bool:
+    return row.is_loud
+
+
+def _control(row: Row) -> bool:
+    return row.is_control
+
+
+def _harmless(row: Row) -> bool:
+    return row.is_harmless
+
+
+def _costs(row: Row) -> bool:
+    return row.to_be_found and row.harms
+
+
+def _every(row: Row) -> bool:
+    return True
+
+
+FIGURES: tuple[Figure, ...] = (
+    Figure("first", "right cause first", ">= 85 %", _single, names_first),
+    Figure("three", "right cause among the first three", ">= 95 %", _single, names_among_three),
+    Figure("true", "first answer true", ">= 95 %", _single, is_true_first),
+    Figure("card", "the same, or listed in the first card", "", _single, shows_in_first_card),
+    Figure("mild_first", "mild faults: right cause first", ">= 75 %", _mild, names_first),
+    Figure("mild_three", "mild faults: among the first three", "", _mild, names_among_three),
+    Figure("place", "place among the first three layers named", ">= 90 %", _local, names_place, local=True),
+    Figure("both", "both of two faults named", "", _double, names_both),
+    Figure("silent", "silent although the noise is 6 dB up", "0", _loud, is_silent),
+    Figure("healthy", "called healthy although it is 6 dB up", "", _loud, is_called_healthy),
+    Figure("undecided", "faults that are called undecided", "", lambda row: row.to_be_found, is_undecided),
+    Figure("alarms", "healthy with a cause of medium or high", "<= 1 %", _control, alarms),
+    Figure("degraded", "healthy that are called degraded", "", _control, is_called_degraded),
+    Figure("undecided_controls", "healthy that are called undecided", "", _control, is_undecided),
+    Figure("harmless_alarms", "harmless faults with a cause of medium or high", "", _harmless, alarms),
+    Figure(
+        "harmless_named", "harmless faults that are listed", "", _harmless, lambda r, s: bool(place(r.true, s.names))
+    ),
+    Figure("assigned", "budget assigns at least 80 % of the noise", ">= 95 %", _costs, is_assigned, local=True),
+    Figure("listed", "the same with lines of more than three places", "", _costs, is_listed, local=True),
+    Figure("failed", "cases without an answer", "0", _every, failed),
+)
+
+
+def shares(rows: Sequence[Row], answers: Answers) -> dict[str, Share]:
+    """Every figure of the table."""
+    return {figure.key: figure.share(rows, answers) for figure in FIGURES}
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """Rows by a key, in the order of the keys."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return dict(sorted(groups.items()))
+
+
+@dataclass(frozen=True)
+class CostFigures:
+    """What attribution costs, as a multiple of collecting.
+
+    Attributes:
+        budget: The loss budget, median and 90 % of cases.
+        whole: The loss budget and simulated remedies, median and 90 %.
+        total: Seconds of attribution of all cases by those of collecting.
+    """
+
+    cases: int
+    budget: tuple[float, float]
+    whole: tuple[float, float]
+    total: float
+
+
+def cost_figures(rows: Iterable[Row], answers: Answers = own) -> CostFigures | None:
+    """The cost of attribution in the cases that had one, and whose measurement is new."""
+    costs = [said.cost for row in rows if (said := answers(row)) is not None and said.cost is not None]
+    known = [cost for cost in costs if cost.remedies > 0 and cost.collecting > 0]
+    if not known:
+        return None
+    collecting, budget, whole = (
+        np.array([getattr(cost, name) for cost in known]) for name in ("collecting", "budget", "remedies")
+    )
+    return CostFigures(
+        len(known),
+        _median_and_90(budget / collecting),
+        _median_and_90(whole / collecting),
+        float(whole.sum() / collecting.sum()),
+    )
+
+
+def _median_and_90(ratios: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> tuple[float, float]:
+    return float(np.median(ratios)), float(np.quantile(ratios, 0.9))
+
+
+def assigned_shares(rows: Iterable[Row], answers: Answers = own) -> list[float]:
+    """Share that the budget assigns in every case that costs something; 0 where there is no budget."""
+    said = [answer for row in rows if _costs(row) and (answer := answers(row)) is not None]
+    return [answer.budget.assigned if answer.budget is not None else 0.0 for answer in said]
+
+
+def confusion(rows: Iterable[Row], answers: Answers = own) -> Counter[tuple[str, str]]:
+    """How often a fault of a family was answered with ``right``, with a wrong cause of a family, or with nothing."""
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        said = answers(row)
+        if said is not None and _single(row):
+            found[row.family, _answered(row, said)] += 1
+    return found
+
+
+def _answered(row: Row, said: Said) -> str:
+    if not said.causes:
+        return "nothing"
+    return "right" if names_first(row, said) else FAMILY_OF.get(said.causes[0].rule[:1], "unknown")
+
+
+def mistaken(rows: Iterable[Row], answers: Answers = own) -> Counter[tuple[str, str]]:
+    """Expected cause and the wrong one that was named first, or ``nothing``."""
+    pairs = [(row, said) for row in rows if _single(row) and (said := answers(row)) is not None]
+    return Counter(
+        (row.expected[0][0], said.names[0] if said.causes else "nothing")
+        for row, said in pairs
+        if not names_first(row, said)
+    )

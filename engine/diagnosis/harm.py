@@ -1,0 +1,250 @@
+"""Harm by metric and by noise: what is proven, what the network withstands for now, and what is not decided."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from quantmedic.engine.case.facts import CaseFacts, MetricFacts
+from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.case.records import SimulationRecord
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import DropClass
+from quantmedic.engine.contract.harm import Harm, Undecided
+from quantmedic.engine.decibels import to_decibels
+from quantmedic.engine.diagnosis.prediction import is_faithful, predict
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
+from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.formulas.power import SampleSizes
+from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.metrics.paired import share_interval
+from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
+from quantmedic.engine.rules.rule import SEVERITIES
+from quantmedic.engine.rules.rulebase import RuleBase
+
+#: Samples beyond which no number is proposed: few sets of labels are larger.
+MOST_LABELS = 100_000
+_ASSUMED = "model.harmed"
+#: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
+PROBES = ("requantized", "best-range")
+
+
+def as_if_harmed(facts: CaseFacts) -> CaseFacts:
+    """The facts with harm taken for granted where none was found: rules then say what is wrong, not whether it hurts.
+
+    Facts of a network that is harmed, or whose harm was not measured, stay as they are.
+    """
+    if facts.model.harmed is not False or not facts.model.is_comparable:
+        return facts
+    return facts.model_copy(update={"model": facts.model.model_copy(update={"harmed": True})})
+
+
+def with_supposed(results: Sequence[RuleResult], base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
+    """The results of all rules, with the findings that only a harmed network would have."""
+    world = as_if_harmed(facts)
+    if world is facts:
+        return list(results)
+    return [_joined(own, other) for own, other in zip(results, evaluate(base, world), strict=True)]
+
+
+def _joined(own: RuleResult, other: RuleResult) -> RuleResult:
+    known = set(map(_identity, own.findings))
+    # That the network is harmed was not measured: it is no evidence.
+    more = (
+        replace(found, evidence=tuple(e for e in found.evidence if e.fact != _ASSUMED))
+        for found in other.findings
+        if _identity(found) not in known
+    )
+    return replace(own, findings=(*own.findings, *more))
+
+
+def without_idle(
+    supposed: Sequence[RuleResult],
+    results: Sequence[RuleResult],
+    outcomes: Mapping[str, RemedyOutcomes],
+    base: RuleBase,
+) -> list[RuleResult]:
+    """The supposed results without those of causes whose repair recovers nothing: they are as good as not found.
+
+    Args:
+        supposed: From `with_supposed`.
+        results: Without suppositions.
+        outcomes: What repairs recover, by cause.
+        base: Holds the thresholds.
+    """
+    found = {_identity(f) for result in results for f in result.findings}
+    kept = {cause for cause, outcome in outcomes.items() if is_recoverable(outcome, base)}
+    return [
+        replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or _identity(f) in found))
+        for r in supposed
+    ]
+
+
+def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
+    """The most that a repair recovers: proven, else simulated with its whole interval and not refuted by a trial.
+
+    More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of the
+    quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that would
+    heal the network: then few places make most of the noise.
+    """
+    proven = {kind: t.gain_db for kind, t in outcome.trials.items() if t.proven and t.gain_db is not None}
+    simulated = {
+        kind: min(found.gain_db, _upper_end(outcome.trials.get(kind)))
+        for kind, found in outcome.remedies.items()
+        if found.low_db > 0 and kind not in proven
+    }
+    repairs = [gain for kind, gain in proven.items() if kind not in MORE_BITS or _stands_out(kind, gain, outcome, base)]
+    bounds = (*MORE_BITS, *AT_MOST)
+    repairs += [g for kind, g in simulated.items() if kind not in bounds or _stands_out(kind, g, outcome, base)]
+    return max(repairs, default=None)
+
+
+def _upper_end(trial: TrialRecord | None) -> float:
+    """The most that a trial leaves open; inf where there is none."""
+    return trial.high_db if trial is not None and trial.high_db is not None else math.inf
+
+
+def _stands_out(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:
+    """What it recovers beyond what so many quantizers make of evenly divided noise would heal the network."""
+    left = 1.0 - outcome.reach.get(kind, 1.0)
+    return left > 0 and stands_out(gain_db + to_decibels(left), base)
+
+
+def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
+    """The most that a repair of the whole network recovers for sure, whatever rules have a name for; by simulation."""
+    if simulation is None or not is_faithful(simulation):
+        return None
+    found = [predict(simulation, kind) for kind in PROBES]
+    return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
+
+
+def is_recoverable(outcome: RemedyOutcomes, base: RuleBase) -> bool:
+    """A repair recovers enough to be worth a word, although no loss is proven."""
+    gain = recoverable_db(outcome, base)
+    return gain is not None and gain >= base.threshold("latent_gain_db")
+
+
+def stands_out(gain_db: float, base: RuleBase) -> bool:
+    """A repair takes away so much of the noise that it would heal the network, if that noise costs anything."""
+    return gain_db > 0 and 1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("healed_share")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is known of the loss.
+
+    Attributes:
+        facts: The measured facts.
+        size: Size of the drop.
+        base: Holds the thresholds.
+        sizes: Gives the samples that it takes to tell the drop from a given one; None where no metric was measured.
+        probed_db: What a repair of the whole network recovers; see `probed_gain_db`.
+    """
+
+    facts: CaseFacts
+    size: DropClass | None
+    base: RuleBase
+    sizes: Callable[[float], SampleSizes | None]
+    probed_db: float | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """By the metric, by the answers, or by noise that is harmful in itself."""
+        return bool(self.facts.model.harmed) or self.size in ("moderate", "large")
+
+    @property
+    def is_excluded(self) -> bool:
+        """The outputs are clean, or the metric's interval excludes a loss that matters, or hardly an answer changed."""
+        metric = self.facts.model.metric
+        if metric.drop_high is not None and (limit := self._limit(metric)) is not None:
+            return metric.drop_high <= limit or self._is_clean()
+        return self._hardly_changes() or self._is_clean()
+
+    def undecided(self, causes: Iterable[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
+        """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
+        latent: list[tuple[float, str | None]] = [
+            (recoverable_db(outcomes[c.cause], self.base) or 0.0, c.cause) for c in causes if c.harm == "latent"
+        ]
+        gain, cause = max(latent, default=(0.0, None), key=lambda found: found[0])
+        if not stands_out(gain, self.base):
+            gain, cause = self.probed_db or 0.0, None
+        if not stands_out(gain, self.base) or self.is_proven or self.is_excluded:
+            return None
+        metric = self.facts.model.metric
+        limit = self._limit(metric) if metric.drop_high is not None else None
+        if limit is None:
+            return Undecided(cause=cause, gain_db=gain, metric=None, most=MOST_LABELS)
+        sizes = self.sizes(0.0 if metric.drop is not None and metric.drop > limit else limit)
+        needed = sizes.at_measured if sizes is not None else None
+        return Undecided(
+            cause=cause,
+            gain_db=gain,
+            metric=metric.name,
+            limit=limit,
+            samples=metric.samples,
+            # The interval has both ends now, so that the approximation may not ask for fewer samples than there are.
+            needed=max(needed, (metric.samples or 0) + 1) if needed is not None and needed <= MOST_LABELS else None,
+            most=MOST_LABELS,
+        )
+
+    def _limit(self, metric: MetricFacts) -> float | None:
+        """The least drop that matters, in the unit of the metric."""
+        share = self.base.threshold("drop_moderate")
+        if is_share(metric.name):
+            return share
+        return share * abs(metric.float_value) if metric.float_value else None
+
+    def _hardly_changes(self) -> bool:
+        """So few answers differ that no metric of them can lose what matters."""
+        model, outputs = self.facts.model, self.facts.outputs
+        samples = next((d.samples for d in reversed(self.facts.datasets) if d.samples), None)
+        if model.output_agreement is None or samples is None or not outputs or outputs[0].columns.operands:
+            return False
+        changed = round((1 - model.output_agreement) * samples)
+        return float(share_interval(changed, samples)[1]) <= self.base.threshold("drop_moderate")
+
+    def _is_clean(self) -> bool:
+        """No output is noisier than those of good 8-bit networks."""
+        worst = self.facts.model.output_worst_sqnr_db
+        return worst is not None and worst >= self.base.threshold("clean_output_sqnr_db")
+
+
+def with_harm(
+    causes: Iterable[CauseReport], suspects: Iterable[Suspect], outcomes: Mapping[str, RemedyOutcomes], loss: Loss
+) -> tuple[CauseReport, ...]:
+    """The causes with what each costs. Where no loss is proven, one whose repair was tried or simulated is a remark.
+
+    Args:
+        causes: In their order.
+        suspects: What the causes rest on.
+        outcomes: What repairs recover, by cause.
+        loss: What is known of the loss.
+    """
+    if loss.facts.model.harmed is None and not loss.is_proven:
+        return tuple(causes)
+    stated = {s.cause: min((f.rule.severity for f in s.findings), key=SEVERITIES.index) for s in suspects}
+    found = []
+    for cause in causes:
+        harm = _harm_of(outcomes[cause.cause], loss)
+        severity = cause.severity
+        if not loss.is_proven and harm != "proven":
+            severity = stated[cause.cause] if harm is None else max("low", stated[cause.cause], key=SEVERITIES.index)
+        found.append(cause.model_copy(update={"harm": harm, "severity": severity}))
+    return tuple(sorted(found, key=lambda cause: (SEVERITIES.index(cause.severity), cause.harm != "latent")))
+
+
+def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
+    """None where no repair was tried or simulated."""
+    gain = outcome.gain_db
+    if gain is None:
+        return None
+    trial = outcome.shown
+    regains = trial is not None and trial.metric is not None and trial.metric.low > 0
+    if loss.is_proven or regains:
+        return "none" if gain < loss.base.threshold("negligible_gain_db") else "proven"
+    most = max(gain, recoverable_db(outcome, loss.base) or 0.0)
+    return "latent" if most >= loss.base.threshold("latent_gain_db") else "none"
+
+
+def _identity(finding: Finding) -> tuple[str, str]:
+    return finding.rule.id, finding.subject

@@ -1,0 +1,147 @@
+"""What each quantizer does to the noise at the output, as facts of tensors and layers, from the loss budget."""
+
+import math
+
+import numpy as np
+
+from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
+from quantmedic.engine.case.loss_budget import ChangesRecord, LossBudget, Mechanism, PieceRecord, SourceKind
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.decibels import sqnr_db
+
+#: Operators that join operands on one grid.
+JOINING = ("Concat", "Add")
+#: A change mends a source where it takes away this share of what taking the source away does.
+MOST = 0.5
+_CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
+#: What shows how a quantizer makes noise that clips nothing, in the order in which it is asked.
+_SHOWN_BY: tuple[tuple[Mechanism, str], ...] = (
+    ("range-too-wide", "full-range"),
+    ("range-too-wide", "percentile-range"),
+    ("range-too-wide", "best-range"),
+    ("grid", "asymmetric-range"),
+    ("step", "sixteen-bit"),
+)
+#: Kinds of change of which it is known whether they mend a source.
+_MENDING = tuple(name.removeprefix("mended_by_") for name in SourceFacts.model_fields if name.startswith("mended_by_"))
+
+
+def tensors_with_sources(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[TensorFacts, ...]:
+    """The tensors with what their quantizers do to the noise at the output, where the loss budget was measured."""
+    if case.record.loss_budget is None:
+        return tensors
+    sources = source_facts(case.record.loss_budget)
+    arriving, joined = alone_sqnr_db(case.record.loss_budget), _operand_ratios(case, tensors)
+    found = [sources.get(("activation", i)) or sources.get(("input", i)) for i in range(len(tensors))]
+    return tuple(
+        tensor if source is None else _with_source(tensor, source, arriving[i], joined.get(i))
+        for i, (tensor, source) in enumerate(zip(tensors, found, strict=True))
+    )
+
+
+def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float, joined: float | None) -> TensorFacts:
+    """The tensor with its part of the noise, which alone leaves the output ``arriving_db``."""
+    own = tensor.data.rounding.sqnr_db
+    amplified = None if own is None or not math.isfinite(own - arriving_db) else own - arriving_db
+    known = source.model_copy(update={"amplification_db": amplified, "operand_ratio": joined})
+    return tensor.model_copy(update={"source": known})
+
+
+def _operand_ratios(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[int, float]:
+    """Widest over narrowest range of the operands that an operator joins, by the index of its output."""
+    found: dict[int, float] = {}
+    for op in case.record.operators:
+        widths = [width for i in op.inputs if i is not None and (width := width_of(tensors[i])) is not None]
+        if op.op_type in JOINING and len(widths) > 1 and min(widths) > 0:
+            found |= {i: max(widths) / min(widths) for i in op.outputs if i is not None}
+    return found
+
+
+def layers_with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
+    """The layers with what their stored weights and biases do to the noise at the output."""
+    if case.record.loss_budget is None:
+        return layers
+    sources, nothing = source_facts(case.record.loss_budget), SourceFacts()
+    own = [(sources.get(("weight", k), nothing), sources.get(("bias", k), nothing)) for k in range(len(layers))]
+    return tuple(
+        layer.model_copy(update={"weight_source": weight, "bias_source": bias})
+        for layer, (weight, bias) in zip(layers, own, strict=True)
+    )
+
+
+def width_of(tensor: TensorFacts) -> float | None:
+    """Width of the range of its values; None where they were not seen."""
+    values = tensor.data.values
+    return None if values.max is None or values.min is None else values.max - values.min
+
+
+def source_facts(budget: LossBudget) -> dict[tuple[SourceKind, int], SourceFacts]:
+    """What every quantizer does that was measured by itself, by its kind and the index of its tensor or operator."""
+    noisiest = noisiest_output(budget)
+    share = simulated_share(budget, noisiest)
+    found: dict[tuple[SourceKind, int], SourceFacts] = {}
+    for piece in budget.pieces:
+        if len(piece.sources) == 1:
+            source = piece.sources[0]
+            facts = _facts_of_piece(piece, noisiest, share)
+            found |= dict.fromkeys([(source.kind, i) for i in (*source.tensors, *source.operators)], facts)
+    return found
+
+
+def alone_sqnr_db(budget: LossBudget) -> dict[int, float]:
+    """SQNR of the noisiest output where only one tensor is quantized, by the index of the tensor."""
+    noisiest = noisiest_output(budget)
+    return {
+        i: sqnr_db(1.0, piece.alone[noisiest] * budget.simulated[noisiest])
+        for piece in budget.pieces
+        if len(piece.sources) == 1
+        for i in piece.sources[0].tensors
+    }
+
+
+def noisiest_output(budget: LossBudget) -> int:
+    """The judged output whose noise is the largest share of its signal."""
+    return int(np.argmax(budget.deployed))
+
+
+def simulated_share(budget: LossBudget, output: int) -> float:
+    """Share of a quantized model's noise at an output that its quantizers make; all where the simulated has more."""
+    deployed = budget.deployed[output]
+    return min(budget.simulated[output] / deployed, 1.0) if deployed > 0 else 1.0
+
+
+def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFacts:
+    made, changes = _experiment_on(piece, output)
+    gone = {name: changes.heals.get(name.replace("_", "-")) for name in _MENDING}
+    mended = {
+        f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
+        for name, values in gone.items()
+    }
+    return SourceFacts(
+        share=piece.shares[output] * share,
+        last=piece.last[output] * share,
+        mechanism=mechanism_of(piece, output),
+        **(mended if changes.heals else {}),
+    )
+
+
+def _experiment_on(piece: PieceRecord, output: int) -> tuple[float, PieceRecord | ChangesRecord]:
+    """The noise that the changes of a piece were tried on, and what they take of it."""
+    if piece.hidden is not None:
+        return piece.alone[output], piece.hidden
+    return piece.last[output], piece
+
+
+def mechanism_of(piece: PieceRecord, output: int) -> Mechanism | None:
+    """How the quantizer of an activation makes noise at an output, by what takes most of it away."""
+    made, changes = _experiment_on(piece, output)
+    if changes.clipped_low is None or changes.clipped_high is None or made <= 0:
+        return None
+    ends = {name: getattr(changes, field)[output] for name, field in _CLIPPED}
+    cut = [name for name, gone in ends.items() if gone >= MOST * made]
+    if len(cut) == 1:
+        return cut[0]
+    if cut or sum(max(gone, 0.0) for gone in ends.values()) >= MOST * made:
+        return "clipped"
+    gone = {kind: values[output] for kind, values in changes.heals.items()}
+    return next((name for name, kind in _SHOWN_BY if gone.get(kind, 0.0) >= MOST * made), None)

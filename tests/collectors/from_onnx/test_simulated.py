@@ -1,0 +1,52 @@
+"""The simulated network, for models of every opset that the quantizer of onnxruntime takes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders.onnx_models import conv_net, images, qdq, save_pair
+
+import quantmedic
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.simulated import MIN_OPSET, OnnxSimulated
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change
+
+X = images(20)
+#: Ranges come from smaller inputs: values are cut off at both ends.
+NARROW = {"image": 0.4 * X}
+
+
+def simulated(folder: Path, opset: int, ir_version: int) -> OnnxSimulated:
+    """The network of a float model of an old opset, quantized at the same opset or the first that has quantizers."""
+    network = conv_net(opset)
+    network.ir_version = ir_version
+    deployed = qdq(conv_net(max(opset, 10)), NARROW)
+    paths = save_pair(folder, network, deployed)
+    case = quantmedic.collect(*paths, validation=X, threads=1)
+    return OnnxSimulated(open_models(*paths), case, 1)
+
+
+@pytest.mark.parametrize("opset, ir_version", [(9, 3), (10, 5), (11, 6), (12, 7), (13, 7)])
+def test_old_opsets_are_simulated_as_new_ones_are(opset: int, ir_version: int, tmp_path: Path) -> None:
+    for folder in ("new", "old"):
+        (tmp_path / folder).mkdir()
+    new, old = simulated(tmp_path / "new", 17, 8), simulated(tmp_path / "old", opset, ir_version)
+    batch = Batch({"image": X})
+    every_off = Change(dict.fromkeys(old.tensors), dict.fromkeys(old.weighted, "float"), old.weighted)
+    assert old.tensors == new.tensors and len(old.tensors) > 3
+    (floats,), (changed,) = new.outputs(batch, None), new.outputs(batch, Change())
+    assert np.abs(changed - floats).max() > 0.01
+    np.testing.assert_allclose(old.outputs(batch, None)[0], floats, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(old.outputs(batch, every_off)[0], floats, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(old.outputs(batch, Change())[0], changed, rtol=1e-5, atol=1e-6)
+
+
+def test_an_opset_without_what_a_quantizer_is_made_of_is_refused(tmp_path: Path) -> None:
+    network = conv_net(13)
+    network.opset_import[0].version = MIN_OPSET - 1
+    paths = save_pair(tmp_path, network, qdq(conv_net(), NARROW))
+    case = quantmedic.collect(*paths, validation=X, threads=1)
+    with pytest.raises(ModelError, match="opset 8 is too old"):
+        OnnxSimulated(open_models(*paths), case, 1)

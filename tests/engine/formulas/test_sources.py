@@ -1,0 +1,66 @@
+"""What one quantizer does to the noise at the output, as facts that rules can ask for."""
+
+import pytest
+
+from quantmedic.engine.case.loss_budget import LossBudget, OutputPart, PieceRecord, SourceRecord
+from quantmedic.engine.formulas.sources import source_facts
+
+CLIPPED = PieceRecord(
+    sources=(SourceRecord(kind="activation", tensors=(3,)),),
+    shares=(0.9, 0.1),
+    alone=(0.9, 0.1),
+    last=(0.8, 0.1),
+    clipped_low=(0.01, 0.0),
+    clipped_high=(0.7, 0.0),
+    heals={"full-range": (0.7, 0.0), "best-range": (0.2, 0.0)},
+)
+WEIGHTS = PieceRecord(
+    sources=(SourceRecord(kind="weight", operators=(5,)),),
+    shares=(0.1, 0.9),
+    alone=(0.1, 0.9),
+    last=(0.2, 0.9),
+    heals={"per-channel-weights": (0.15, 0.0)},
+)
+TOGETHER = PieceRecord(
+    sources=(SourceRecord(kind="weight", operators=(6,)), SourceRecord(kind="weight", operators=(7,))),
+    shares=(0.0, 0.0),
+    alone=(0.0, 0.0),
+    last=(0.0, 0.0),
+)
+
+
+def budget(simulated: float = 0.5) -> LossBudget:
+    return LossBudget(
+        dataset="validation",
+        samples=8,
+        runs=20,
+        outputs=(OutputPart(output=0), OutputPart(output=1)),
+        simulated=(simulated, 0.01),
+        deployed=(0.5, 0.01),
+        pieces=(CLIPPED, WEIGHTS, TOGETHER),
+        complete=True,
+    )
+
+
+def test_facts_are_of_the_noisiest_output() -> None:
+    found = source_facts(budget())
+    clipped, weights = found["activation", 3], found["weight", 5]
+    assert (clipped.share, clipped.last, clipped.mechanism) == (0.9, 0.8, "clipped-high")
+    assert (clipped.mended_by_full_range, clipped.mended_by_best_range) == (True, False)
+    assert (weights.share, weights.mechanism, weights.mended_by_per_channel_weights) == (0.1, None, True)
+
+
+def test_a_share_is_of_the_noise_of_the_quantized_model() -> None:
+    assert source_facts(budget(simulated=0.25))["activation", 3].share == pytest.approx(0.45)
+
+
+def test_what_was_not_measured_by_itself_is_unknown() -> None:
+    found = source_facts(budget())
+    assert ("weight", 6) not in found
+    assert found["weight", 5].mended_by_eight_bit_weights is False
+    assert (
+        source_facts(budget().model_copy(update={"pieces": (WEIGHTS.model_copy(update={"heals": {}}),)}))[
+            "weight", 5
+        ].mended_by_per_channel_weights
+        is None
+    )

@@ -1,0 +1,113 @@
+"""What is proven, what the network withstands, what is not decided: of one fault, by its strength and the samples."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.contradictions import contradictions
+from builders.mild_patients import options, pair
+
+import quantmedic
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.terminal.console import render_console
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path, Path]]:
+    return {wide: pair(tmp_path_factory.mktemp("pair"), wide) for wide in (1.0, 8.0, 40.0)}
+
+
+_CASES: dict[tuple[Path, int, bool], Case] = {}
+
+
+def measured(models: tuple[Path, Path], labelled: int, *, labels: bool = True) -> Case:
+    key = models[1], labelled, labels
+    if key not in _CASES:
+        _CASES[key] = quantmedic.collect(*models, **options(labelled, labels=labels))
+    return _CASES[key]
+
+
+def diagnosed(models: tuple[Path, Path], labelled: int, *, labels: bool = True) -> Diagnosis:
+    return quantmedic.judge(measured(models, labelled, labels=labels))
+
+
+@pytest.mark.parametrize(
+    ("wide", "labelled", "verdict", "harm"),
+    [
+        pytest.param(1.0, 100, "healthy", [], id="nothing is to be had, whatever few samples leave open"),
+        pytest.param(8.0, 4000, "healthy", [("low", "latent")], id="the interval excludes a loss that matters"),
+        pytest.param(8.0, 100, "undecided", [("low", "latent")], id="the interval holds both"),
+        pytest.param(40.0, 100, "degraded", [("high", "proven")], id="the loss is proven"),
+    ],
+)
+def test_a_fault_is_judged_by_what_it_costs(
+    pairs: dict[float, tuple[Path, Path]], wide: float, labelled: int, verdict: str, harm: list[tuple[str, str]]
+) -> None:
+    found = diagnosed(pairs[wide], labelled)
+    assert found.verdict == verdict
+    assert [(cause.severity, cause.harm) for cause in found.causes[:1]] == harm
+    assert all(cause.cause == "stale-calibration" for cause in found.causes[:1])
+    assert contradictions(found) == []
+    assert (found.undecided is not None) is (verdict == "undecided")
+
+
+def test_the_samples_that_decide_are_named_and_decide(pairs: dict[float, tuple[Path, Path]]) -> None:
+    found = diagnosed(pairs[8.0], 100)
+    assert found.undecided is not None and found.undecided.needed is not None and found.metrics.samples == 100
+    assert found.undecided.needed > 100 and found.undecided.gain_db > 6
+    console = " ".join(render_console(found).split())
+    assert "UNDECIDED" in console and "labelled samples decide (now 100)" in console
+    assert "not decided" in console and "prescription" in console
+    assert diagnosed(pairs[8.0], found.undecided.needed).verdict == "healthy"
+
+
+def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[Path, Path]]) -> None:
+    found = diagnosed(pairs[8.0], 100, labels=False)
+    assert found.verdict == "undecided" and found.undecided is not None and found.undecided.metric is None
+    assert "no task metric was measured" in " ".join(render_console(found).split())
+    assert contradictions(found) == []
+    # Of so many samples, hardly an answer changed: no metric of answers can lose what matters.
+    assert diagnosed(pairs[8.0], 4000, labels=False).verdict == "healthy"
+
+
+def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
+    found = diagnosed(pairs[8.0], 4000)
+    lines = render_console(found).splitlines()
+    start = lines.index("withstood for now (--verbose tells all)")
+    assert "stale-calibration: predicted +" in lines[start + 1] and lines[start + 2] == ""
+    assert "do this first" not in render_console(found).lower() and found.prescription is None
+    quantmedic.write_report(found, tmp_path)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert '<details id="latent"><summary>stale-calibration, predicted +' in page
+    assert "The model withstands 1 cause of noise for now" in page
+    assert "low · withstood for now" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_was_supposed_is_no_evidence(pairs: dict[float, tuple[Path, Path]]) -> None:
+    found = diagnosed(pairs[8.0], 100)
+    assert found.model.harmed is False
+    assert "model.harmed" not in {row.fact for cause in found.causes for row in cause.evidence}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "word"),
+    [("", 0, "ACCEPT"), ('[check]\nverdicts = {undecided = "fail"}\n', 3, "INSUFFICIENT_DATA")],
+)
+def test_undecided_fails_a_gate_only_where_the_policy_asks(
+    pairs: dict[float, tuple[Path, Path]], tmp_path: Path, policy: str, code: int, word: str
+) -> None:
+    path = tmp_path / "quantmedic.toml"
+    path.write_text(policy, encoding="utf-8")
+    found = quantmedic.check(measured(pairs[8.0], 100), policy=path)
+    assert (found.verdict, found.gate) == ("undecided", word)
+    assert found.check is not None and found.check.exit_code == code
+    assert contradictions(found) == []
+    assert not any(finding.gated for finding in found.check.findings)
+
+
+def test_report_json_holds_what_is_open(pairs: dict[float, tuple[Path, Path]]) -> None:
+    report = json.loads(render_json(diagnosed(pairs[8.0], 100)))
+    assert report["verdict"] == "undecided" and report["undecided"]["limit"] == 0.015
+    assert [cause["harm"] for cause in report["causes"]] == ["latent"]

@@ -1,0 +1,54 @@
+"""One defect under several names: causes of the same noise, and a prescription that heals by another way."""
+
+from typing import Any
+
+import pytest
+from builders.budgets import line, with_budget
+
+from quantmedic.engine.case.proof import ExecutionRecord, TrialRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.sections.cards import cause_cards
+from quantmedic.reports.terminal.console import render_console
+
+
+def told(diagnosis: Diagnosis) -> list[tuple[str, ...]]:
+    return [card.connections for card in cause_cards(diagnosis, ())]
+
+
+@pytest.fixture
+def two(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with its two first causes."""
+    assert len(diagnosis.causes) >= 2
+    return diagnosis.model_copy(update={"causes": diagnosis.causes[:2], "prescription": None})
+
+
+def test_causes_of_the_same_noise_name_each_other(two: Diagnosis) -> None:
+    first, other = two.causes
+    same = with_budget(two, (line("a", 0.6, causes=(first.cause, other.cause)), line("b", 0.1, causes=(first.cause,))))
+    assert [text.partition(":")[0] for texts in told(same) for text in texts] == ["The same noise has another name"] * 2
+    assert f"{other.rules[0]} {other.cause}" in told(same)[0][0] and first.cause in told(same)[1][0]
+    assert told(same)[0][0] in " ".join(render_console(same).split())
+    assert "The same noise has another name" in render_markdown(build_context(same, {}))
+
+
+def test_causes_that_share_little_do_not(two: Diagnosis) -> None:
+    first, other = (cause.cause for cause in two.causes)
+    lines = (line("a", 0.5, causes=(first,)), line("b", 0.3, causes=(other,)), line("c", 0.1, causes=(first, other)))
+    assert told(with_budget(two, lines)) == [(), ()]
+    assert told(two) == [(), ()], "without a budget nothing is known"
+
+
+@pytest.mark.parametrize("share, said", [(0.97, True), (0.2, False), (None, False)])
+def test_a_prescription_that_heals_by_another_way_is_told(diagnosis: Diagnosis, share: Any, said: bool) -> None:
+    given = diagnosis.prescription
+    assert given is not None
+    step = given.steps[0].model_copy(update={"title": "quantize this very model again", "causes": ()})
+    run = ExecutionRecord.model_construct(trial=TrialRecord(key="k", kind="full-range", share=share))
+    update = {"steps": (step,), "executed": run, "grade": "executed"}
+    found = diagnosis.model_copy(update={"prescription": given.model_copy(update=update)})
+    serious = [texts for texts, cause in zip(told(found), found.causes, strict=True) if cause.is_serious]
+    assert serious and all(bool(texts) == said for texts in serious)
+    if said:
+        assert "recovers 97 % of the loss by another way: quantize this very model again" in serious[0][0]

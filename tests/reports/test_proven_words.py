@@ -1,0 +1,39 @@
+"""What is called proven, and of what; and that no sentence takes it back."""
+
+import pytest
+
+from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, ProofRecord, TrialRecord
+from quantmedic.reports.sections.proof import proven_word, trial_text
+
+
+def metric_trial(name: str, low: float, high: float) -> MetricTrial:
+    return MetricTrial.model_construct(name=name, gain=(low + high) / 2, low=low, high=high)
+
+
+def trial(low_db: float, points: tuple[float, float] | None = None, **fields: object) -> TrialRecord:
+    """A trial whose gain is from ``low_db`` on, and whose task metric gains between these points."""
+    metric = metric_trial("top1", *points) if points is not None else None
+    gains = {"gain_db": low_db + 1.0, "low_db": low_db, "high_db": low_db + 2.0}
+    known = TrialRecord.model_validate({"key": "k", "kind": "full-range", **gains, **fields})
+    return known.model_copy(update={"metric": metric})
+
+
+def test_points_whose_interval_includes_zero_are_not_proven_with_the_noise() -> None:
+    open_points = trial(5.0, (-0.05, 0.15))
+    assert open_points.proven
+    assert proven_word(open_points.metric) == "proven in dB, not in points,"
+    assert trial_text(open_points).endswith("proven (edited): in dB; the interval of top-1 includes zero")
+    sure = trial(5.0, (0.02, 0.15))
+    assert proven_word(sure.metric) == "proven" and trial_text(sure).endswith("proven (edited)")
+    assert proven_word(None) == "proven"
+    assert proven_word(metric_trial("psnr", -1.0, 3.0)).startswith("proven in dB, not in ")
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("low_db", [-1.0, 5.0])
+@pytest.mark.parametrize("executed", [False, True])
+def test_what_is_called_proven_is_never_taken_back(low_db: float, bound: bool, executed: bool) -> None:
+    run = trial(low_db, bound=bound)
+    one = {"executions": (ExecutionRecord.model_construct(trial=run),)} if executed else {"trials": (run,)}
+    record = ProofRecord.model_construct(**{"trials": (), "executions": (), **one})
+    assert ("no remedy was proven" in record.unwritten) == (not run.proven)
