@@ -26,7 +26,9 @@ class SourceFacts(Facts):
         "dB",
     )
     operand_ratio: float | None = fact(
-        "where a Concat or Add joins it: widest range of its operands / narrowest one", "ratio"
+        "where a Concat or Add joins it: widest range of its operands / narrowest one; operands of a Concat that "
+        "another joins are that one's, too",
+        "ratio",
     )
     mechanism: Mechanism | None = fact(
         "how it makes noise, by what takes most of that away: nothing cut off below, above or on either side "

@@ -48,12 +48,22 @@ def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float, j
 
 
 def _operand_ratios(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[int, float]:
-    """Widest over narrowest range of the operands that an operator joins, by the index of its output."""
+    """Widest over narrowest range of the operands that an operator joins, by the index of its output.
+
+    Operands of a Concat that another one joins are operands of that one, too.
+    """
     found: dict[int, float] = {}
+    joined: dict[int, list[float]] = {}
     for op in case.record.operators:
-        widths = [width for i in op.inputs if i is not None and (width := width_of(tensors[i])) is not None]
-        if op.op_type in JOINING and len(widths) > 1 and min(widths) > 0:
-            found |= {i: max(widths) / min(widths) for i in op.outputs if i is not None}
+        own = {i: width for i in op.inputs if i is not None and (width := width_of(tensors[i])) is not None}
+        if op.op_type not in JOINING or len(own) < 2:
+            continue
+        nested = joined if op.op_type == "Concat" else {}
+        widths = [width for i in own for width in nested.get(i, [own[i]])]
+        outputs = [i for i in op.outputs if i is not None]
+        nested |= dict.fromkeys(outputs, widths)
+        if min(widths) > 0:
+            found |= dict.fromkeys(outputs, max(widths) / min(widths))
     return found
 
 
