@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 import quantmedic
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.demo import patient
-from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis, Verdict
 
 pytestmark = pytest.mark.thorough
 
@@ -150,6 +150,18 @@ def weighty(diagnosis: Diagnosis) -> list[str]:
     return [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
 
 
+def check_is_told(diagnosis: Diagnosis, expected: str, verdict: Verdict) -> None:
+    """The cause leads and no other fault of the data stands beside it: as an alarm only where the network suffers."""
+    found = [cause.cause for cause in diagnosis.causes]
+    assert diagnosis.verdict == verdict
+    if verdict == "degraded":
+        found = weighty(diagnosis)
+    else:
+        assert [cause.harm for cause in diagnosis.causes[:1]] == ["latent"] and weighty(diagnosis) == []
+    assert found[:1] == [expected]
+    assert set(found) & DATA_CAUSES == {expected}
+
+
 Fault = Callable[[Array], Array]
 GREY: dict[str, tuple[str, Fault, dict[str, Any]]] = {
     "copies of one image": ("duplicate-samples", lambda x: normalized(x[3:4].repeat(64, axis=0)), MIN_MAX),
@@ -172,6 +184,16 @@ COLOUR: dict[str, tuple[str, Fault, dict[str, Any]]] = {
     "scaled only": ("preprocessing-mismatch", lambda x: x / np.float32(255), MIN_MAX),
     "uniform noise": ("random-data", lambda x: noise(x, "uniform"), MIN_MAX),
 }
+#: What the network withstands: the cause is named with what is to be had. ``undecided`` where samples are too few to
+#: exclude a loss that matters, and the repair takes away so much noise that it would heal the network of one.
+WITHSTOOD: dict[str, Verdict] = {
+    "copies of one image": "healthy",
+    "four images": "healthy",
+    "one class": "undecided",
+    "blank images": "healthy",
+    "blurred": "healthy",
+    "pixels for planes": "undecided",
+}
 
 
 @pytest.mark.parametrize("fault", GREY)
@@ -179,9 +201,8 @@ def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path
     expected, damage, options = GREY[fault]
     calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
     model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
-    found = weighty(diagnosed(tmp_path, model, calibration, validation, options))
-    assert found[:1] == [expected]
-    assert set(found) & DATA_CAUSES == {expected}
+    found = diagnosed(tmp_path, model, calibration, validation, options)
+    check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
 @pytest.mark.parametrize("fault", COLOUR)
@@ -189,9 +210,8 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
     expected, damage, options = COLOUR[fault]
     calibration = np.ascontiguousarray(damage(coloured("representative")), np.float32)
     model, validation = colour_network(tmp_path), normalized(coloured("validation"))
-    found = weighty(diagnosed(tmp_path, model, calibration, validation, options))
-    assert found[:1] == [expected]
-    assert set(found) & DATA_CAUSES == {expected}
+    found = diagnosed(tmp_path, model, calibration, validation, options)
+    check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
 @pytest.mark.parametrize("stale", ["scaled only", "not normalized", "copies of one image"])
@@ -201,9 +221,8 @@ def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
     model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
     shown = normalized(pixels("representative"))
-    found = weighty(diagnosed(tmp_path, model, calibration, validation, options, shown))
-    assert found[:1] == ["stale-calibration"]
-    assert set(found) & DATA_CAUSES == {"stale-calibration"}
+    found = diagnosed(tmp_path, model, calibration, validation, options, shown)
+    check_is_told(found, "stale-calibration", WITHSTOOD.get(stale, "degraded"))
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["both sets", "validation alone"])
@@ -303,6 +322,7 @@ def test_healthy_images_are_left_alone(variant: str, options: dict[str, Any], tm
     model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
     diagnosis = diagnosed(tmp_path, model, calibration, validation, options)
     assert weighty(diagnosis) == []
+    assert not {cause.cause for cause in diagnosis.causes} & DATA_CAUSES
     assert [note.rule for note in diagnosis.not_judged if note.rule.startswith("D")] == []
 
 
@@ -311,4 +331,5 @@ def test_healthy_colour_images_are_left_alone(tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, colour_network(tmp_path), calibration, validation, MIN_MAX)
     assert diagnosis.metrics.float_value > 0.8, "the colours must not spoil the network"
     assert weighty(diagnosis) == []
+    assert not {cause.cause for cause in diagnosis.causes} & DATA_CAUSES
     assert [note.rule for note in diagnosis.not_judged if note.rule.startswith("D")] == []
