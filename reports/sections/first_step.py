@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.case.facts import MetricFacts
+from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.remedies import Advice, Proof
@@ -43,6 +44,8 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
         return _first_link(diagnosis, diagnosis.proof)
     card = _first_card(diagnosis, causes)
+    if card is not None and _gains_nothing(diagnosis.causes[card.rank - 1]):
+        card = None
     if card is not None and not (advice and (card.tried or not diagnosis.causes[card.rank - 1].is_serious)):
         advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
         remedy = next((shown for advice, shown in advised if _may_lead(advice)), next(iter(card.remedies), None))
@@ -95,6 +98,12 @@ def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCar
     proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
     able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
     return next(iter([*proven, *able, *standing]), None)
+
+
+def _gains_nothing(cause: CauseReport) -> bool:
+    """The simulation says of every remedy that even the most that it could gain is nothing."""
+    predicted = [advice.predicted for advice in cause.remedies]
+    return bool(predicted) and all(p is not None and p.bound and p.gain_db <= 0 for p in predicted)
 
 
 def _may_lead(advice: Advice) -> bool:

@@ -11,7 +11,9 @@ import pytest
 from builders.gates import regression
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, RelationFacts
+from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Recovery
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
@@ -209,3 +211,18 @@ def test_a_diagnosis_is_shown_in_one_line(diagnosis: Diagnosis) -> None:
     shown = repr(diagnosis)
     assert shown == str(diagnosis) and len(shown) < 200
     assert "degraded" in shown and diagnosis.causes[0].cause in shown
+
+
+def test_a_remedy_that_gains_nothing_at_most_does_not_lead(diagnosis: Diagnosis) -> None:
+    nothing = Recovery(gain_db=-0.1, low_db=-1.5, high_db=1.4, share=-0.01, bound=True)
+
+    def without_gain(cause: CauseReport) -> CauseReport:
+        remedies = tuple(advice.model_copy(update={"predicted": nothing}) for advice in cause.remedies)
+        return cause.model_copy(update={"remedies": remedies})
+
+    first, hopeless = (
+        build_context(each, {}).first
+        for each in (diagnosis, diagnosis.model_copy(update={"causes": tuple(map(without_gain, diagnosis.causes))}))
+    )
+    assert first is not None and first.code
+    assert hopeless is None or not hopeless.code

@@ -21,6 +21,7 @@ from builders.onnx_patients import (
     prescribe,
     unchanged,
     unfolded,
+    with_constant_nodes,
     with_giant,
 )
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_dynamic
@@ -92,6 +93,9 @@ PATIENTS: dict[tuple[str, int], Patient] = {
     ("per-channel-weights", 1): Patient(**WIDE_CONV, options={"activation_type": QuantType.QUInt8}),
     ("per-channel-weights", 2): Patient(**WIDE_PRODUCT, left=0.5),
     ("per-channel-weights", 3): Patient(**DYNAMIC),
+    ("per-channel-weights-after-raising-opset", 0): Patient(
+        lambda: with_constant_nodes(network("conv", opset=12)), options={"activation_type": QuantType.QUInt8}
+    ),
     ("per-tensor-for-named-weights", 0): Patient(dead_channel, options=OVERFLOW),
     ("protect-int32-bias", 0): Patient(dead_channel, options=OVERFLOW),
     ("protect-int32-bias", 1): Patient(dead_channel, options=OVERFLOW),

@@ -14,7 +14,12 @@ from quantmedic.reports.terminal.check import render_check
 from quantmedic.reports.terminal.console import render_console
 
 #: What no report says whatever it is about.
-NEVER = (r"\bis back\b", r"(?<![\d…] )-\d[\d.]* % of the loss", r"proven[^.]{0,20}, not proven")
+NEVER = (
+    r"\bis back\b",
+    r"(?<![\d…] )-\d[\d.]* % of the loss",
+    r"proven[^.]{0,20}, not proven",
+    r"(?i)do this first:[^.:]{0,200}predicted at most [-−]\d",
+)
 LOSS = ("Quantization costs accuracy", "Quantization harms the outputs", "A cause of high", "A cause of medium")
 NO_LOSS = ("No loss stands out", "No cause of medium or high severity was found")
 FIRST = "do this first"

@@ -38,12 +38,21 @@ def with_giant(x: Array) -> Array:
     return np.where(np.arange(x.size).reshape(x.shape) == 0, np.float32(1000), x)
 
 
-def network(wide: str = "", widest: float = 2000.0) -> onnx.ModelProto:
+def with_constant_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with nodes in place of its initializers, as converters of other frameworks write it."""
+    nodes = [onnx.helper.make_node("Constant", [], [each.name], value=each) for each in model.graph.initializer]
+    del model.graph.initializer[:]
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    return model
+
+
+def network(wide: str = "", widest: float = 2000.0, opset: int = 17) -> onnx.ModelProto:
     """Two convolutions and a product; ``wide`` names the layer of which one output channel has wide weights.
 
     In "columns" the output channels of the product go from narrow to wide, and a factor makes up for it.
     """
-    net = onnx_models.Net(17)
+    net = onnx_models.Net(opset)
     weights = {
         "conv": onnx_models.random(1, 16, 3, 3, 3, scale=0.3),
         "conv2": onnx_models.random(3, 16, 16, 3, 3, scale=0.1),
