@@ -1,7 +1,8 @@
 """The float network with simulated quantizers that can be changed from run to run, without building a session anew.
 
 Grids of activations, weights and biases are inputs of the session. Every quantizer of the deployed model is put on the
-edges that it covers there; a step of 0 turns it off.
+edges that it covers there; a step of 0 turns it off. Convolutions hold their weights as constants, both float and as
+stored, because those are computed several times as fast as weights that are inputs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,35 +16,63 @@ from onnx import TensorProto, helper
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.simulated_nodes import (
+    OFF,
+    ROUNDER,
+    ROW,
+    grid_row,
+    quantizer_nodes,
+    with_constant_weights,
+)
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.tensors import grid_of
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 #: The simulated quantizers are made of operators of this opset, or of those that came later where the model has them.
-MIN_OPSET, ROUND_AND_CLIP_OPSET, SPLIT_INPUT_OPSET = 9, 11, 13
+MIN_OPSET, SPLIT_INPUT_OPSET = 9, 13
 #: Initializers need not be inputs from here on.
 MIN_IR = 4
-#: Adding and subtracting this rounds a float32 to the nearest integer, half to even, as QuantizeLinear does.
-ROUNDER = 1.5 * 2**23
+#: Bytes of weights that the network may hold as constants beside those of the float model.
+CONSTANT_BYTES = 256 << 20
 _GRIDS = "quantmedic:grids"
-#: Low, high and step of a quantizer that is turned off.
-_OFF = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """The weights of one operator, and the inputs by which its twin gets them and its bias."""
+    """The weights of one operator, and the inputs by which its twin gets them and its bias.
+
+    ``is_stored`` and ``is_float`` are inputs that choose constant weights, where the twin has such.
+    """
 
     forms: WeightForms
     weight_input: str
     bias_input: str | None
+    bias_shape: tuple[int, ...]
+    has_constants: bool
+
+    @property
+    def is_stored(self) -> str:
+        return f"{self.weight_input}:is-stored"
+
+    @property
+    def is_float(self) -> str:
+        return f"{self.weight_input}:is-float"
+
+    def feed(self, form: WeightForm | None, *, float_bias: bool) -> dict[str, Array]:
+        """What to feed for weights in a form."""
+        found: dict[str, Array] = {self.weight_input: self.forms.weight(form)}
+        if self.bias_input is not None:
+            found[self.bias_input] = self.forms.bias(float_bias).reshape(self.bias_shape)
+        if self.has_constants:
+            found |= {self.is_stored: np.array(form is None), self.is_float: np.array(form == "float")}
+        return found
 
 
 @dataclass(frozen=True)
@@ -108,9 +137,8 @@ class OnnxSimulated:
         feed: dict[str, Array] = dict(feed_of(batch, self._graph))
         feed[_GRIDS] = self._grid_values(change)
         for k, layer in self._layers.items():
-            feed[layer.weight_input] = layer.forms.weight("float" if change is None else change.weights.get(k))
-            if layer.bias_input is not None:
-                feed[layer.bias_input] = layer.forms.bias(change is None or k in change.biases)
+            form: WeightForm | None = "float" if change is None else change.weights.get(k)
+            feed |= layer.feed(form, float_bias=change is None or k in change.biases)
         for operand in self._operands:
             is_float = change is None or operand.operator in change.biases
             feed[operand.input] = operand.original if is_float else operand.stored
@@ -121,7 +149,7 @@ class OnnxSimulated:
         rows = []
         for i in self._placed:
             grid = None if change is None else change.grids.get(i, self._grids[i])
-            rows.append(_OFF if grid is None else (grid.low, grid.high, grid.step))
+            rows.append(OFF if grid is None else grid_row(grid))
         return np.array(rows, np.float32).reshape(-1)
 
 
@@ -137,6 +165,8 @@ class _Builder:
         self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
         self._quantized: dict[str, str] = {}
         self._pending: list[tuple[str, str]] = []
+        self._with_constants: list[tuple[onnx.NodeProto, _Layer]] = []
+        self._bytes = 0
 
     def open_weights(self, op: Operator) -> _Layer | None:
         """Turn weights and bias of an operator's twin into inputs; None where nothing is known of them."""
@@ -149,15 +179,31 @@ class _Builder:
         node = self._nodes[twin.node.outputs[0]]
         constants = [float_graph.constants.get(float_graph.root(name)) for name in node.input]
         weight_input, bias_input = f"quantmedic:weight:{op.index}", f"quantmedic:bias:{op.index}"
-        node.input[next(k for k, constant in enumerate(constants) if constant is own)] = weight_input
+        slot = next(k for k, constant in enumerate(constants) if constant is own)
+        node.input[slot] = weight_input
         self._add_input(weight_input, own.values.shape)
+        has_constants = slot == 1 and self._bears_constants(node, own.values)
+        shape = () if forms.stored_bias is None else forms.stored_bias.shape
+        # A bias that is no constant would keep a convolution from the fast kernel: it is added behind.
+        shape = (*shape, 1, 1) if has_constants else shape
+        layer = _Layer(forms, weight_input, bias_input if forms.stored_bias is not None else None, shape, has_constants)
         if forms.stored_bias is not None:
-            self._add_input(bias_input, forms.stored_bias.shape)
+            self._add_input(bias_input, shape)
             del node.input[2:]
             node.input.append(bias_input)
+        if has_constants:
+            self._with_constants.append((node, layer))
         if forms.original.folded:
             self._skip_normalization(twin)
-        return _Layer(forms, weight_input, bias_input if forms.stored_bias is not None else None)
+        return layer
+
+    def _bears_constants(self, node: onnx.NodeProto, weights: Array) -> bool:
+        """A convolution over two axes, where there is room for its weights as constants, in both forms."""
+        size = 2 * weights.nbytes
+        if node.op_type != "Conv" or node.domain or weights.ndim != 4 or self._bytes + size > CONSTANT_BYTES:
+            return False
+        self._bytes += size
+        return True
 
     def open_operands(self, op: Operator) -> Iterator[_Operand]:
         """Turn other constants that are held as codes into inputs of the operator's twin."""
@@ -237,19 +283,33 @@ class _Builder:
         return self._quantized.get(name, name)
 
     def finish(self, count: int) -> None:
-        """Add the simulated quantizers; onnxruntime puts the nodes in order itself."""
+        """Add the simulated quantizers and constant weights; onnxruntime puts the nodes in order itself."""
         graph = self.model.graph
+        for node, layer in self._with_constants:
+            self._choose_weights(node, layer)
         if count:
-            self._add_input(_GRIDS, [3 * count])
-            constants = (("zero", 0.0), ("rounder", ROUNDER))
+            self._add_input(_GRIDS, [ROW * count])
+            constants = {f"{_GRIDS}:nought": 0.0, f"{_GRIDS}:rounder": ROUNDER}
             graph.initializer.extend(
-                helper.make_tensor(f"{_GRIDS}:{name}", TensorProto.FLOAT, [1], [value]) for name, value in constants
+                helper.make_tensor(name, TensorProto.FLOAT, [1], [value]) for name, value in constants.items()
             )
-            graph.node.append(self._split(3 * count))
-        recent = self._models.float_graph.opset >= ROUND_AND_CLIP_OPSET
+            graph.node.append(self._split(ROW * count))
         for k, (source, target) in enumerate(self._pending):
-            grid = (f"{_GRIDS}:{3 * k + n}" for n in range(3))
-            graph.node.extend(_quantizer(source, target, *grid, recent=recent))
+            row = [f"{_GRIDS}:{ROW * k + n}" for n in range(ROW)]
+            nought, rounder = f"{_GRIDS}:nought", f"{_GRIDS}:rounder"
+            opset = self._models.float_graph.opset
+            graph.node.extend(quantizer_nodes(source, target, row, nought=nought, rounder=rounder, opset=opset))
+
+    def _choose_weights(self, node: onnx.NodeProto, layer: _Layer) -> None:
+        """Give a convolution constant weights to choose from, and add its bias behind it."""
+        conditions = (layer.is_stored, layer.is_float)
+        graph = self.model.graph
+        graph.input.extend(helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in conditions)
+        if layer.bias_input is not None:
+            result, node.output[0] = node.output[0], f"{layer.weight_input}:sum"
+            del node.input[2:]
+            graph.node.append(helper.make_node("Add", [node.output[0], layer.bias_input], [result]))
+        node.CopyFrom(with_constant_weights(node, [layer.forms.weight(None), layer.forms.weight("float")], conditions))
 
     def _split(self, count: int) -> onnx.NodeProto:
         """The grids one by one; up to opset 12 the sizes are an attribute."""
@@ -258,36 +318,3 @@ class _Builder:
             return helper.make_node("Split", [_GRIDS], parts, axis=0, split=sizes)
         self.model.graph.initializer.append(helper.make_tensor(f"{_GRIDS}:sizes", TensorProto.INT64, [count], sizes))
         return helper.make_node("Split", [_GRIDS, f"{_GRIDS}:sizes"], parts, axis=0)
-
-
-def _quantizer(source: str, target: str, low: str, high: str, step: str, *, recent: bool) -> Iterator[onnx.NodeProto]:
-    """clip(round(x / step) · step, low, high); x where the step is 0, which costs one copy and no arithmetic."""
-
-    def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
-        return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
-
-    def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
-        name = nodes[-1].output[0]
-        return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(name)])
-
-    # Clip takes scalars, and one pass where Max and Min take two; it and Round are not in older opsets.
-    rounded = [node("Round", f"{target}:Div")]
-    clipped = [
-        node("Squeeze", low, to=f"{target}:low"),
-        node("Squeeze", high, to=f"{target}:high"),
-        node("Clip", f"{target}:Mul", f"{target}:low", f"{target}:high"),
-    ]
-    if not recent:
-        rounded = [
-            node("Add", f"{target}:Div", f"{_GRIDS}:rounder"),
-            node("Sub", f"{target}:Add", f"{_GRIDS}:rounder", to=f"{target}:Round"),
-        ]
-        clipped = [node("Max", f"{target}:Mul", low), node("Min", f"{target}:Max", high)]
-    on = branch(node("Div", source, step), *rounded, node("Mul", f"{target}:Round", step), *clipped)
-    yield node("Greater", step, f"{_GRIDS}:zero")
-    choice = node("If", f"{target}:Greater", to=target)
-    choice.attribute.extend(
-        helper.make_attribute(name, graph)
-        for name, graph in (("then_branch", on), ("else_branch", branch(node("Identity", source))))
-    )
-    yield choice

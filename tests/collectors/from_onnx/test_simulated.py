@@ -1,6 +1,7 @@
 """The simulated network, for models of every opset that the quantizer of onnxruntime takes."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.simulated import MIN_OPSET, OnnxSimulated
+from quantmedic.collectors.from_onnx.simulated_nodes import grid_row
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.change import Change, WeightForm
+from quantmedic.engine.formulas.simulate import Grid
 
 X = images(20)
 #: Ranges come from smaller inputs: values are cut off at both ends.
@@ -50,3 +53,41 @@ def test_an_opset_without_what_a_quantizer_is_made_of_is_refused(tmp_path: Path)
     case = quantmedic.collect(*paths, validation=X, threads=1)
     with pytest.raises(ModelError, match="opset 8 is too old"):
         OnnxSimulated(open_models(*paths), case, 1)
+
+
+def test_grids_of_eight_bits_and_others_round_and_clip_alike(tmp_path: Path) -> None:
+    """One more step at an end makes a grid that the kernel for eight bits cannot hold: what lies inside stays."""
+    network = simulated(tmp_path, 17, 8)
+    batch = Batch({"image": X})
+    whole, cut = Grid(-40 * 0.25, 215 * 0.25, 0.25), Grid(-0.5, -0.5 + 255 / 256, 1 / 256)
+    for grid, end in ((whole, whole.step), (cut, -cut.step / 64)):
+        beside = Grid(grid.low, grid.high + end, grid.step)
+        assert grid_row(grid)[-1] == 1.0 and grid_row(beside)[-1] == 0.0
+        for i in sorted(network.tensors):
+            alone = dict.fromkeys(network.tensors)
+            coded, general = (network.outputs(batch, Change({**alone, i: g}))[0] for g in (grid, beside))
+            np.testing.assert_allclose(coded, general, atol=1e-3)
+
+
+@pytest.mark.parametrize("low, high", [(-0.5, 254.0), (0.0, 15.0), (1.0, 256.0), (-300.0, -45.0), (-1e38, 255.0)])
+def test_what_codes_of_eight_bits_cannot_hold_is_computed_otherwise(low: float, high: float) -> None:
+    assert grid_row(Grid(low, high, 1.0)) == (low, high, 1.0, 0.0, 0.0)
+
+
+def test_weights_that_are_constants_give_what_weights_that_are_inputs_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = simulated(tmp_path, 17, 8)
+    monkeypatch.setattr("quantmedic.collectors.from_onnx.simulated.CONSTANT_BYTES", 0)
+    (tmp_path / "inputs").mkdir()
+    plain = simulated(tmp_path / "inputs", 17, 8)
+    batch, layers = Batch({"image": X}), sorted(fast.weighted)
+    changes = [
+        *(Change(weights=dict.fromkeys(layers, form)) for form in get_args(WeightForm)),
+        *(Change(weights={k: "float"}) for k in layers),
+        *(Change(biases=frozenset({k})) for k in layers),
+        Change(),
+        None,
+    ]
+    for change in changes:
+        np.testing.assert_allclose(fast.outputs(batch, change)[0], plain.outputs(batch, change)[0], atol=2e-5)
