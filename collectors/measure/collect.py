@@ -18,6 +18,7 @@ from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.observer import Observer
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
@@ -39,7 +40,6 @@ CHECKPOINT_SECONDS = 30.0
 #: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
 BATCH_BYTES = 16 << 20
 MAX_BATCH = 32
-UNKNOWN_BATCH = 8
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
 RESUMED_EXTRAS = ("metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
@@ -143,18 +143,29 @@ def collect(
         raise Interrupted(run.case(complete=True)) from None
 
 
-def batch_size_for(models: Models) -> int:
-    """Samples per run: as many as fit the cache, one where a grid computed at run time would depend on the batch."""
+def batch_size_for(models: Models) -> int | None:
+    """Samples per run: as many as fit the cache, one where a grid computed at run time would depend on the batch.
+
+    None where the size of a tensor depends on the data: then the first sample tells; see ``batch_size_after``.
+    """
     taps = [pair.tap.quantizer for pair in models.pairs]
     if any(quantizer is not None and quantizer.dynamic for quantizer in taps):
         return 1
-    shapes = models.shapes
-    sizes = [shapes.get(pair.twin) for pair in models.pairs]
-    # Four bytes of the float tensor and one of its codes.
-    known = [5 * math.prod(size or 1 for size in shape[1:]) for shape in sizes if shape and None not in shape[1:]]
-    if len(known) < len(sizes) / 2:
-        return UNKNOWN_BATCH
-    return int(np.clip(BATCH_BYTES // max(sum(known), 1), 1, MAX_BATCH))
+    shapes = [models.shapes.get(pair.twin) for pair in models.pairs]
+    known = [
+        math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape is not None and None not in shape[1:]
+    ]
+    return _batch_of(sum(known)) if len(known) == len(shapes) else None
+
+
+def batch_size_after(first: Batch, plan: Plan) -> int:
+    """Samples per run by the tensors that the first samples made."""
+    return _batch_of(sum(plan.elements) // first.samples)
+
+
+def _batch_of(elements: int) -> int:
+    """Samples per run by the elements of a sample: four bytes of each float value and one of its code."""
+    return int(np.clip(BATCH_BYTES // max(5 * elements, 1), 1, MAX_BATCH))
 
 
 @dataclass
@@ -193,11 +204,14 @@ class _Run:
         extras: Extras,
     ) -> None:
         self._extras = extras
-        self._models, self._datasets, self._options = models, datasets, options
+        self._models, self._datasets = models, datasets
         self._version, self._metric, self._progress = version, metric, progress
-        self._size = options.batch_size or UNKNOWN_BATCH
-        first = next(next(iter(datasets.values())).batches(self._size, limit=options.samples))
+        first = next(next(iter(datasets.values())).batches(options.batch_size or 1, limit=options.samples))
         self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
+        self._size = options.batch_size or batch_size_after(first, self._observer.plan)
+        # Where samples differ in size, no batch holds more values than one of samples like the first.
+        self._room = self._size * _values_of(first) if options.batch_size is None else None
+        self._options = replace(options, batch_size=self._size)
         self._record: CaseRecord | None = None
         self._weights: dict[int, WeightArrays] = {}
         self._notices: list[str] = []
@@ -340,7 +354,10 @@ class _Run:
     def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
         count = len(self._states[role].seen)
         part = Part(index, count, self._options.seed) if count > 1 else None
-        return self._datasets[role].batches(self._size, limit=self._options.samples, start=start, part=part)
+        dataset = self._datasets[role]
+        for batch in dataset.batches(self._size, limit=self._options.samples, start=start, part=part):
+            size = self._size if self._room is None else max(self._room // _values_of(batch), dataset.unit)
+            yield from (batch.take(slice(k, k + size)) for k in range(0, batch.samples, size))
 
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
@@ -401,6 +418,11 @@ class _Until(Iterator[T]):
         except StopIteration:
             self.exhausted = True
             raise
+
+
+def _values_of(batch: Batch) -> int:
+    """Input values of a sample."""
+    return max(sum(array.size for array in batch.inputs.values()) // batch.samples, 1)
 
 
 def _are_classes(graph: Graph, metric: Metric | None) -> bool:

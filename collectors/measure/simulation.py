@@ -1,7 +1,5 @@
 """What arrives at the network's output under changed quantizers: noise per sample, on a part of one data set."""
 
-import time
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,11 +12,12 @@ from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.stored_bins import main_role
 
 Float32 = NDArray[np.float32]
-#: Samples that are simulated; between these, as many as a run's time allows.
+#: Samples that are simulated; between these, as many as make so many values in a run, whatever time that takes.
 MIN_SAMPLES, MAX_SAMPLES = 16, 128
-RUN_SECONDS = 0.5
+RUN_VALUES = 128e6
 #: Bytes of the float outputs that are kept for comparison.
 OUTPUT_BYTES = 64 << 20
 
@@ -66,26 +65,38 @@ class Simulation:
     def _read_samples(
         self, dataset: Dataset, case: Case, role: Role, options: Options
     ) -> tuple[list[Batch], list[list[Float32]]]:
-        """A random part of the samples with what the float network makes of them, as far as time and memory allow."""
+        """A random part of the samples with what the float network makes of them, as far as memory allows."""
         seen = case.record.datasets[role].seen
         count = max(seen // MAX_SAMPLES, 1)
         part = Part(0, count, options.seed) if count > 1 else None
+        wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
         batches: list[Batch] = []
         floats: list[list[Float32]] = []
-        wanted, samples, size = MAX_SAMPLES, 0, 0
-        for batch in dataset.batches(min(options.batch_size or MIN_SAMPLES, MIN_SAMPLES), options.samples, part=part):
-            start = time.perf_counter()
+        samples, size = 0, 0
+        for batch in dataset.batches(batch_size_of(case), options.samples, part=part):
             outputs = self.network.outputs(batch, None)
-            seconds = (time.perf_counter() - start) / batch.samples
             batches.append(batch)
             floats.append(outputs)
-            if samples >= MIN_SAMPLES and 2 * seconds * MIN_SAMPLES > RUN_SECONDS:
-                batches.pop()
-                floats.pop()
-                break
             samples += batch.samples
             size += sum(array.nbytes for array in outputs)
-            wanted = min(wanted, max(int(RUN_SECONDS / seconds), MIN_SAMPLES)) if len(batches) > 1 else wanted
             if samples >= wanted or (samples >= MIN_SAMPLES and size > OUTPUT_BYTES):
                 break
         return batches, floats
+
+
+def batch_size_of(case: Case) -> int:
+    """Samples of a simulated run: no more than were measured at a time."""
+    size = case.record.run.get("batch_size")
+    return min(size, MIN_SAMPLES) if isinstance(size, int) else MIN_SAMPLES
+
+
+def samples_within(values: float, least: int, most: int, case: Case) -> int:
+    """Samples whose measured tensors hold so many values, between bounds."""
+    return int(np.clip(values / max(_values_per_sample(case), 1.0), least, most))
+
+
+def _values_per_sample(case: Case) -> float:
+    """Values that the measured tensors have in a sample, on average."""
+    statistics = case.statistics[main_role(case)]
+    counts = np.add.reduceat(statistics.columns["count"], statistics.offsets[:-1])
+    return float((counts / np.maximum(statistics.tensor_samples, 1)).sum())
