@@ -156,7 +156,7 @@ def _check_request(formats: list[str], manuals: Mapping[str, str], diagnosis: Di
 
 def _graph_files(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
     trend = context.history.charts if context.history is not None else ()
-    budget = (context.budget.chart,) if context.budget is not None else ()
+    budget = context.budget.charts if context.budget is not None else ()
     charts: tuple[Drawing, ...] = (*budget, context.birth, *context.charts, *context.histograms, *trend)
     for chart in charts:
         if chart.note:

@@ -23,17 +23,21 @@ from quantmedic.engine.case.loss_budget import (
     PieceRecord,
     SourceKind,
     SourceRecord,
+    TaskLossRecord,
+    TaskShareRecord,
 )
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.diagnosis.loss_budget import Group, divide
+from quantmedic.engine.diagnosis.loss_budget import Division, Group, divide
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensors import grid_of
+from quantmedic.engine.metrics.contributions import loss_interval
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.trials.fallback import Group as LayerGroup
 from quantmedic.trials.fallback import groups_of
 from quantmedic.trials.sensitivity import units_of
 from quantmedic.trials.split import samples_of
+from quantmedic.trials.task_loss import TaskLoss
 
 Floats = NDArray[np.float64]
 #: Passes over the samples: as many are planned for as the first, and no more are made than the second.
@@ -104,15 +108,19 @@ def measure_loss_budget(
     parts = [[i for i in sorted(every) if sources[i].kind == kind] for kind in HEALING]
     division = divide(
         [part for part in parts if part],
-        lambda members: runs.noise(in_float(every - set(members))),
-        lambda members: runs.noise(in_float(members)),
-        whole=runs.whole,
+        lambda members: runs.judge(in_float(every - set(members))),
+        lambda members: runs.judge(in_float(members)),
+        whole=np.concatenate([runs.whole, runs.lost]),
         runs=runs.planned,
+        samples=len(runs.lost),
+        loss_counts=runs.loss_counts,
     )
-    families = tuple(_families(division.groups, sources, case, facts, runs))
+    task = _task_loss(runs, division)
+    groups, shares = zip(*(_apart(group, runs.lost) for group in division.groups), strict=True)
+    families = tuple(_families(groups, sources, case, facts, runs))
     pieces = []
-    for k, group in enumerate(division.groups):
-        piece = _piece(group, [sources[i] for i in group.members])
+    for k, (group, share) in enumerate(zip(groups, shares, strict=True)):
+        piece = _piece(group, [sources[i] for i in group.members], share if task is not None else None)
         if _is_asked(group) and (k < LEAST_ASKED or runs.have_time()):
             piece = _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
         pieces.append(piece)
@@ -123,7 +131,7 @@ def measure_loss_budget(
         outputs=runs.outputs,
         simulated=tuple(runs.whole.tolist()),
         deployed=tuple(runs.deployed.tolist()),
-        metric_lost=runs.metric_lost,
+        task=task,
         pieces=tuple(pieces),
         families=families,
         complete=division.complete,
@@ -138,7 +146,9 @@ class _Runs:
         outputs: What is judged by itself.
         whole: Noise of the network with all quantizers, by output, in shares of its signal.
         deployed: The same of the quantized model.
-        metric_lost: What the network with all quantizers loses of the task metric.
+        task: What of the task is measured.
+        lost: What each sample loses of it with all quantizers; nothing where it is not measured.
+        deployed_lost: The same with the quantized model.
         done: Runs that were made.
         planned: Runs that may divide the noise.
     """
@@ -163,20 +173,26 @@ class _Runs:
         run = models.quantized_runner(threads)
         deployed = [run(batch) for batch in self.batches]
         joints = recorded_joints(case.record)
-        self._noise = OutputNoise(self.batches, floats, deployed, classes=False, whole=True, joints=joints)
+        classes = bool((case.statistics[simulation.record.dataset].samples["class_float"] >= 0).any())
+        self._noise = OutputNoise(self.batches, floats, deployed, classes=classes, whole=True, joints=joints)
         self.outputs = tuple(OutputPart(output=o, start=a, stop=b) for o, a, b in self._noise.parts)
         self.deployed = self._noise.by_part(deployed)
-        labelled = all(batch.labels is not None for batch in self.batches)
-        self._metric = metric if labelled else None
-        self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
-        self._metric_before: float | None = None
+        names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
+        self.task = TaskLoss(self.batches, floats, self._noise, metric, names)
+        self._is_share = self.task.measure == "agreement" or (metric is not None and is_share(metric.name))
+        self.deployed_lost = self.task.lost(deployed)
         started = time.perf_counter()
-        self.whole, self._metric_before = self._judge(Change())
+        self.whole, self.lost = self._judge(Change())
         one = max(time.perf_counter() - started, 1e-6)
         self.planned = int(np.clip(DIVIDING * seconds / one, PLANNED_RUNS / 2, MAX_RUNS))
         self._limit = max(seconds, self.planned * one / DIVIDING)
-        good = self._metric_of(floats)
-        self.metric_lost = None if good is None else self._better(good)
+
+    @property
+    def loss_counts(self) -> bool:
+        """The loss is told from none."""
+        if not (len(self.lost) and np.isfinite(self.lost).all()):
+            return False
+        return loss_interval(self.lost, is_share=self._is_share)[1] > 0
 
     @property
     def spent(self) -> float:
@@ -187,48 +203,27 @@ class _Runs:
         """More may be asked."""
         return self.spent < self._limit
 
-    def noise(self, change: Change) -> Floats:
-        """Noise by output under a change, in shares of its signal."""
-        return self._judge(change)[0]
+    def judge(self, change: Change) -> Floats:
+        """Under a change, the noise by output in shares of its signal, then what each sample loses."""
+        return np.concatenate(self._judge(change))
 
     def gone(self, change: Change) -> tuple[float, ...]:
         """Share of every output's noise that goes."""
-        return self._gone(self.noise(change))
+        return self._gone(self._judge(change)[0])
 
     def gone_of(self, noise: Floats, change: Change) -> tuple[float, ...]:
         """What goes of some noise, which is given in shares of the whole, to what a change leaves."""
         left = self._judge(change)[0] / np.where(self.whole > 0, self.whole, np.inf)
         return tuple((noise - left).tolist())
 
-    def gone_with_metric(self, change: Change) -> tuple[tuple[float, ...], float | None]:
-        """Share of every output's noise that goes, and what the task metric regains."""
-        noise, metric = self._judge(change)
-        return self._gone(noise), None if metric is None else self._better(metric)
-
     def _gone(self, noise: Floats) -> tuple[float, ...]:
         return tuple(((self.whole - noise) / np.where(self.whole > 0, self.whole, np.inf)).tolist())
 
-    def _judge(self, change: Change) -> tuple[Floats, float | None]:
+    def _judge(self, change: Change) -> tuple[Floats, Floats]:
         self.done += 1
         self._progress(self.spent, self._limit)
         outputs = [self._network.outputs(batch, change) for batch in self.batches]
-        return self._noise.by_part(outputs), self._metric_of(outputs)
-
-    def _metric_of(self, outputs: Sequence[Sequence[NDArray[np.float32]]]) -> float | None:
-        if self._metric is None:
-            return None
-        parts = [
-            self._metric.tally(dict(zip(self._names, found, strict=True)), batch.labels)
-            for found, batch in zip(outputs, self.batches, strict=True)
-            if batch.labels is not None
-        ]
-        return self._metric.aggregate(Tally.join(parts))
-
-    def _better(self, metric: float) -> float:
-        """How much better than with all quantizers."""
-        assert self._metric is not None and self._metric_before is not None
-        gain = metric - self._metric_before
-        return gain if self._metric.higher_is_better else -gain
+        return self._noise.by_part(outputs), self.task.lost(outputs)
 
 
 def _samples_within(seconds: float, simulation: Simulation) -> Sequence[Batch]:
@@ -270,12 +265,38 @@ def _off(source: SourceRecord) -> Change:
     return Change(dict.fromkeys(source.tensors), biases=frozenset(source.operators))
 
 
-def _piece(group: Group, sources: Sequence[SourceRecord]) -> PieceRecord:
+def _task_loss(runs: _Runs, division: Division) -> TaskLossRecord | None:
+    """What the task loses; None where it was not measured in every run."""
+    shares = [group.share[-len(runs.lost) :] for group in division.groups]
+    measured = [runs.lost, runs.deployed_lost, division.interaction, *shares]
+    if runs.task.measure is None or not all(np.isfinite(values).all() for values in measured):
+        return None
+    return TaskLossRecord(
+        measure=runs.task.measure,
+        deployed=tuple(runs.deployed_lost.tolist()),
+        simulated=tuple(runs.lost.tolist()),
+        interaction=tuple(division.interaction.tolist()),
+    )
+
+
+def _apart(group: Group, lost: Floats) -> tuple[Group, TaskShareRecord]:
+    """A group by its noise, and by what the task loses; ``lost``: what each sample loses in all."""
+    outputs = len(group.share) - len(lost)
+    noise = Group(group.members, group.alone[:outputs], group.without[:outputs], group.share[:outputs])
+    return noise, TaskShareRecord(
+        share=tuple(group.share[outputs:].tolist()),
+        alone=tuple(group.alone[outputs:].tolist()),
+        last=tuple((lost - group.without[outputs:]).tolist()),
+    )
+
+
+def _piece(group: Group, sources: Sequence[SourceRecord], task: TaskShareRecord | None) -> PieceRecord:
     return PieceRecord(
         sources=tuple(sources),
         shares=tuple(group.share.tolist()),
         alone=tuple(group.alone.tolist()),
         last=tuple((1.0 - group.without).tolist()),
+        task=task,
     )
 
 
@@ -289,13 +310,12 @@ def _asked(
 ) -> PieceRecord:
     """The piece with what its single source does under changes."""
     source = piece.sources[0]
-    _, metric = runs.gone_with_metric(_off(source))
     seen = _changes(source, case, facts, runs.gone)
     hidden = None
     loudest = int(np.argmax(group.share))
     if 1.0 - group.without[loudest] < HIDDEN * group.alone[loudest]:
         hidden = _changes(source, case, facts, lambda change: runs.gone_of(group.alone, others_in_float.join(change)))
-    return piece.model_copy(update={**dict(seen), "hidden": hidden, "metric": metric})
+    return piece.model_copy(update={**dict(seen), "hidden": hidden})
 
 
 def _changes(

@@ -56,7 +56,6 @@ class OutputNoise:
             joints: What the outputs are joined of.
         """
         joints = _steady(joints, floats)
-        self._weights = [batch.samples for batch in batches]
         self._floats, self._classes = floats, classes and not (joints and mixes_scores(joints[0].parts))
         self._by_sample = all(
             x.ndim and len(x) == batch.samples for batch, found in zip(batches, floats, strict=True) for x in found
@@ -77,14 +76,23 @@ class OutputNoise:
 
     def compare(self, outputs: Sequence[Sequence[Float32]]) -> RunRecord:
         """Noise per sample of other outputs, and how often their class is that of the float network."""
-        noise, same = [], []
-        for floats, found in zip(self._floats, outputs, strict=True):
-            noise.append(self._energy_of_outputs([_difference(x, y) for x, y in zip(floats, found, strict=True)]))
-            if self._classes and self._by_sample:
-                x, y = (a.reshape(len(a), -1, a.shape[-1]).argmax(axis=2) for a in (floats[0], found[0]))
-                same.append((x == y).mean())
-        agreement = float(np.average(same, weights=self._weights)) if same else None
+        noise = [
+            self._energy_of_outputs([_difference(x, y) for x, y in zip(floats, found, strict=True)])
+            for floats, found in zip(self._floats, outputs, strict=True)
+        ]
+        same = self.same_classes(outputs)
+        agreement = float(same.mean()) if same is not None else None
         return RunRecord(noise=tuple(np.concatenate(noise).tolist()), agreement=agreement)
+
+    def same_classes(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:
+        """Per sample, how many of its classes are those of the float network, as a share; None without classes."""
+        if not (self._classes and self._by_sample):
+            return None
+        same = []
+        for floats, found in zip(self._floats, outputs, strict=True):
+            x, y = (a.reshape(len(a), -1, a.shape[-1]).argmax(axis=2) for a in (floats[0], found[0]))
+            same.append((x == y).mean(axis=1))
+        return np.concatenate(same)
 
     @property
     def parts(self) -> list[tuple[int, int | None, int | None]]:

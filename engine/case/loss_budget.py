@@ -12,6 +12,8 @@ SourceKind = Literal["input", "activation", "weight", "bias"]
 #: How a quantizer of values makes noise: it cuts off values below, above or on both sides; its steps are coarse because
 #: its range is wider than the values, or its grid does not fit their sign; or it has too few steps for them.
 Mechanism = Literal["clipped-low", "clipped-high", "clipped", "range-too-wide", "grid", "step"]
+#: What of the task is divided: its metric, or how often the class is that of the float model, where labels are missing.
+TaskMeasure = Literal["metric", "agreement"]
 
 
 class SourceRecord(Record):
@@ -28,6 +30,26 @@ class ChangesRecord(Record):
     clipped_low: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped below")
     clipped_high: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped above")
     heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="by kind of change")
+
+
+class TaskShareRecord(Record):
+    """What of the task's loss a piece takes: one number per sample, in the unit of the metric; their mean counts."""
+
+    share: tuple[float, ...]
+    alone: tuple[float, ...] = Field(description="lost where everything else is in float")
+    last: tuple[float, ...] = Field(description="regained where only these sources are put in float")
+
+
+class TaskLossRecord(Record):
+    """What the task loses on the samples of the budget: one number per sample; their mean counts.
+
+    The shares of all pieces and the interaction sum up to what the simulated network loses.
+    """
+
+    measure: TaskMeasure
+    deployed: tuple[float, ...] = Field(description="lost by the quantized model")
+    simulated: tuple[float, ...] = Field(description="lost by the simulated network")
+    interaction: tuple[float, ...] = Field(description="lost by pieces together only, and by none of them by itself")
 
 
 class PieceRecord(Record):
@@ -48,7 +70,7 @@ class PieceRecord(Record):
         default=None,
         description="of a source whose noise others hide: what goes of the noise that it makes where they are in float",
     )
-    metric: float | None = Field(default=None, description="what the task metric regains with these in float")
+    task: TaskShareRecord | None = Field(default=None, description="what of the task's loss it takes")
 
 
 class FamilyRecord(Record):
@@ -77,7 +99,7 @@ class LossBudget(Record):
     outputs: tuple[OutputPart, ...]
     simulated: tuple[float, ...] = Field(description="noise of the simulated network per output, of its signal")
     deployed: tuple[float, ...] = Field(description="noise of the quantized model per output, of its signal")
-    metric_lost: float | None = Field(default=None, description="what the simulated network loses of the task metric")
+    task: TaskLossRecord | None = Field(default=None, description="None: there is no metric, and there are no classes")
     pieces: tuple[PieceRecord, ...]
     families: tuple[FamilyRecord, ...] = ()
     complete: bool = Field(description="the pieces were taken apart as far as they matter")

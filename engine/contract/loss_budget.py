@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Role
-from quantmedic.engine.case.loss_budget import Mechanism, SourceKind
+from quantmedic.engine.case.loss_budget import Mechanism, SourceKind, TaskMeasure
 from quantmedic.engine.record import Contract
 
 
@@ -13,6 +13,36 @@ class BudgetOutput(Contract):
     name: str
     sqnr_db: float = Field(description="SQNR of the quantized model on the samples of the budget")
     unsimulated: float = Field(description="share of the noise that no quantizer makes: kernels, or what was not found")
+
+
+class LossPart(Contract):
+    """A part of what the task loses, in the unit of its metric, with its 95 % interval; positive means worse."""
+
+    lost: float
+    low: float
+    high: float
+    judged: bool = Field(description="False: the samples are too few to tell it from none, or from all of the loss")
+
+
+class TaskShare(Contract):
+    """What of the task's loss a line takes. Nobody's share stands for what sources lose together only."""
+
+    share: LossPart
+    alone: LossPart | None = Field(default=None, description="lost where everything else is in float")
+    last: LossPart | None = Field(default=None, description="regained where only this is put in float")
+
+
+class TaskLoss(Contract):
+    """What the quantized model loses of its task on these samples.
+
+    The shares of all lines, ``interaction``, ``rest`` and ``unassigned`` sum up to ``whole``.
+    """
+
+    measure: TaskMeasure = Field(description="the metric, or how often the class is that of the float model")
+    whole: LossPart
+    interaction: LossPart = Field(description="lost by sources together only, and by none of them by itself")
+    rest: LossPart = Field(description="lost by sources too small for a line")
+    unassigned: LossPart = Field(description="lost by no quantizer: kernels, or what was not found")
 
 
 class BudgetLine(Contract):
@@ -30,7 +60,7 @@ class BudgetLine(Contract):
     mechanism: Mechanism | None = Field(default=None, description="how it makes noise, where experiments show it")
     healed_by: str | None = Field(default=None, description="the first kind of change that takes most of it away")
     healed: float | None = Field(default=None, description="the share that this takes away")
-    metric: float | None = Field(default=None, description="what the task metric regains with this in float")
+    task: TaskShare | None = Field(default=None, description="what it takes of what the task loses")
     causes: tuple[str, ...] = Field(default=(), description="causes that name it, in their order")
 
 
@@ -53,7 +83,7 @@ class LossBudgetReport(Contract):
     runs: int = Field(description="passes of the simulated network over these samples")
     outputs: tuple[BudgetOutput, ...] = Field(description="the noisiest first is what ``share`` of a line is about")
     by_source: dict[SourceKind, float] = Field(description="share of the noise of the noisiest output by kind")
-    metric_lost: float | None = Field(description="what the simulated network loses of the task metric")
+    task: TaskLoss | None = Field(default=None, description="None: there is no metric, and there are no classes")
     lines: tuple[BudgetLine, ...] = Field(description="the loudest first")
     families: tuple[BudgetFamily, ...] = Field(
         default=(), description="weights, and values, each as a whole where it matters"

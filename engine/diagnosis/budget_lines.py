@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from quantmedic.engine.case.loss_budget import (
     PieceRecord,
     SourceKind,
     SourceRecord,
+    TaskLossRecord,
 )
 from quantmedic.engine.case.records import CaseRecord, TensorRecord
 from quantmedic.engine.contract.loss_budget import (
@@ -21,18 +24,24 @@ from quantmedic.engine.contract.loss_budget import (
     BudgetLine,
     BudgetOutput,
     LossBudgetReport,
+    LossPart,
+    TaskLoss,
+    TaskShare,
 )
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.sources import MOST, mechanism_of, noisiest_output, simulated_share
+from quantmedic.engine.metrics.contributions import loss_interval
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
 
 Floats = NDArray[np.float64]
 #: A line with this share is worth a sentence where no rule has a name for it.
 NOTABLE = 0.2
-#: A single source with this share has a line of its own; smaller ones of one kind and operator type share a line.
+#: A single source with this share of the noise, or of what the task loses, has a line of its own; smaller ones of one
+#: kind and operator type share a line.
 OWN_LINE = 0.08
 #: Lines below this share are left to the rest.
 SMALLEST = 0.02
@@ -122,11 +131,12 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     # Of a simulated network that is noisier than the real one, the parts still make up all of it.
     scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
     order = np.argsort(-deployed, kind="stable")
-    view = _View(record, scale[order], order, causes)
-    own = [piece for piece in budget.pieces if view.share(piece) >= OWN_LINE and len(piece.sources) == 1]
-    lines = [view.line([piece]) for piece in own]
-    lines += [view.line(pieces) for pieces in _alike([p for p in budget.pieces if p not in own], record)]
-    kept = sorted((line for line in lines if abs(line.share) >= SMALLEST), key=lambda line: -line.share)
+    view = _View(record, scale[order], order, causes, _TaskView.of(budget, record))
+    own = [piece for piece in budget.pieces if view.stands_alone(piece)]
+    groups = [[p] for p in own] + _alike((p for p in budget.pieces if not view.stands_alone(p)), record)
+    found = [(pieces, line) for pieces in groups if _matters(line := view.line(pieces))]
+    found.sort(key=lambda pair: -pair[1].share)
+    lines = tuple(line for _, line in found)
     kinds: dict[SourceKind, float] = {}
     for piece in budget.pieces:
         kind = main_kind(piece.sources)
@@ -144,12 +154,84 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
             for k in order.tolist()
         ),
         by_source=kinds,
-        metric_lost=budget.metric_lost,
-        lines=tuple(kept),
+        task=view.task.report([pieces for pieces, _ in found]) if view.task is not None else None,
+        lines=lines,
         families=tuple(view.family(family, kinds) for family in budget.families),
-        rest=float(scale[order][0]) - sum(line.share for line in kept),
+        rest=float(scale[order][0]) - sum(line.share for line in lines),
         complete=budget.complete,
     )
+
+
+@dataclass(frozen=True)
+class _TaskView:
+    """How the loss is shown: by parts with intervals.
+
+    A part is judged where the whole loss is told from none, and the part's interval excludes 0 or is no wider than that
+    loss. Other parts are given with their interval, and say nothing.
+    """
+
+    record: TaskLossRecord
+    pieces: Sequence[PieceRecord]
+    is_share: bool
+    seed: int
+
+    @classmethod
+    def of(cls, budget: LossBudget, record: CaseRecord) -> Self | None:
+        """None where nothing of the task was measured."""
+        if budget.task is None:
+            return None
+        bounded = budget.task.measure == "agreement" or is_share(record.metric)
+        return cls(budget.task, budget.pieces, bounded, int(record.run.get("seed", 0)))
+
+    def share(self, pieces: Sequence[PieceRecord]) -> TaskShare | None:
+        """What pieces take together; alone and last of a single one."""
+        records = [piece.task for piece in pieces if piece.task is not None]
+        if not records:
+            return None
+        single = records[0] if len(pieces) == 1 else None
+        return TaskShare(
+            share=self._part(_sum_of(record.share for record in records)),
+            alone=self._part(np.array(single.alone)) if single is not None else None,
+            last=self._part(np.array(single.last)) if single is not None else None,
+        )
+
+    def is_told(self, piece: PieceRecord) -> bool:
+        """What the piece takes is a good part of the loss, and told from none."""
+        if piece.task is None or np.mean(piece.task.share) < OWN_LINE * self._whole.lost:
+            return False
+        found = self._part(np.array(piece.task.share))
+        return found.judged and found.low > 0
+
+    def report(self, lines: Iterable[Sequence[PieceRecord]]) -> TaskLoss:
+        """The whole loss, given the pieces of every line that is shown."""
+        shown = [piece.task.share for pieces in lines for piece in pieces if piece.task is not None]
+        simulated, interaction = np.array(self.record.simulated), np.array(self.record.interaction)
+        return TaskLoss(
+            measure=self.record.measure,
+            whole=self._whole,
+            interaction=self._part(interaction),
+            rest=self._part(simulated - interaction - _sum_of([np.zeros_like(simulated), *map(np.array, shown)])),
+            unassigned=self._part(np.array(self.record.deployed) - simulated),
+        )
+
+    @cached_property
+    def _whole(self) -> LossPart:
+        lost, low, high = self._interval(np.array(self.record.deployed))
+        return LossPart(lost=lost, low=low, high=high, judged=low > 0)
+
+    def _part(self, losses: Floats) -> LossPart:
+        whole = self._whole
+        lost, low, high = self._interval(losses)
+        told = not low <= 0 <= high or high - low <= whole.lost
+        return LossPart(lost=lost, low=low, high=high, judged=whole.judged and told)
+
+    def _interval(self, losses: Floats) -> tuple[float, float, float]:
+        return loss_interval(losses, is_share=self.is_share, seed=self.seed)
+
+
+def _sum_of(losses: Iterable[Sequence[float] | Floats]) -> Floats:
+    found: Floats = np.sum([np.asarray(values) for values in losses], axis=0)
+    return found
 
 
 @dataclass(frozen=True)
@@ -160,6 +242,7 @@ class _View:
     scale: Floats
     order: NDArray[np.intp]
     causes: Sequence[NamedBy]
+    task: _TaskView | None
 
     def shares(self, values: Sequence[float]) -> Floats:
         found: Floats = np.array(values)[self.order] * self.scale
@@ -167,6 +250,12 @@ class _View:
 
     def share(self, piece: PieceRecord) -> float:
         return float(self.shares(piece.shares)[0])
+
+    def stands_alone(self, piece: PieceRecord) -> bool:
+        """It is a single source, and has a line of its own."""
+        if len(piece.sources) > 1:
+            return False
+        return self.share(piece) >= OWN_LINE or (self.task is not None and self.task.is_told(piece))
 
     def first(self, values: Sequence[float]) -> float:
         return float(self.shares(values)[0])
@@ -214,9 +303,15 @@ class _View:
             mechanism=mechanism,
             healed_by=healed_by,
             healed=healed,
-            metric=single.metric if single is not None else None,
+            task=self.task.share(pieces) if self.task is not None else None,
             causes=tuple(dict.fromkeys(c.cause for c in self.causes if any(_names_it(c, s) for s in sources))),
         )
+
+
+def _matters(line: BudgetLine) -> bool:
+    """It makes noise, or takes a part of the loss that is told from none."""
+    lost = line.task.share if line.task is not None else None
+    return abs(line.share) >= SMALLEST or (lost is not None and lost.judged and (lost.low > 0 or lost.high < 0))
 
 
 def main_kind(sources: Sequence[SourceRecord]) -> SourceKind:

@@ -1,4 +1,4 @@
-"""The waterfall of the noise: from that of the quantized model down to nothing; drawn in ``templates/waterfall.svg``.
+"""The waterfall of the noise, or of a loss: from the quantized model down to nothing; in ``templates/waterfall.svg``.
 
 One bar per piece. Each begins where the one above it ends, so that all of them together are the whole.
 """
@@ -12,6 +12,7 @@ from quantmedic.reports.charts.text_width import text_lines
 from quantmedic.reports.text import decibels, visible
 
 STEM, TITLE = "loss-budget", "Where the noise comes from"
+TASK_STEM = "task-loss"
 WATERFALL_WIDTH, PLOT_LEFT, PLOT_RIGHT = 920.0, 452.0, 790.0
 TOP, ROW, BAR = 60.0, 40.0, 18.0
 #: Size of the title, which is bold.
@@ -25,7 +26,7 @@ WHAT_SIZE, WHAT_LINE, HOW_SIZE, HOW_LINE = 11.5, 14.0, 9.5, 12.0
 class Piece:
     """A piece of the noise."""
 
-    look: Annotated[str, "line, rest or unsimulated"]
+    look: Annotated[str, "line, rest, unsimulated or interaction"]
     what: Annotated[str, "what makes it"]
     how: Annotated[str, "how, and what takes it away; may be empty"]
     share: Annotated[float, "share of the noise; negative where it makes up for others"]
@@ -45,7 +46,7 @@ class TextLine:
 class WaterfallBar:
     """One piece, placed."""
 
-    look: Annotated[str, "whole, line, makes-up, rest or unsimulated: its colour"]
+    look: Annotated[str, "whole, line, makes-up, rest, unsimulated or interaction: its colour"]
     x: Annotated[float, "left end"]
     y: Annotated[float, "top"]
     width: Annotated[float, "width"]
@@ -60,14 +61,17 @@ class WaterfallBar:
 
 @dataclass(frozen=True, kw_only=True)
 class WaterfallChart(Drawing):
-    """The noise of one output, piece by piece."""
+    """The noise of one output, or what the task loses, piece by piece."""
 
     template = "waterfall.svg"
+
+    axis: Annotated[str, "what the horizontal axis shows"]
+    column: Annotated[str, "head of the figures at the right"]
 
     top: Annotated[float, "top of the plot"]
     bar: Annotated[float, "height of a bar"]
     basis: Annotated[str, "samples and runs"]
-    zero: Annotated[float, "position of no noise"]
+    zero: Annotated[float, "position of nothing"]
     ticks: Annotated[tuple[Tick, ...], "marks of the horizontal axis, in percent"]
     bars: Annotated[tuple[WaterfallBar, ...], "the whole, then every piece"]
     description: Annotated[str, "every bar in words"]
@@ -82,14 +86,40 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
         sqnr: Its SQNR in dB.
         basis: Samples and runs.
     """
+    whole = Piece("rest", f"{output} of the quantized model", "", 1.0, f"100 %, SQNR {decibels(sqnr)}", "")
+    heads = _Heads(STEM, f"{TITLE} · {visible(output)}", "share of the noise", "share")
+    return _waterfall(pieces, whole, heads, basis, f"all of the noise: {decibels(sqnr)}")
+
+
+def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: str) -> WaterfallChart:
+    """Place the bars of what the task loses.
+
+    Args:
+        pieces: In the order in which they are taken away; their shares sum up to 1.
+        measure: What is lost, such as the name of the metric.
+        lost: How much of it the quantized model loses.
+        basis: Samples and runs.
+    """
+    whole = Piece("rest", f"{measure} that the quantized model loses", "", 1.0, lost, "")
+    heads = _Heads(TASK_STEM, f"Where {measure} is lost", "share of the loss", "lost")
+    return _waterfall(pieces, whole, heads, basis, f"all of the loss: {lost}")
+
+
+@dataclass(frozen=True)
+class _Heads:
+    stem: str
+    title: str
+    axis: str
+    column: str
+
+
+def _waterfall(pieces: Sequence[Piece], whole: Piece, heads: _Heads, basis: str, tip: str) -> WaterfallChart:
     starts = _starts(pieces)
     low, high = min(0.0, *starts), max(1.0, *starts)
 
     def x(value: float) -> float:
         return round(PLOT_LEFT + (PLOT_RIGHT - PLOT_LEFT) * (value - low) / (high - low), 1)
 
-    whole = Piece("rest", f"{output} of the quantized model", "", 1.0, f"100 %, SQNR {decibels(sqnr)}", "")
-    tip = f"all of the noise: {decibels(sqnr)}"
     bars = [_bar(whole, "whole", TOP, (x(1), x(0)), tip)]
     for piece, start in zip(pieces, starts, strict=False):
         look = "makes-up" if piece.look == "line" and piece.share < 0 else piece.look
@@ -98,9 +128,11 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
         bars.append(_bar(piece, look, bars[-1].y + bars[-1].height, ends, tip))
     bars[0] = replace(bars[0], end=x(1))
     bottom = bars[-1].y + bars[-1].height
-    (title,) = text_lines(f"{TITLE} · {visible(output)}", TITLE_SIZE, WATERFALL_WIDTH - 2 * LABEL_LEFT, 1)
+    (title,) = text_lines(heads.title, TITLE_SIZE, WATERFALL_WIDTH - 2 * LABEL_LEFT, 1)
     return WaterfallChart(
-        stem=STEM,
+        stem=heads.stem,
+        axis=heads.axis,
+        column=heads.column,
         title=title,
         width=WATERFALL_WIDTH,
         height=bottom + 26,

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from quantmedic.engine.contract.loss_budget import LossBudgetReport
+from quantmedic.engine.contract.loss_budget import BudgetLine, LossBudgetReport
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
 from quantmedic.engine.formulas.debugger import LEADING, TRAILING, DebuggerRecord
 from quantmedic.reports.sections.columns import Value
@@ -14,7 +14,18 @@ from quantmedic.reports.text import spreadsheet_text, visible
 SENSITIVITY_COLUMNS = ("mode", "place", "layer", "operator", "quantized", "sqnr_db", "share", "agreement")
 BUDGET_COLUMNS = (
     *("source", "places", "op_type", "share", "alone", "last"),
-    *("mechanism", "healed_by", "healed", "metric", "causes"),
+    *(
+        "mechanism",
+        "healed_by",
+        "healed",
+        "lost",
+        "lost_low",
+        "lost_high",
+        "judged",
+        "lost_alone",
+        "regained",
+        "causes",
+    ),
 )
 METRIC_COLUMNS = ("metric", "drop", "drop_low", "drop_high")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -66,12 +77,21 @@ def budget_csv(budget: LossBudgetReport) -> str:
             line.mechanism,
             line.healed_by,
             line.healed,
-            line.metric,
+            *_lost_cells(line),
             " ".join(line.causes),
         ]
         for line in budget.lines
     )
     return _csv_text(BUDGET_COLUMNS, rows)
+
+
+def _lost_cells(line: BudgetLine) -> list[Cell]:
+    """What of the task's loss a line takes, with its interval."""
+    task = line.task
+    if task is None:
+        return [""] * 6
+    alone, last = (part.lost if part is not None else "" for part in (task.alone, task.last))
+    return [task.share.lost, task.share.low, task.share.high, str(task.share.judged).lower(), alone, last]
 
 
 def selection_csv(table: Selection) -> str:

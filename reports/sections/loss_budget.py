@@ -1,18 +1,18 @@
 """The loss budget as text: where the noise at the outputs comes from, what heals it, and which cause names it."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 from urllib.parse import quote
 
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport
+from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
-from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, waterfall_chart
-from quantmedic.reports.sections.proof import signed_gain
-from quantmedic.reports.text import capital, count, decibels, metric_label, name, visible
+from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, loss_waterfall, waterfall_chart
+from quantmedic.reports.sections.task_loss import INTERACTION, TOO_FEW, LossWords, loss_words
+from quantmedic.reports.text import capital, count, decibels, name, visible
 
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
@@ -26,7 +26,7 @@ FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
 
 MANUAL = "general/loss-budget"
 
-Look = Literal["line", "rest", "unsimulated"]
+Look = Literal["line", "rest", "unsimulated", "interaction"]
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,26 @@ class NamedCause:
 class BudgetRow:
     """A piece of the noise of the noisiest output."""
 
-    look: Annotated[Look, "line, rest or unsimulated"]
+    look: Annotated[Look, "line, rest, unsimulated or interaction"]
     words: Annotated[str, "what makes the noise, where and how"]
     what: Annotated[str, "what makes it, and where"]
     how: Annotated[str, "how it makes noise; empty where that is not known"]
-    share: Annotated[str, "share of the noise as percent"]
+    share: Annotated[str, "share of the noise as percent; empty where it is of the loss only"]
     shares: Annotated[tuple[str, ...], "the same for every output; empty for one output"]
     alone: Annotated[str, "noise with everything else in float, as percent; empty where not measured"]
     last: Annotated[str, "what goes with only this in float, as percent; empty where not measured"]
     healed: Annotated[str, "what takes most of it away, and how much of the noise; empty where nothing does"]
-    metric: Annotated[str, "what the task metric regains with this in float; empty where not measured"]
     causes: Annotated[tuple[NamedCause, ...], "causes that name it"]
     nameless: Annotated[str, "says that no rule names it; empty where one does, or it is small"]
     layers: Annotated[tuple[str, ...], "layers of it, the loudest first; empty where none makes the values"]
     more: Annotated[int, "layers that only report.json holds"]
     anchor: Annotated[str, "where the list of its layers stands in the page; empty for a single one"]
     href: Annotated[str, "what its bar opens in a page with layers; empty for nothing"]
+    lost: Annotated[str, "what it takes of what the task loses, with its interval; empty where not measured"] = ""
+    views: Annotated[str, "what the task loses with this alone, and regains with it last; empty where not measured"] = (
+        ""
+    )
+    cost: Annotated[str, "what it takes as one figure; empty where it is not told from none"] = ""
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,20 @@ class BudgetBox:
     limits: Annotated[tuple[str, ...], "what limits it, as a phrase"]
     lead: Annotated[str, "what was measured, as sentences"]
     basis: Annotated[str, "samples and runs"]
-    metric: Annotated[str, "name of the task metric; empty where it was not measured"]
+    task: Annotated[str, "what the task loses, as a sentence; empty where not measured"]
+    metric: Annotated[str, "what is divided beside the noise; empty where no loss is told from none"]
     outputs: Annotated[tuple[BudgetOutputLine, ...], "outputs, the noisiest first"]
     rows: Annotated[tuple[BudgetRow, ...], "lines, rest, and what no quantizer makes; their shares sum up to 100 %"]
     families: Annotated[tuple[str, ...], "what heals weights or values as a whole, as sentences"]
     notes: Annotated[tuple[str, ...], "what limits it, as sentences"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
-    chart: Annotated[WaterfallChart, "the picture"]
+    chart: Annotated[WaterfallChart, "the picture of the noise"]
+    task_chart: Annotated[WaterfallChart | None, "the picture of what the task loses; None where that is not judged"]
+
+    @property
+    def charts(self) -> tuple[WaterfallChart, ...]:
+        """All pictures."""
+        return (self.chart,) if self.task_chart is None else (self.chart, self.task_chart)
 
 
 def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None:
@@ -97,29 +108,32 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
     rest = _rest_phrase(budget.rest)
     first = budget.outputs[0]
     basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
-    metric = metric_label(diagnosis.metrics.name) if budget.metric_lost is not None else ""
+    words = loss_words(budget, diagnosis.metrics.name)
+    divided = words if words is not None and words.task.whole.judged else None
     return BudgetBox(
         summary="; ".join([*pieces[:2], rest]),
         pieces=pieces,
         rest=rest,
         limits=() if budget.complete else ("not all taken apart: time ended",),
-        lead=_lead(budget, diagnosis.metrics.name),
+        lead=_lead(budget),
         basis=basis,
-        metric=metric,
+        task=words.lead if words is not None else "",
+        metric=divided.label if divided is not None else "",
         outputs=tuple(
             BudgetOutputLine(name(output.name), decibels(output.sqnr_db), share_text(output.unsimulated))
             for output in budget.outputs
         ),
         rows=rows,
         families=tuple(_family_text(family) for family in budget.families if family.healed_by is not None),
-        notes=tuple(_notes(budget)),
+        notes=(*_notes(budget), *(divided.notes(_parts(budget)) if divided is not None else ())),
         manual=f"manual/{MANUAL}" if MANUAL in set(manuals) else "",
         chart=waterfall_chart(
-            [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=True)],
+            [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=False)],
             output=visible(first.name),
             sqnr=first.sqnr_db,
             basis=basis,
         ),
+        task_chart=_task_chart(rows, budget, divided, basis) if divided is not None else None,
     )
 
 
@@ -145,18 +159,74 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     if budget is None:
         return ()
     several = len(budget.outputs) > 1
+    words = loss_words(budget, diagnosis.metrics.name)
     rows = [_line_row(line, place, diagnosis, several) for place, line in enumerate(budget.lines, 1)]
-    rows.append(_plain_row("rest", "the rest: sources too small for a line", budget.rest))
-    if round(100 * budget.unsimulated):
+    rows.append(_plain_row("rest", "the rest: sources too small for a line", share_text(budget.rest)))
+    if _has_unsimulated(budget):
         others = tuple(share_text(output.unsimulated) for output in budget.outputs) if several else ()
-        rows.append(_plain_row("unsimulated", UNSIMULATED, budget.unsimulated, others))
-    return tuple(rows)
+        rows.append(_plain_row("unsimulated", UNSIMULATED, share_text(budget.unsimulated), others))
+    if words is None or not words.task.whole.judged:
+        return tuple(rows)
+    rows.append(_plain_row("interaction", INTERACTION, ""))
+    named = [_with_loss(row, line, words) for row, line in zip(rows, budget.lines, strict=False)]
+    rest = _rest_of_loss(words.task)
+    return (*named, *(replace(row, lost=words.part(rest[row.look])) for row in rows[len(named) :]))
+
+
+def _with_loss(row: BudgetRow, line: BudgetLine, words: LossWords) -> BudgetRow:
+    """The row with what its line takes of what the task loses."""
+    if line.task is None:
+        return row
+    return replace(row, lost=words.part(line.task.share), views=words.views(line.task), cost=words.short(line.task))
+
+
+def _rest_of_loss(task: TaskLoss) -> Mapping[Look, LossPart]:
+    """What no line takes."""
+    return {"rest": task.rest, "unsimulated": task.unassigned, "interaction": task.interaction}
+
+
+def _has_unsimulated(budget: LossBudgetReport) -> bool:
+    """What no quantizer makes is shown: of the noise, or of what the task loses."""
+    lost = budget.task is not None and budget.task.whole.judged and budget.task.unassigned.lost != 0.0
+    return bool(round(100 * budget.unsimulated)) or lost
 
 
 def _shares(budget: LossBudgetReport) -> list[float]:
-    """Shares in the order of the rows; they sum up to 1."""
+    """Shares of the noise in the order of the rows that have some; they sum up to 1."""
     shares = [line.share for line in budget.lines] + [budget.rest]
-    return [*shares, budget.unsimulated] if round(100 * budget.unsimulated) else shares
+    return [*shares, budget.unsimulated] if _has_unsimulated(budget) else shares
+
+
+def _parts(budget: LossBudgetReport) -> list[LossPart]:
+    """All parts of what the task loses that are shown."""
+    rest = _rest_of_loss(budget.task).values() if budget.task is not None else ()
+    return [*(line.task.share for line in budget.lines if line.task is not None), *rest]
+
+
+def _task_chart(
+    rows: Sequence[BudgetRow], budget: LossBudgetReport, words: LossWords, basis: str
+) -> WaterfallChart | None:
+    """What of the loss each piece takes, the largest first."""
+    task = words.task
+    rest = _rest_of_loss(task)
+    lines: list[LossPart] = [line.task.share for line in budget.lines if line.task is not None]
+    if len(lines) < len(budget.lines):
+        return None
+    parts = [*lines, *(rest[row.look] for row in rows[len(lines) :])]
+    found = [
+        Piece(
+            look=row.look,
+            what=row.what,
+            how="" if part.judged else f"{TOO_FEW}: the samples are too few",
+            share=part.lost / task.whole.lost,
+            text=words.figure(part.lost),
+            href=row.href,
+        )
+        for row, part in zip(rows, parts, strict=True)
+        if part.lost or row.look == "line"
+    ]
+    found.sort(key=lambda piece: (piece.look != "line", -piece.share))
+    return loss_waterfall(found, measure=words.label, lost=words.figure(task.whole.lost), basis=basis)
 
 
 def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool) -> BudgetRow:
@@ -175,7 +245,6 @@ def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool)
         alone="" if line.alone is None else share_text(line.alone),
         last="" if line.last is None else share_text(line.last),
         healed=_healed_text(line.healed_by, line.healed),
-        metric="" if line.metric is None else signed_gain(line.metric, diagnosis.metrics.name),
         causes=tuple(NamedCause(visible(cause), _card_code(cards.get(cause))) for cause in line.causes[:CAUSES_SHOWN]),
         nameless=NO_NAME if line.share >= NOTABLE and not line.causes else "",
         layers=tuple(line.layers[:PLACES_SHOWN]),
@@ -196,8 +265,8 @@ def _card_code(cause: CauseReport | None) -> str:
     return visible(cause.rules[0]) if cause is not None and cause.rules else ""
 
 
-def _plain_row(look: Look, words: str, share: float, shares: tuple[str, ...] = ()) -> BudgetRow:
-    return BudgetRow(look, words, words, "", share_text(share), shares, "", "", "", "", (), "", (), 0, "", "")
+def _plain_row(look: Look, words: str, share: str, shares: tuple[str, ...] = ()) -> BudgetRow:
+    return BudgetRow(look, words, words, "", share, shares, "", "", "", (), "", (), 0, "", "")
 
 
 def _healed_text(kind: str | None, share: float | None) -> str:
@@ -208,7 +277,7 @@ def _healed_text(kind: str | None, share: float | None) -> str:
 
 def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[BudgetRow]:
     """What is to be said in a line, the largest first; the rest stands by itself."""
-    order = sorted(zip(_shares(budget), range(len(rows)), strict=True), key=lambda pair: (-pair[0], pair[1]))
+    order = sorted(zip(_shares(budget), range(len(rows)), strict=False), key=lambda pair: (-pair[0], pair[1]))
     for share, place in order:
         row = rows[place]
         if row.look == "line" or (row.look == "unsimulated" and share >= UNSIMULATED_SAID):
@@ -217,7 +286,8 @@ def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[B
 
 def _piece_phrase(row: BudgetRow) -> str:
     said = "; ".join(text for text in (row.healed, row.nameless) if text)
-    return f"{row.share} {row.words}{f' ({said})' if said else ''}"
+    cost = f", {row.cost}," if row.cost else ""
+    return f"{row.share}{cost} {row.words}{f' ({said})' if said else ''}"
 
 
 def _rest_phrase(rest: float) -> str:
@@ -225,15 +295,10 @@ def _rest_phrase(rest: float) -> str:
     return f"the rest makes up for {share_text(-rest)}" if makes_up else f"rest {share_text(rest)}"
 
 
-def _lead(budget: LossBudgetReport, metric: str | None) -> str:
+def _lead(budget: LossBudgetReport) -> str:
     first = budget.outputs[0]
     of = f" of {visible(first.name)}" if len(budget.outputs) > 1 else ""
-    text = f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among what makes it, by experiment."
-    if budget.metric_lost is not None:
-        change = signed_gain(-budget.metric_lost, metric)
-        samples = count(budget.samples, "sample")
-        text += f" On these {samples}, quantizing changes {metric_label(metric)} by {change}, told without an interval."
-    return text
+    return f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among what makes it, by experiment."
 
 
 def _family_text(family: BudgetFamily) -> str:

@@ -17,11 +17,11 @@ def budget_lines(box: BudgetBox, verbosity: Verbosity, paint: Paint) -> Iterator
         return
     yield ""
     yield paint(f"{TITLE} ({box.basis})", "bold")
-    yield from wrap_line(box.lead, indent=2, hang=0)
+    yield from wrap_line(" ".join(text for text in (box.lead, box.task) if text), indent=2, hang=0)
     for output in box.outputs if len(box.outputs) > 1 else ():
         yield from wrap_line(f"{output.name}: {output.sqnr}, {output.unsimulated} made by no quantizer", indent=4)
     for row in box.rows:
-        yield from _budget_row(row)
+        yield from _budget_row(row, box)
     for text in (*box.families, *box.notes):
         yield from wrap_line(text, indent=2)
     yield ""
@@ -38,12 +38,12 @@ def _short_budget(box: BudgetBox) -> Sequence[str]:
     return lines[:SHORT_LINES]
 
 
-def _budget_row(row: BudgetRow) -> Iterator[str]:
+def _budget_row(row: BudgetRow, box: BudgetBox) -> Iterator[str]:
     shares = f" (by output: {', '.join(row.shares)})" if row.shares else ""
     yield from wrap_line(f"{row.share:>6}  {row.words}{shares}", indent=2, hang=8)
     facts = [row.healed, row.nameless]
     facts += [f"alone {row.alone}, last {row.last}"] if row.alone else []
-    facts += [f"in float, the task metric gains {row.metric}"] if row.metric else []
+    facts += [f"{box.metric}: {row.lost}{f', {row.views}' if row.views else ''}"] if row.lost else []
     facts += [f"named by {', '.join(f'{one.code} {one.cause}'.strip() for one in row.causes)}"] if row.causes else []
     yield from wrap_line("; ".join(fact for fact in facts if fact), indent=10, hang=0)
     if row.anchor and len(row.layers) > NAMED:

@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from builders.budgets import line, with_budget
+from builders.budgets import line, loss, task_loss, with_budget
 from builders.hostile import HOSTILE_NAMES
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.loss_budget import LossPart, TaskShare
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
@@ -104,6 +105,48 @@ def test_names_stay_text(diagnosis: Diagnosis, name: str) -> None:
     assert "<script" not in render_markdown(build_context(found, {}))
     console = render_console(found)
     assert "\x1b" not in console and not any(text.lstrip().startswith("::") for text in console.splitlines())
+
+
+def with_task(diagnosis: Diagnosis, *, whole: LossPart) -> Diagnosis:
+    """Weights that lose most, others of which that is not judged, and what they lose together."""
+    first = {"share": loss(0.1), "alone": loss(0.12), "last": loss(0.08)}
+    second = {"share": loss(0.01, 0.2, judged=False)}
+    lines = (HEALED.model_copy(update={"task": TaskShare.model_validate(first)}),
+             SMALL.model_copy(update={"task": TaskShare.model_validate(second)}))  # fmt: skip
+    return with_budget(diagnosis, lines, task=task_loss(whole, interaction=loss(0.03), unassigned=loss(-0.01)))
+
+
+def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> None:
+    found = with_task(diagnosis, whole=loss(0.13))
+    box = box_of(found)
+    assert box.task == "On these 48 samples, quantizing costs 13.00 points of top-1 (11.00 … 15.00)."
+    assert [row.lost for row in box.rows] == [
+        "10.00 points (8.00 … 12.00)", "not judged (-19.00 … 21.00)", "0.00 points (-2.00 … 2.00)",
+        "-1.00 points (-3.00 … 1.00)", "3.00 points (1.00 … 5.00)",
+    ]  # fmt: skip
+    assert box.rows[0].views == "alone 12.00, last 8.00"
+    short = " ".join(" ".join(short_budget(found)).split())
+    assert "60 %, 10.00 points of top-1, weights of features.3.conv.0.0" in short and "25 % weights of" in short
+    assert len(short_budget(found)) <= 3
+    assert any(note.startswith("Not judged is a part") for note in box.notes)
+
+
+def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
+    chart = box_of(with_task(diagnosis, whole=loss(0.13))).task_chart
+    assert chart is not None
+    assert [bar.text for bar in chart.bars] == [
+        "13.00 points", "10.00 points", "1.00 points", "3.00 points", "-1.00 points",
+    ]  # fmt: skip
+    assert chart.bars[-1].end == pytest.approx(chart.zero)
+    assert 'id="task-loss"' in budget_of_page(with_task(diagnosis, whole=loss(0.13)))
+
+
+def test_a_loss_that_is_not_told_from_none_is_not_divided(diagnosis: Diagnosis) -> None:
+    found = with_task(diagnosis, whole=loss(0.01, 0.05, judged=False))
+    box = box_of(found)
+    assert "is not judged: on these 48 samples it is 1.00 points (-4.00 … 6.00), and zero lies inside." in box.task
+    assert box.task_chart is None and box.metric == "" and not any(row.lost for row in box.rows)
+    assert "points of top-1" not in " ".join(short_budget(found))
 
 
 def test_every_change_that_is_tried_has_a_title() -> None:

@@ -110,6 +110,28 @@ def test_shares_make_up_the_noise_and_what_is_left_is_said(tmp_path: Path) -> No
     assert report.outputs[0].unsimulated < 0.05
 
 
+def test_lines_interaction_and_what_is_left_make_up_what_the_task_loses(tmp_path: Path) -> None:
+    """Without labels, the task is to find the classes of the float model."""
+    place: list[str] = []
+
+    def harm(model: onnx.ModelProto) -> None:
+        place.append(activation_in_the_middle(model))
+        scale_parameter(model, place[0], 0.1)
+
+    case, report = sick(tmp_path, harm)
+    budget, task = case.record.loss_budget, report.task
+    assert budget is not None and budget.task is not None and task is not None
+    assert task.measure == "agreement" and task.whole.judged and task.whole.lost > 0.1
+    lines = [line.task.share.lost for line in report.lines if line.task is not None]
+    assert len(lines) == len(report.lines)
+    left = (task.interaction.lost, task.rest.lost, task.unassigned.lost)
+    assert sum(lines) + sum(left) == pytest.approx(task.whole.lost, abs=1e-9)
+    assert report.lines[0].places == (place[0],)
+    assert lines[0] > 0.7 * task.whole.lost
+    alone = next(piece.task for piece in budget.pieces if piece.task is not None)
+    assert len(alone.share) == len(budget.task.deployed) == budget.samples
+
+
 def test_what_no_quantizer_makes_is_not_blamed_on_one(tmp_path: Path) -> None:
     """The deployed model adds a constant at its end, which no simulated quantizer does."""
 

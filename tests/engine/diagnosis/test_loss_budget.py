@@ -106,3 +106,90 @@ def test_without_time_what_was_not_taken_apart_is_left_together() -> None:
     assert not found.complete
     assert found.runs == 8
     assert max(len(group.members) for group in found.groups) > 1
+
+
+@given(st.integers(2, 16), st.integers(0, 2**31), st.integers(4, 60), st.booleans())
+def test_what_the_task_loses_sums_up_with_the_interaction(sources: int, seed: int, runs: int, counts: bool) -> None:
+    """Whatever sources do to each other, sample by sample."""
+    samples, rng = 5, np.random.default_rng(seed)
+    table: dict[frozenset[int], Floats] = {frozenset(): np.zeros(1 + samples)}
+
+    def judged(members: frozenset[int]) -> Floats:
+        losses = rng.integers(-1, 2, samples) + (1.0 if counts else 0.0)
+        return table.setdefault(members, np.concatenate([rng.random(1) + 0.1, losses]))
+
+    every = frozenset(range(sources))
+    whole = judged(every)
+    counts = counts and bool(whole[1:].sum())
+    found = divide(
+        [list(range(sources))],
+        lambda members: judged(frozenset(members)),
+        lambda members: judged(every - frozenset(members)),
+        whole=whole,
+        runs=runs,
+        samples=samples,
+        loss_counts=counts,
+    )
+    total = np.sum([group.share for group in found.groups], axis=0)
+    np.testing.assert_allclose(total[:1], 1.0)
+    np.testing.assert_allclose(total[1:] + found.interaction, whole[1:], atol=1e-9)
+
+
+def lost(*losses: Noise, sources: int = 4) -> Division:
+    """The division of a network of sources that make noise everywhere, and lose as these functions say."""
+    every = frozenset(range(sources))
+
+    def judged(members: frozenset[int]) -> Floats:
+        return np.concatenate([[float(len(members))], *(loss(members) for loss in losses)])
+
+    return divide(
+        [list(range(sources))],
+        lambda members: judged(frozenset(members)),
+        lambda members: judged(every - frozenset(members)),
+        whole=judged(every),
+        runs=100,
+        samples=len(losses),
+        loss_counts=True,
+    )
+
+
+def losses(found: Division) -> dict[int, float]:
+    return {group.members[0]: float(group.share[1:].mean()) for group in found.groups if len(group.members) == 1}
+
+
+def test_a_loss_that_one_source_makes_is_its_own_whatever_noise_others_make() -> None:
+    found = lost(powers_add([0.0, 0.0, 0.5, 0.0]), powers_add([0.0, 0.0, 0.0, 0.0]))
+    assert losses(found)[2] == pytest.approx(0.25)
+    np.testing.assert_allclose(found.interaction, 0.0)
+
+
+def test_sources_that_each_lose_all_share_the_loss() -> None:
+    found = lost(lambda members: np.array([float(bool(members))]))
+    assert losses(found) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25})
+    np.testing.assert_allclose(found.interaction, 0.0)
+
+
+def test_what_half_of_the_sources_lose_together_is_nobodys_share() -> None:
+    """One more or less changes nothing, in front of all others and behind them."""
+    found = lost(lambda members: np.array([float(len(members) >= 4)]), sources=8)
+    assert found.interaction.tolist() == pytest.approx([1.0])
+    assert losses(found) == pytest.approx(dict.fromkeys(range(8), 0.0))
+
+
+def test_a_group_that_takes_a_good_part_of_the_loss_is_taken_apart_though_it_is_quiet() -> None:
+    every = frozenset(range(64))
+
+    def judged(members: frozenset[int]) -> Floats:
+        return np.array([float(0 in members) + 1e-6 * len(members), float(50 in members)])
+
+    found = divide(
+        [list(range(64))],
+        lambda members: judged(frozenset(members)),
+        lambda members: judged(every - frozenset(members)),
+        whole=judged(every),
+        runs=100,
+        samples=1,
+        loss_counts=True,
+    )
+    assert found.complete
+    assert (50,) in [group.members for group in found.groups]

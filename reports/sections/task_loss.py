@@ -1,0 +1,80 @@
+"""What the task loses as text: how much, with its interval, and what of it each piece of the loss budget takes."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from quantmedic.engine.contract.loss_budget import LossBudgetReport, LossPart, TaskLoss, TaskShare
+from quantmedic.reports.text import capital, count, metric_change, metric_label, points
+
+AGREEMENT = "agreement with the float model"
+TOO_FEW = "not judged"
+INTERACTION = "lost together only: no source loses this by itself"
+
+
+@dataclass(frozen=True)
+class LossWords:
+    """Words for a loss in the unit of its metric."""
+
+    task: TaskLoss
+    metric: str | None
+    samples: int
+
+    @property
+    def label(self) -> str:
+        """What is lost."""
+        return AGREEMENT if self.task.measure == "agreement" else metric_label(self.metric).rpartition(":")[2]
+
+    @property
+    def lead(self) -> str:
+        """What the quantized model loses, and whether that is told from none."""
+        whole, samples = self.task.whole, count(self.samples, "sample")
+        if self.task.whole.judged:
+            return (
+                f"On these {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
+            )
+        return (
+            f"What it costs of {self.label} is not judged: on these {samples} it is {self.figure(whole.lost)} "
+            f"({self.ends(whole)}), and zero lies inside."
+        )
+
+    def notes(self, parts: Iterable[LossPart]) -> Iterator[str]:
+        """What limits the division of the loss into parts."""
+        if not all(part.judged for part in parts):
+            yield (
+                f"{capital(TOO_FEW)} is a part of the loss whose interval holds zero and is wider than all of the "
+                f"loss: {count(self.samples, 'sample')} are too few for it."
+            )
+
+    def part(self, part: LossPart) -> str:
+        """A part with its interval, or that it is not judged."""
+        if not part.judged:
+            return f"{TOO_FEW} ({self.ends(part)})"
+        return f"{self.figure(part.lost)} ({self.ends(part)})"
+
+    def views(self, share: TaskShare) -> str:
+        """What is lost by this alone, and regained by it last."""
+        if share.alone is None or share.last is None:
+            return ""
+        return f"alone {self._bare(share.alone.lost)}, last {self._bare(share.last.lost)}"
+
+    def short(self, share: TaskShare | None) -> str:
+        """One figure for a line of which the loss is told from none."""
+        if share is None or not share.share.judged or share.share.low <= 0:
+            return ""
+        return f"{self.figure(share.share.lost)} of {self.label}"
+
+    def figure(self, lost: float) -> str:
+        """A loss with its unit."""
+        return points(lost) if self.task.measure == "agreement" else metric_change(lost, self.metric)
+
+    def ends(self, part: LossPart) -> str:
+        """Both ends of the interval."""
+        return f"{self._bare(part.low)} … {self._bare(part.high)}"
+
+    def _bare(self, lost: float) -> str:
+        return self.figure(lost).removesuffix(" points")
+
+
+def loss_words(budget: LossBudgetReport, metric: str | None) -> LossWords | None:
+    """None where nothing of the task was measured."""
+    return LossWords(budget.task, metric, budget.samples) if budget.task is not None else None
