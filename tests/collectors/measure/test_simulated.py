@@ -49,12 +49,6 @@ class Reader(CalibrationDataReader):
         return next(self._feeds, None)
 
 
-@pytest.fixture(autouse=True)
-def _all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is: on a slow one, fewer samples are simulated."""
-    monkeypatch.setattr("quantmedic.collectors.measure.simulation.RUN_SECONDS", 600.0)
-
-
 @pytest.fixture(scope="module")
 def float_path() -> Path:
     (path, _), _ = patient()
