@@ -84,6 +84,17 @@ class LayerFacts(Facts):
         default=(),
         description="names of the layers without weights that feed it, up to three steps upstream, nearest first",
     )
+    halves: tuple[str, ...] = Field(
+        default=(),
+        description="names of the operator that takes most of its output off again, and of the layers that make what "
+        "is taken off, up to three steps upstream: only all of them together may stay in float",
+    )
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Names of the layers that stay in float with it."""
+        return tuple(dict.fromkeys((*self.feeders, *self.halves)))
+
     born: bool | None = fact("its output is degraded although none of its inputs is: the error is born here")
     compute_index: int | None = fact("place among the compute operators, 0 = first")
     added_nmse: float | None = fact(

@@ -50,7 +50,9 @@ class CauseReport(Contract):
     subjects: tuple[str, ...] = Field(description="what the rules fired on, worst first")
     layers: tuple[LayerName, ...]
     feeders: tuple[LayerName, ...] = Field(
-        default=(), description="layers without weights that feed them: with them, the group that a remedy covers"
+        default=(),
+        description="layers without weights that feed them, and what they cancel against: with them, the group that a "
+        "remedy covers",
     )
     message: str
     evidence: tuple[EvidenceRow, ...]

@@ -289,7 +289,7 @@ def _snippet_fields(
     remedy: Remedy, layers: list[LayerFacts], tensors: list[TensorFacts], views: list[Facts], index: _Index
 ) -> dict[str, object]:
     """What snippets of the remedy are filled with; an empty list or None: nothing to fill in."""
-    feeders = [index.layers[name] for layer in layers for name in layer.feeders if name in index.layers]
+    feeders = [index.layers[name] for layer in layers for name in layer.group if name in index.layers]
     nodes = [name for layer in layers for name in _nodes(layer)]
     written = [*(layer.output for layer in layers), *tensors]
     types = {layer.op_type for layer in layers if layer.op_type}

@@ -21,7 +21,7 @@ def cause_report(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) 
     names = {layer.name: layer for layer in facts.layers}
     layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
     remedies, withheld = advise(ordered, base, facts)
-    feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].feeders if f not in layers)
+    feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].group if f not in layers)
     return CauseReport(
         cause=lead.rule.cause,
         rules=tuple(dict.fromkeys(f.rule.id for f in ordered)),

@@ -171,9 +171,9 @@ def float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """The layers, and the layers without weights around them: what they read is left in float too."""
+    """The layers, the layers without weights that feed them, and what they cancel against."""
     named = {op.name: k for k, op in enumerate(case.record.operators)}
-    feeders = [named[name] for k in targets.operators for name in facts.layers[k].feeders if name in named]
+    feeders = [named[name] for k in targets.operators for name in facts.layers[k].group if name in named]
     operators = tuple(dict.fromkeys([*targets.operators, *feeders]))
     tensors = {i for k in operators for i in case.record.operators[k].outputs if i is not None}
     return in_float(case, facts, Targets(tuple(sorted(tensors | set(targets.tensors))), operators))

@@ -34,7 +34,13 @@ from quantmedic.engine.formulas.error_facts import divisor_steps, weight_error_f
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.engine.formulas.sources import JOINING, layers_with_sources, tensors_with_sources, width_of
+from quantmedic.engine.formulas.sources import (
+    JOINING,
+    layers_with_halves,
+    layers_with_sources,
+    tensors_with_sources,
+    width_of,
+)
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_facts, with_label_fit
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
@@ -68,7 +74,8 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
     layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
-    layers = layers_with_sources(layers, case)
+    amplified = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
+    layers = layers_with_halves(layers_with_sources(layers, case), case, tensors, amplified, FEEDER_STEPS)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),

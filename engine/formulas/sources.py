@@ -1,16 +1,19 @@
 """What each quantizer does to the noise at the output, as facts of tensors and layers, from the loss budget."""
 
 import math
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.loss_budget import ChangesRecord, LossBudget, Mechanism, PieceRecord, SourceKind
-from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
 
 #: Operators that join operands on one grid.
 JOINING = ("Concat", "Add")
+#: Operators that take one operand from another.
+CANCELLING = ("Add", "Sub")
 #: A change mends a source where it takes away this share of what taking the source away does.
 MOST = 0.5
 _CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
@@ -77,6 +80,50 @@ def layers_with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[Lay
         layer.model_copy(update={"weight_source": weight, "bias_source": bias})
         for layer, (weight, bias) in zip(layers, own, strict=True)
     )
+
+
+def layers_with_halves(
+    layers: tuple[LayerFacts, ...], case: Case, tensors: tuple[TensorFacts, ...], ratio: float, steps: int
+) -> tuple[LayerFacts, ...]:
+    """The layers with those that they cancel against.
+
+    Args:
+        layers: In the order of the operators.
+        case: Has the graph.
+        tensors: Facts of its tensors.
+        ratio: Operands cancel where each is more than this many times as wide as the result.
+        steps: Steps upstream of the operator that takes one from the other.
+    """
+    writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
+    halves: dict[str, dict[str, None]] = {}
+    for op in case.record.operators:
+        if op.op_type not in CANCELLING or not _cancels(op, tensors, ratio):
+            continue
+        members = [op.name, *_makers(op, writers, steps)]
+        for name in members:
+            halves.setdefault(name, {}).update(dict.fromkeys(other for other in members if other != name))
+    return tuple(
+        layer.model_copy(update={"halves": tuple(halves[layer.name])}) if layer.name in halves else layer
+        for layer in layers
+    )
+
+
+def _cancels(op: OperatorRecord, tensors: tuple[TensorFacts, ...], ratio: float) -> bool:
+    operands = [width_of(tensors[i]) for i in op.inputs if i is not None]
+    results = [width for i in op.outputs if i is not None and (width := width_of(tensors[i])) is not None]
+    known = [width for width in operands if width is not None]
+    return len(known) == len(operands) > 1 and bool(results) and min(known) > ratio * max(results)
+
+
+def _makers(op: OperatorRecord, writers: Mapping[int, OperatorRecord], steps: int) -> Iterable[str]:
+    """Layers upstream of an operator, up to the first ones with weights."""
+    found: dict[str, None] = {}
+    frontier = [op]
+    for _ in range(steps):
+        read = [i for reader in frontier for i in reader.inputs if i is not None and i in writers]
+        found |= dict.fromkeys(writers[i].name for i in read)
+        frontier = [writers[i] for i in read if not writers[i].is_compute]
+    return found
 
 
 def width_of(tensor: TensorFacts) -> float | None:

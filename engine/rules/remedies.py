@@ -22,7 +22,7 @@ NAME_FIELDS: dict[str, str] = {
     "layers": "the layers concerned",
     "nodes": "their nodes: each layer with the activation that was fused into it",
     "around": "their nodes and those that read their outputs: a tensor stays quantized while a reader quantizes it",
-    "group": "their nodes and those that feed them, up to three steps upstream",
+    "group": "their nodes, those that feed them, up to three steps upstream, and both halves of what cancels",
     "tensors": "the activations concerned",
     "weights": "the weights of the layers concerned",
     "typed": "all nodes of their operator types",

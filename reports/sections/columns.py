@@ -13,6 +13,7 @@ from quantmedic.reports.text import FactInfo, field_info
 NOT_SHOWN = (
     "float_nodes",
     "feeders",
+    "halves",
     "weight.name",
     "weight_error.dataset",
     "output.name",

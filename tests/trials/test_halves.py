@@ -1,0 +1,76 @@
+"""Layers whose outputs cancel: they stay in float together, or it helps nothing."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import Net, images, random, run, save_pair, static
+
+import quantmedic
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.change import Targets, group_float
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.load import load_rules
+
+BASE = load_rules([Path(str(files("quantmedic.rules")))])
+HALVES = ("half", "other")
+
+
+def halves(cancels: bool = True) -> onnx.ModelProto:
+    """A layer in two halves whose outputs are subtracted: of one large pattern, or each of its own."""
+    net = Net()
+    small, large, own = random(1, 4, 3, 3, 3), random(2, 4, 3, 3, 3, scale=200.0), random(3, 4, 3, 3, 3, scale=200.0)
+    x = net.input("x", ("n", 3, 8, 8))
+    first = net.conv(x, small + large, out="half")
+    second = net.conv(x, large if cancels else own, out="other")
+    left = net.add("Sub", first, second, out="difference")
+    net.output(net.conv(net.add("Relu", left, out="act"), random(4, 5, 4, 3, 3), out="y"))
+    return net.model()
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> tuple[Case, CaseFacts]:
+    model, data = halves(), images(24)
+    case = quantmedic.collect(*save_pair(tmp_path, model, static(model, {"x": data}, tmp_path)), validation=data)
+    return case, derive(case, BASE)
+
+
+def test_each_half_brings_the_other_and_what_takes_it_off(measured: tuple[Case, CaseFacts]) -> None:
+    _, facts = measured
+    found = {layer.name: set(layer.halves) for layer in facts.layers if layer.halves}
+    assert found["half"] == {"difference", "other"}
+    assert found["other"] == {"difference", "half"}
+    assert "y" not in found and "act" not in found
+
+
+def test_one_half_in_float_is_both(measured: tuple[Case, CaseFacts]) -> None:
+    case, facts = measured
+    place = next(k for k, layer in enumerate(facts.layers) if layer.name == "half")
+    change = group_float(case, facts, Targets((), (place,)))
+    assert {case.record.operators[k].name for k in change.weights} == set(HALVES)
+
+
+def test_layers_that_do_not_cancel_stay_apart(tmp_path: Path) -> None:
+    model, data = halves(cancels=False), images(24)
+    case = quantmedic.collect(*save_pair(tmp_path, model, static(model, {"x": data}, tmp_path)), validation=data)
+    assert not any(layer.halves for layer in derive(case, BASE).layers)
+
+
+def test_the_group_heals_what_one_half_does_not(measured: tuple[Case, CaseFacts], tmp_path: Path) -> None:
+    """With onnxruntime's own quantizer, on the model as it is run."""
+    _, facts = measured
+    layer = next(layer for layer in facts.layers if layer.name == "half")
+    model, data = halves(), images(24)
+    wanted = run(model, {"x": data})["y"]
+
+    def noise(*excluded: str) -> float:
+        made = static(model, {"x": data}, tmp_path, nodes_to_exclude=list(excluded))
+        return float(((run(made, {"x": data})["y"] - wanted) ** 2).mean() / (wanted**2).mean())
+
+    plain = noise()
+    assert noise("half") > 0.2 * plain
+    assert noise("half", *layer.group) < 0.02 * plain
+    assert np.isfinite(plain)
