@@ -131,7 +131,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     # Of a simulated network that is noisier than the real one, the parts still make up all of it.
     scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
     order = np.argsort(-deployed, kind="stable")
-    view = _View(record, scale[order], order, causes, _TaskView.of(budget, record))
+    view = _View(record, scale[order], order, causes, TaskView.of(budget, record))
     own = [piece for piece in budget.pieces if view.stands_alone(piece)]
     groups = [[p] for p in own] + _alike((p for p in budget.pieces if not view.stands_alone(p)), record)
     found = [(pieces, line) for pieces in groups if _matters(line := view.line(pieces))]
@@ -163,7 +163,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
 
 
 @dataclass(frozen=True)
-class _TaskView:
+class TaskView:
     """How the loss is shown: by parts with intervals.
 
     A part is judged where the whole loss is told from none, and the part's interval excludes 0 or is no wider than that
@@ -197,7 +197,7 @@ class _TaskView:
 
     def is_told(self, piece: PieceRecord) -> bool:
         """What the piece takes is a good part of the loss, and told from none."""
-        if piece.task is None or np.mean(piece.task.share) < OWN_LINE * self._whole.lost:
+        if piece.task is None or np.mean(piece.task.share) < OWN_LINE * self.whole.lost:
             return False
         found = self._part(np.array(piece.task.share))
         return found.judged and found.low > 0
@@ -208,19 +208,20 @@ class _TaskView:
         simulated, interaction = np.array(self.record.simulated), np.array(self.record.interaction)
         return TaskLoss(
             measure=self.record.measure,
-            whole=self._whole,
+            whole=self.whole,
             interaction=self._part(interaction),
             rest=self._part(simulated - interaction - _sum_of([np.zeros_like(simulated), *map(np.array, shown)])),
             unassigned=self._part(np.array(self.record.deployed) - simulated),
         )
 
     @cached_property
-    def _whole(self) -> LossPart:
+    def whole(self) -> LossPart:
+        """What the quantized model loses."""
         lost, low, high = self._interval(np.array(self.record.deployed))
         return LossPart(lost=lost, low=low, high=high, judged=low > 0)
 
     def _part(self, losses: Floats) -> LossPart:
-        whole = self._whole
+        whole = self.whole
         lost, low, high = self._interval(losses)
         told = not low <= 0 <= high or high - low <= whole.lost
         return LossPart(lost=lost, low=low, high=high, judged=whole.judged and told)
@@ -242,7 +243,7 @@ class _View:
     scale: Floats
     order: NDArray[np.intp]
     causes: Sequence[NamedBy]
-    task: _TaskView | None
+    task: TaskView | None
 
     def shares(self, values: Sequence[float]) -> Floats:
         found: Floats = np.array(values)[self.order] * self.scale

@@ -9,12 +9,21 @@ from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Role
 from quantmedic.engine.case.facts import OutputFacts
-from quantmedic.engine.case.loss_budget import LossBudget, Mechanism, PieceRecord, SourceKind, SourceRecord
+from quantmedic.engine.case.loss_budget import (
+    LossBudget,
+    Mechanism,
+    PieceRecord,
+    SourceKind,
+    SourceRecord,
+    TaskMeasure,
+)
 from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.contract.loss_budget import LossPart
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.budget_lines import (
     OWN_LINE,
     SMALLEST,
+    TaskView,
     main_kind,
     output_part_name,
     source_words,
@@ -57,6 +66,10 @@ class SourceChange(NoisePart):
     among_after: int | None = Field(default=None, description="the same in the second case")
     mechanism_before: Mechanism | None = Field(default=None, description="how it made noise")
     mechanism_after: Mechanism | None = Field(default=None, description="how it makes noise now")
+    lost_before: LossPart | None = Field(
+        default=None, description="what it took of what the task lost, where that was told from none"
+    )
+    lost_after: LossPart | None = Field(default=None, description="what it takes now")
 
 
 class BudgetSide(Contract):
@@ -66,6 +79,9 @@ class BudgetSide(Contract):
     dataset: Role | None = Field(description="None: the case has no loss budget")
     samples: int | None
     complete: bool | None = Field(description="all that matters was taken apart")
+    measure: TaskMeasure | None = Field(default=None, description="what is lost; None where it was not measured")
+    metric: str | None = Field(default=None, description="name of the task metric")
+    lost: LossPart | None = Field(default=None, description="what the quantized model loses on these samples")
 
 
 class BudgetChange(Contract):
@@ -102,6 +118,18 @@ class _Budget:
 
     def share(self, piece: PieceRecord) -> float:
         return piece.shares[self.output] * self.scale
+
+    @cached_property
+    def task(self) -> TaskView | None:
+        """What the task loses; None where it was not measured."""
+        return TaskView.of(self.budget, self.record) if self.budget is not None else None
+
+    def lost(self, pieces: Sequence[PieceRecord]) -> LossPart | None:
+        """What pieces take of it; None where it is not told from none."""
+        if self.task is None or not self.task.whole.judged:
+            return None
+        found = self.task.share(pieces)
+        return found.share if found is not None else None
 
     def keys(self, piece: PieceRecord) -> set[Key]:
         return {(source.kind, name) for source in piece.sources for name in self.names(source)}
@@ -174,12 +202,15 @@ def _quietness(part: NoisePart) -> float:
 
 
 def _side(side: _Budget) -> BudgetSide:
-    budget = side.budget
+    budget, task = side.budget, side.task
     return BudgetSide(
         sqnr_db=sqnr_db(1.0, side.noise),
         dataset=budget.dataset if budget is not None else None,
         samples=budget.samples if budget is not None else None,
         complete=budget.complete if budget is not None else None,
+        measure=task.record.measure if task is not None else None,
+        metric=side.record.metric,
+        lost=task.whole if task is not None else None,
     )
 
 
@@ -268,6 +299,7 @@ class _Judge:
                 "among_after": among[1],
                 "mechanism_before": how[0],
                 "mechanism_after": how[1],
+                **self._lost([[piece] if piece is not None else [] for piece in alone]),
             }
         )
 
@@ -292,8 +324,19 @@ class _Judge:
         places = {name for side, own in pairs for piece in own for _, name in side.keys(piece)}
         figures = self._figures(shares, bounds)
         return SourceChange.model_validate(
-            {**figures, "source": family[0], "places": tuple(sorted(places)), "words": FAMILIES[family]}
+            {
+                **figures,
+                **self._lost([before, after]),
+                "source": family[0],
+                "places": tuple(sorted(places)),
+                "words": FAMILIES[family],
+            }
         )
+
+    def _lost(self, pieces: Sequence[Sequence[PieceRecord]]) -> dict[str, LossPart | None]:
+        sides = zip((self.before, self.after), pieces, strict=True)
+        found = [side.lost(own) for side, own in sides]
+        return {"lost_before": found[0], "lost_after": found[1]}
 
     def _bound(self, side: _Budget, piece: PieceRecord | None) -> float | None:
         """Share of a source: that of all that it was not told apart from; None where there is no budget."""

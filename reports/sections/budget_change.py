@@ -11,6 +11,7 @@ from typing import Annotated
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, SMALLEST
 from quantmedic.engine.versus.loss_budget import BudgetChange, BudgetSide, NoisePart, SourceChange
 from quantmedic.reports.sections.loss_budget import UNSIMULATED, WORDS_LIMIT, share_text
+from quantmedic.reports.sections.task_loss import side_words
 from quantmedic.reports.text import NOT_MEASURED, count, decibels, level, name, number, visible
 
 NO_QUANTIZER, SMALL = "none", "small"
@@ -55,7 +56,7 @@ def budget_change_box(change: BudgetChange | None) -> BudgetChangeBox | None:
     if max(change.unsimulated.share_before or 0.0, change.unsimulated.share_after or 0.0) >= SMALLEST:
         rows.append(_row(change.unsimulated, UNSIMULATED, (), change, base))
     return BudgetChangeBox(
-        lead=_lead(change),
+        lead=" ".join((_lead(change), *_losses(change))),
         base="noise before" if base == whole.noise_before else "noise after",
         rows=tuple(rows),
         notes=tuple(_notes(change)),
@@ -71,6 +72,24 @@ def _lead(change: BudgetChange) -> str:
     if new < old:
         return f"{levels}. {_percent(new / old)} of the noise is left."
     return f"{levels}. It is {number(new / old, 2)} times as much."
+
+
+def _losses(change: BudgetChange) -> Iterator[str]:
+    """What the task loses in both cases, as a sentence."""
+    sides = (change.before, change.after)
+    words = [side_words(side) for side in sides]
+    told = [w.part(side.lost) if w and side.lost else NOT_MEASURED for w, side in zip(words, sides, strict=True)]
+    labels = dict.fromkeys(w.label for w in words if w is not None)
+    if len(labels) == 1:
+        yield f"Lost {next(iter(labels))} on these samples: {' → '.join(told)}."
+
+
+def _lost_notes(part: SourceChange, change: BudgetChange) -> Iterator[str]:
+    sides = (("before", change.before, part.lost_before), ("after", change.after, part.lost_after))
+    for when, side, lost in sides:
+        words = side_words(side)
+        if words is not None and lost is not None:
+            yield f"{when}: {words.part(lost)} of {words.label}"
 
 
 def _notes(change: BudgetChange) -> Iterator[str]:
@@ -99,6 +118,7 @@ def _source_row(part: SourceChange, change: BudgetChange, base: float) -> Budget
             notes.append(f"{when}: {text}")
         if among is not None:
             notes.append(f"{when}: not told apart from {count(among - 1, 'other')}")
+    notes += _lost_notes(part, change)
     return _row(part, visible(part.words, WORDS_LIMIT), tuple(notes), change, base)
 
 

@@ -109,7 +109,7 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
     first = budget.outputs[0]
     basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
     words = loss_words(budget, diagnosis.metrics.name)
-    divided = words if words is not None and words.task.whole.judged else None
+    divided = words if words is not None and words.whole.judged else None
     return BudgetBox(
         summary="; ".join([*pieces[:2], rest]),
         pieces=pieces,
@@ -133,7 +133,7 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
             sqnr=first.sqnr_db,
             basis=basis,
         ),
-        task_chart=_task_chart(rows, budget, divided, basis) if divided is not None else None,
+        task_chart=_task_chart(rows, budget, divided, basis),
     )
 
 
@@ -165,11 +165,11 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     if _has_unsimulated(budget):
         others = tuple(share_text(output.unsimulated) for output in budget.outputs) if several else ()
         rows.append(_plain_row("unsimulated", UNSIMULATED, share_text(budget.unsimulated), others))
-    if words is None or not words.task.whole.judged:
+    if budget.task is None or words is None or not words.whole.judged:
         return tuple(rows)
     rows.append(_plain_row("interaction", INTERACTION, ""))
     named = [_with_loss(row, line, words) for row, line in zip(rows, budget.lines, strict=False)]
-    rest = _rest_of_loss(words.task)
+    rest = _rest_of_loss(budget.task)
     return (*named, *(replace(row, lost=words.part(rest[row.look])) for row in rows[len(named) :]))
 
 
@@ -204,10 +204,12 @@ def _parts(budget: LossBudgetReport) -> list[LossPart]:
 
 
 def _task_chart(
-    rows: Sequence[BudgetRow], budget: LossBudgetReport, words: LossWords, basis: str
+    rows: Sequence[BudgetRow], budget: LossBudgetReport, words: LossWords | None, basis: str
 ) -> WaterfallChart | None:
-    """What of the loss each piece takes, the largest first."""
-    task = words.task
+    """What of the loss each piece takes, the largest first; None where it is not told from none."""
+    task = budget.task
+    if task is None or words is None:
+        return None
     rest = _rest_of_loss(task)
     lines: list[LossPart] = [line.task.share for line in budget.lines if line.task is not None]
     if len(lines) < len(budget.lines):

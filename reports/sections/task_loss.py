@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quantmedic.engine.contract.loss_budget import LossBudgetReport, LossPart, TaskLoss, TaskShare
+from quantmedic.engine.case.loss_budget import TaskMeasure
+from quantmedic.engine.contract.loss_budget import LossBudgetReport, LossPart, TaskShare
+from quantmedic.engine.versus.loss_budget import BudgetSide
 from quantmedic.reports.text import capital, count, metric_change, metric_label, points
 
 AGREEMENT = "agreement with the float model"
@@ -15,20 +17,21 @@ INTERACTION = "lost together only: no source loses this by itself"
 class LossWords:
     """Words for a loss in the unit of its metric."""
 
-    task: TaskLoss
+    measure: TaskMeasure
+    whole: LossPart
     metric: str | None
     samples: int
 
     @property
     def label(self) -> str:
         """What is lost."""
-        return AGREEMENT if self.task.measure == "agreement" else metric_label(self.metric).rpartition(":")[2]
+        return AGREEMENT if self.measure == "agreement" else metric_label(self.metric).rpartition(":")[2]
 
     @property
     def lead(self) -> str:
         """What the quantized model loses, and whether that is told from none."""
-        whole, samples = self.task.whole, count(self.samples, "sample")
-        if self.task.whole.judged:
+        whole, samples = self.whole, count(self.samples, "sample")
+        if whole.judged:
             return (
                 f"On these {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
             )
@@ -65,7 +68,7 @@ class LossWords:
 
     def figure(self, lost: float) -> str:
         """A loss with its unit."""
-        return points(lost) if self.task.measure == "agreement" else metric_change(lost, self.metric)
+        return points(lost) if self.measure == "agreement" else metric_change(lost, self.metric)
 
     def ends(self, part: LossPart) -> str:
         """Both ends of the interval."""
@@ -77,4 +80,12 @@ class LossWords:
 
 def loss_words(budget: LossBudgetReport, metric: str | None) -> LossWords | None:
     """None where nothing of the task was measured."""
-    return LossWords(budget.task, metric, budget.samples) if budget.task is not None else None
+    task = budget.task
+    return LossWords(task.measure, task.whole, metric, budget.samples) if task is not None else None
+
+
+def side_words(side: BudgetSide) -> LossWords | None:
+    """The same of one of two cases."""
+    if side.measure is None or side.lost is None or side.samples is None:
+        return None
+    return LossWords(side.measure, side.lost, side.metric, side.samples)

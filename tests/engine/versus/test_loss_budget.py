@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import QuantizerFacts
-from quantmedic.engine.case.loss_budget import LossBudget, OutputPart, PieceRecord, SourceRecord
+from quantmedic.engine.case.loss_budget import (
+    LossBudget,
+    OutputPart,
+    PieceRecord,
+    SourceRecord,
+    TaskLossRecord,
+    TaskShareRecord,
+)
 from quantmedic.engine.case.records import OutputRecord, TensorRecord
 from quantmedic.engine.versus.loss_budget import BudgetChange, SourceChange
 from quantmedic.engine.versus.side_by_side import Judged
@@ -71,6 +78,35 @@ def test_a_share_is_of_its_own_noise_and_the_noise_is_told_too() -> None:
     assert (row.share_before, row.share_after, row.fate) == (0.8, 0.8, "went")
     assert row.noise_after == pytest.approx(0.04) and row.gain_db == pytest.approx(10.0)
     assert found.whole.gain_db == pytest.approx(10.0)
+
+
+def losing(found: Judged, samples: int, *shares: float) -> Judged:
+    """The case with a loss of agreement on so many of 100 samples, which its pieces take these shares of."""
+    lost = tuple([1.0] * samples + [0.0] * (100 - samples))
+    budget = found.case.record.loss_budget
+    assert budget is not None
+    parts = [tuple(share * value for value in lost) for share in shares]
+    pieces = tuple(
+        piece.model_copy(update={"task": TaskShareRecord(share=part, alone=part, last=part)})
+        for piece, part in zip(budget.pieces, parts, strict=True)
+    )
+    task = TaskLossRecord(measure="agreement", deployed=lost, simulated=lost, interaction=(0.0,) * 100)
+    record = found.case.record.model_copy(
+        update={"loss_budget": budget.model_copy(update={"task": task, "pieces": pieces})}
+    )
+    return replace(found, case=replace(found.case, record=record))
+
+
+def test_what_the_task_lost_stands_beside_the_noise_where_it_is_told() -> None:
+    groups: list[tuple[tuple[str, ...], float]] = [(("a",), 0.8), (("b", "c", "d", "e", "f"), 0.2)]
+    found = change(losing(case_of(groups), 40, 0.75, 0.25), losing(case_of(groups, noise=0.05), 1, 0.5, 0.5))
+    row = by_place(found)["a_out"]
+    assert row.lost_before is not None and row.lost_before.lost == pytest.approx(0.3) and row.lost_before.judged
+    assert row.lost_after is None
+    others = next(row for row in found.sources if row.words.startswith("all other"))
+    assert others.lost_before is not None and others.lost_before.lost == pytest.approx(0.1)
+    assert found.before.lost is not None and found.before.lost.judged and found.before.lost.lost == pytest.approx(0.4)
+    assert found.after.lost is not None and not found.after.lost.judged
 
 
 def test_what_one_case_did_not_tell_apart_is_bounded_by_its_group() -> None:
