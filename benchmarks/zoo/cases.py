@@ -20,18 +20,19 @@ from . import (
     faults_weights,
     unseen_a,
     unseen_b,
+    unseen_c,
 )
-from .controls import CONTROLS
+from .controls import CONTROLS, UNSEEN_CONTROLS, known_control
 from .draw import TUNING_SEEDS, case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS, Unseen
-from .networks import NETWORKS, REAL_NETWORKS, Network, known_network
+from .networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, Network, known_network
 from .patient import NORMAL, Patient, healthy
 from .protocol.row import LOUD_DB
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 from .tasks import TAIL
 
-assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b))
+assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b, unseen_c))
 assert all((faults_more, faults_more_activations))
 
 #: Bump to rebuild cached cases.
@@ -166,10 +167,17 @@ def _seen() -> list[str]:
 
 
 def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
-    """Faults of one of the sets that tuning never sees, in every network."""
+    """Faults and controls of one of the sets that tuning never sees.
+
+    The third set is put into networks alone that tuning never sees either; the older ones, into every network.
+    """
     kinds = [kind for kind, fault in FAULTS.items() if fault.unseen == which]
-    for network in NETWORKS | REAL_NETWORKS:
+    older = NETWORKS | REAL_NETWORKS
+    networks = FRESH_NETWORKS | {k: n for k, n in older.items() if n.unseen} if which == "c" else older
+    for network in networks:
         yield from (Spec(network, (kind,), seed=seed) for kind in kinds)
+    for network in networks:
+        yield from (Spec(network, control=name, seed=seed) for name in UNSEEN_CONTROLS.get(which, {}))
 
 
 @dataclass(frozen=True)
@@ -335,7 +343,7 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
     for kind, strength in zip(spec.kinds, strengths, strict=False):
         patient = FAULTS[kind].apply(patient.with_(strength=strength))
     if spec.control:
-        patient = CONTROLS[spec.control](patient)
+        patient = known_control(spec.control)(patient)
     quantized = patient.quantized()
     before = _beside(sound, standing(patient, quantized))
     _write(patient, quantized, folder)

@@ -5,11 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from .fault import Unseen
 from .faults_activations import with_scaled_ranges
 from .patient import Patient
 from .surgery import Inapplicable, Surgeon
 
 CONTROLS: dict[str, Callable[[Patient], Patient]] = {}
+#: Those of a set that tuning never sees.
+UNSEEN_CONTROLS: dict[Unseen, dict[str, Callable[[Patient], Patient]]] = {}
 
 
 def _recipe(name: str, **changes):
@@ -32,9 +35,9 @@ _recipe("no-bias-quantization", extra={"QuantizeBias": False})
 _recipe("kept-activations", extra={"QDQKeepRemovableActivations": True})
 
 
-def control(name: str):
+def control(name: str, unseen: Unseen = ""):
     def register(make: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
-        CONTROLS[name] = make
+        (UNSEEN_CONTROLS.setdefault(unseen, {}) if unseen else CONTROLS)[name] = make
         return make
 
     return register
@@ -113,3 +116,8 @@ def jpeg_like(patient: Patient) -> Patient:
     pixels = network.pixels("calibration")[0][: len(patient.calibration)].astype(np.float32)
     noise = patient.random("jpeg").normal(0, 2, pixels.shape)
     return patient.with_(calibration=network.preprocessing.apply((pixels + noise).round().clip(0, 255)))
+
+
+def known_control(name: str) -> Callable[[Patient], Patient]:
+    """A control of any set."""
+    return {k: made for found in (*UNSEEN_CONTROLS.values(), CONTROLS) for k, made in found.items()}[name]
