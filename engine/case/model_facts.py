@@ -11,6 +11,22 @@ from quantmedic.engine.case.output_facts import ComparisonFacts, DeviceFacts, Me
 from quantmedic.engine.case.settings_facts import CheckpointFacts, FailureFacts, FloatFacts, SearchFacts, SettingsFacts
 
 
+class FamilyFacts(Facts):
+    """All quantizers of a family, activations with the inputs or weights, changed together.
+
+    Quantizers that each make a little of the noise, or that hide each other's, show only so what mends them.
+    """
+
+    share: float | None = fact("share of the noise at the noisiest output that they make together", "ratio")
+    mended_by_full_range: bool | None = fact("ranges of all values take away most of what they make")
+    mended_by_best_range: bool | None = fact("ranges of least squared error do")
+    mended_by_asymmetric_range: bool | None = fact("ranges with a zero point do")
+    mended_by_sixteen_bit: bool | None = fact("16 bits do")
+    mended_by_best_weight_range: bool | None = fact("ranges of least squared error do, of weights")
+    mended_by_per_channel_weights: bool | None = fact("one scale per channel does, of weights")
+    mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
+
+
 class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
@@ -113,6 +129,11 @@ class ModelFacts(Facts):
         "predict the same class for a share under harmed_agreement; or a counting column of an output is dead, or an "
         "operand of it erased; where the outputs are no classes, an output is under quantize_error_sqnr_db or spoiled"
     )
+    unsimulated_share: float | None = fact(
+        "share of the noise at the noisiest output that no quantizer makes (loss budget)", "share"
+    )
+    activations: FamilyFacts = FamilyFacts()
+    weights: FamilyFacts = FamilyFacts()
     power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")

@@ -85,7 +85,8 @@ def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
 
     More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of the
     quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that would
-    heal the network: then few places make most of the noise.
+    heal the network: then few places make most of the noise. What other repairs leave to the chosen one counts too: of
+    layers that all make noise, no single one recovers much.
     """
     proven = {kind: t.gain_db for kind, t in outcome.trials.items() if t.proven and t.gain_db is not None}
     simulated = {
@@ -96,7 +97,14 @@ def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
     repairs = [gain for kind, gain in proven.items() if kind not in MORE_BITS or _stands_out(kind, gain, outcome, base)]
     bounds = (*MORE_BITS, *AT_MOST)
     repairs += [g for kind, g in simulated.items() if kind not in bounds or _stands_out(kind, g, outcome, base)]
+    last = outcome.last
+    if last is not None and last.low_db > 0 and outcome.added is None and _kind_of(outcome) not in bounds:
+        repairs.append(last.gain_db)
     return max(repairs, default=None)
+
+
+def _kind_of(outcome: RemedyOutcomes) -> str | None:
+    return outcome.repair.kind if outcome.repair is not None else None
 
 
 def _upper_end(trial: TrialRecord | None) -> float:
@@ -157,8 +165,8 @@ class Loss:
         """The outputs are clean, or the metric's interval excludes a loss that matters, or hardly an answer changed."""
         metric = self.facts.model.metric
         if metric.drop_high is not None and (limit := self._limit(metric)) is not None:
-            return metric.drop_high <= limit or self._is_clean()
-        return self._hardly_changes() or self._is_clean()
+            return metric.drop_high <= limit or is_clean(self.facts, self.base)
+        return self._hardly_changes() or is_clean(self.facts, self.base)
 
     def undecided(self, causes: Iterable[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
         """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
@@ -203,10 +211,11 @@ class Loss:
         changed = round((1 - model.output_agreement) * samples)
         return float(share_interval(changed, samples)[1]) <= self.base.threshold("drop_moderate")
 
-    def _is_clean(self) -> bool:
-        """No output is noisier than those of good 8-bit networks."""
-        worst = self.facts.model.output_worst_sqnr_db
-        return worst is not None and worst >= self.base.threshold("clean_output_sqnr_db")
+
+def is_clean(facts: CaseFacts, base: RuleBase) -> bool:
+    """No output is noisier than those of good 8-bit networks."""
+    worst = facts.model.output_worst_sqnr_db
+    return worst is not None and worst >= base.threshold("clean_output_sqnr_db")
 
 
 def with_harm(

@@ -1,6 +1,6 @@
 """The order of the causes, and what one of them explains of the others."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from quantmedic.engine.case.facts import CaseFacts
@@ -10,7 +10,7 @@ from quantmedic.engine.diagnosis.cause_report import cause_report
 from quantmedic.engine.diagnosis.harm import recoverable_db
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, is_grave, with_recoveries
-from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Suspect
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, SEVERITIES, Severity
@@ -20,10 +20,12 @@ from quantmedic.engine.rules.rulebase import RuleBase
 PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
 #: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
 GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
+#: One place that makes a larger share of the noise makes nearly all of it: what is left is under 1 dB.
+NEARLY_ALL = 0.8
 
 
 def rank(
-    suspects: Iterable[Suspect],
+    suspects: Sequence[Suspect],
     outcomes: Mapping[str, RemedyOutcomes],
     facts: CaseFacts,
     base: RuleBase,
@@ -36,7 +38,8 @@ def rank(
 
     Severity follows what a repair recovers (`_severity`), so that it agrees with the order. Severe doubts about sanity
     come first, since they may explain everything else. What a repair recovers counts times the confidence in the
-    cause; data and the model as a whole count more than a layer, and the more so the larger the drop. Among layers
+    cause; data and the model as a whole count more than a layer, and the more so the larger the drop, but come after a
+    single place that makes nearly all of the noise and recovers as much by itself: data spoil many places. Among layers
     those lead where the error is born.
     """
     born = {layer.name for layer in facts.layers if layer.born}
@@ -44,6 +47,8 @@ def rank(
     hurt = bool(facts.model.harmed) or size in ("moderate", "large")
     weight = GLOBAL_WEIGHT_LARGE_DROP if size == "large" else GLOBAL_WEIGHT
     widespread = share is not None and share > base.threshold("degrade_layer_ratio")
+    places = [s for s in suspects if carried.get(s.cause, 0.0) > NEARLY_ALL and _is_one_place(s)]
+    at_one_place = max((_gain(outcomes[s.cause]) for s in places), default=0.0)
 
     def key(item: tuple[CauseReport, Suspect]) -> tuple[bool | float | tuple[str, ...], ...]:
         cause, suspect = item
@@ -51,10 +56,12 @@ def rank(
         spread = cause.severity in ("high", "medium") and _is_spread(suspect)
         gain = outcomes[cause.cause].mean_gain_db
         worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
+        of_data = bool(places) and all(rule.scope == "dataset" for rule in rules)
         return (
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
             SEVERITIES.index(cause.severity),
             not outcomes[cause.cause].proven,
+            of_data and gain is not None and at_one_place >= min(gain, ENOUGH_DB) - PREFERENCE_DB,
             not (spread and widespread and gain is None),
             -worth * (weight if spread else 1.0),
             not spread,
@@ -95,6 +102,8 @@ def absorb(
             later = [f for f in later if f.rule.family != "weights"]
         if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
             continue
+        if outcome.gain_db is not None and outcome.gain_db < base.threshold("negligible_gain_db"):
+            continue  # What recovers nothing explains nothing.
         standing = _still_there(evaluate(base, repair(outcome.change, outcome.alone)))
         explained = [f for f in later if _identity(f) not in standing]
         absorbed |= {_identity(f) for f in explained}
@@ -103,7 +112,38 @@ def absorb(
         )
     left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
     kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size, carried)
-    return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
+    causes = [cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept]
+    gone = [(cause, s) for (cause, s), (_, own) in zip(ranked, left, strict=True) if not own]
+    others = _other_names(gone, outcomes, base, carried, max((_gain(outcomes[c.cause]) for c in causes), default=0.0))
+    return tuple(sorted([*others, *causes], key=lambda cause: SEVERITIES.index(cause.severity)))
+
+
+def _other_names(
+    absorbed: Iterable[tuple[CauseReport, Suspect]],
+    outcomes: Mapping[str, RemedyOutcomes],
+    base: RuleBase,
+    carried: Mapping[str, float],
+    best_db: float,
+) -> list[CauseReport]:
+    """Absorbed causes that may as well be the name of the loss, as remarks.
+
+    They say where most of the noise is, or where a notable part is, with a repair that recovers about as much as the
+    best.
+    """
+    found = []
+    for cause, suspect in absorbed:
+        share, gain = carried.get(suspect.cause), _gain(outcomes[suspect.cause])
+        if _is_spread(suspect) or share is None or share <= base.threshold("carried_share"):
+            continue
+        heals = gain >= max(best_db - PREFERENCE_DB, base.threshold("negligible_gain_db"))
+        if heals or share > base.threshold("grave_share"):
+            found.append(cause.model_copy(update={"severity": "low"}))
+    return found
+
+
+def _gain(outcome: RemedyOutcomes) -> float:
+    """What the repair recovers, up to what counts as all; 0 where nothing is known."""
+    return min(outcome.gain_db or 0.0, ENOUGH_DB)
 
 
 def _report_of(
@@ -149,6 +189,11 @@ def _as_grave(cause: CauseReport, suspect: Suspect, outcome: RemedyOutcomes) -> 
 def _is_spread(suspect: Suspect) -> bool:
     """Only rules about data sets or the whole model found the cause."""
     return all(f.rule.scope in GLOBAL_SCOPES for f in suspect.findings)
+
+
+def _is_one_place(suspect: Suspect) -> bool:
+    """All findings are about one layer, or about values that one layer makes."""
+    return len({f.layer for f in suspect.findings}) == 1 and suspect.findings[0].layer is not None
 
 
 def _identity(finding: Finding) -> tuple[str, str]:

@@ -36,6 +36,7 @@ from quantmedic.engine.formulas.reported import input_facts, layers_with_setting
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.sources import (
     JOINING,
+    budget_of_model,
     layers_with_halves,
     layers_with_sources,
     tensors_with_sources,
@@ -367,6 +368,7 @@ def _facts_of_model(
     same = classified["class_float"] == classified["class_quantized"]
     agreement = float(same.mean()) if same.size else None
     update = {
+        **budget_of_model(case),
         "half_share": _known_share([tensor.is_half for tensor in tensors]),
         "degraded_layers": sum(judged) if judged else None,
         "degraded_share": sum(judged) / len(judged) if judged else None,

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
-from quantmedic.engine.case.loss_budget import ChangesRecord, LossBudget, Mechanism, PieceRecord, SourceKind
+from quantmedic.engine.case.loss_budget import (
+    ChangesRecord,
+    FamilyRecord,
+    LossBudget,
+    Mechanism,
+    PieceRecord,
+    SourceKind,
+)
+from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
 
@@ -126,6 +134,35 @@ def _makers(op: OperatorRecord, writers: Mapping[int, OperatorRecord], steps: in
     return found
 
 
+def budget_of_model(case: Case) -> dict[str, object]:
+    """Facts of the model from the loss budget: what no quantizer makes, and what families of quantizers do."""
+    budget = case.record.loss_budget
+    if budget is None:
+        return {}
+    noisiest = noisiest_output(budget)
+    share = simulated_share(budget, noisiest)
+    families = {"weights" if f.kind == "weight" else "activations": f for f in budget.families}
+    return {
+        "unsimulated_share": 1.0 - share,
+        **{name: _facts_of_family(family, budget, noisiest, share) for name, family in families.items()},
+    }
+
+
+def _facts_of_family(family: FamilyRecord, budget: LossBudget, output: int, share: float) -> FamilyFacts:
+    kinds = ("weight",) if family.kind == "weight" else ("activation", "input")
+    own = [piece.shares[output] for piece in budget.pieces if piece.sources[0].kind in kinds]
+    return FamilyFacts(share=share * sum(own), **_mended(family.heals, family.last[output], output))
+
+
+def _mended(heals: Mapping[str, tuple[float, ...]], made: float, output: int) -> dict[str, bool]:
+    """Of each kind of change whether it takes away most of the noise that is made."""
+    gone = {name: heals.get(name.replace("_", "-")) for name in _MENDING}
+    return {
+        f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
+        for name, values in gone.items()
+    }
+
+
 def width_of(tensor: TensorFacts) -> float | None:
     """Width of the range of its values; None where they were not seen."""
     values = tensor.data.values
@@ -169,16 +206,11 @@ def simulated_share(budget: LossBudget, output: int) -> float:
 
 def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFacts:
     made, changes = _experiment_on(piece, output)
-    gone = {name: changes.heals.get(name.replace("_", "-")) for name in _MENDING}
-    mended = {
-        f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
-        for name, values in gone.items()
-    }
     return SourceFacts(
         share=piece.shares[output] * share,
         last=piece.last[output] * share,
         mechanism=mechanism_of(piece, output),
-        **(mended if changes.heals else {}),
+        **(_mended(changes.heals, made, output) if changes.heals else {}),
     )
 
 

@@ -102,8 +102,15 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     if facts.model.framework == FLOAT_ALONE:
         results = [_without_unknown(result) for result in results]
     results = _without_doubled(results)
-    fired = {(result.rule.id, id(finding.view)) for result in results for finding in result.findings}
+    fired = {
+        (result.rule.id, seen) for result in results for finding in result.findings for seen in _seen(finding.view)
+    }
     return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
+
+
+def _seen(view: Facts) -> tuple[int, ...]:
+    """What a finding is about: of an output its tensor, too."""
+    return (id(view), id(view.tensor)) if isinstance(view, OutputFacts) else (id(view),)
 
 
 def _without_unknown(result: RuleResult) -> RuleResult:

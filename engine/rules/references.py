@@ -33,7 +33,8 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
     for name in rule.yields_to:
         if name not in scopes:
             raise RuleError(f"unknown rule {name!r}{suggest(name, scopes)}", where=place_of_text(path, name))
-        if scopes[name] != rule.scope:
+        # An output is seen by rules about tensors, too.
+        if (rule.scope, scopes[name]) != ("tensor", "output") and scopes[name] != rule.scope:
             raise RuleError(
                 f"{rule.id} cannot yield to {name}: its scope is {scopes[name]}, not {rule.scope}",
                 where=place_of_text(path, name),

@@ -41,7 +41,7 @@ class Rule(Data):
 
     ``when`` holds the symptom, ``experiment`` what stands in for it where the loss budget was measured, ``where`` the
     subjects that both are asked of, ``shows`` facts that belong to the evidence without being compared. ``yields_to``
-    names rules of the same scope that explain a subject better where they fire.
+    names rules of the same scope, of tensors also rules about outputs, that explain a subject better where they fire.
     ``harm`` says what shows that the network is harmed, where the rule does not ask for ``model.harmed``.
     """
 

@@ -21,7 +21,7 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, probed_gain_db, stands_out, with_supposed
+from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, probed_gain_db, stands_out, with_supposed
 from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
@@ -63,8 +63,8 @@ class Proof:
 def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> Case:
     """The case with its loss budget, and simulated remedies of what is suspected.
 
-    A model that is not measurably harmed has a budget only where a repair with its bits recovers noise: then it is not
-    known, or only not yet, that this noise costs accuracy.
+    A model that is not measurably harmed has a budget only where its outputs are not clean, or a repair with its bits
+    recovers noise: then it is not known, or only not yet, that this noise costs accuracy.
 
     Args:
         case: What was measured; one that has this already stays as it is.
@@ -93,7 +93,8 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
 
         probes = {} if facts.model.harmed else _probe(case, facts, run)
         probed = simulation.record.model_copy(update={"runs": probes})
-        if facts.model.harmed or stands_out(probed_gain_db(probed) or 0.0, measurement.base):
+        is_noisy = facts.model.harmed or not is_clean(facts, measurement.base)
+        if is_noisy or stands_out(probed_gain_db(probed) or 0.0, measurement.base):
             case = _with_budget(case, facts, simulation, measurement, seconds)
             # What the budget shows, rules may name.
             facts = derive(case, measurement.base)

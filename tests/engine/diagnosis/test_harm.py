@@ -64,10 +64,21 @@ def test_a_drop_close_to_what_matters_takes_more_samples_than_are_proposed() -> 
     assert found is not None and found.needed is None and found.most == MOST_LABELS
 
 
-def outcome(kind: str, gain: float, low: float, *, trial: Any = None, reach: float = 1.0) -> Any:
+def outcome(
+    kind: str, gain: float, low: float, *, trial: Any = None, reach: float = 1.0, last: Prediction | None = None
+) -> Any:
     known = Prediction(gain_db=gain, low_db=low, high_db=gain + 1, share=0.5, sqnr_db=20, agreement=None)
     trials = {kind: trial} if trial is not None else {}
-    return SimpleNamespace(remedies={kind: known}, trials=trials, reach={kind: reach})
+    chosen = SimpleNamespace(kind=kind)
+    return SimpleNamespace(
+        remedies={kind: known}, trials=trials, reach={kind: reach}, repair=chosen, last=last, added=None
+    )
+
+
+@pytest.mark.parametrize(("kind", "low", "expected"), [("best-range", 8.0, 9.0), ("float", 8.0, None)])
+def test_what_other_repairs_leave_counts_too(kind: str, low: float, expected: float | None) -> None:
+    last = Prediction(gain_db=9.0, low_db=low, high_db=10.0, share=0.9, sqnr_db=30, agreement=None)
+    assert recoverable_db(outcome(kind, 0.4, -0.2, last=last), BASE) == expected
 
 
 @pytest.mark.parametrize(
