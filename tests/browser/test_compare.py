@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders.comparisons import compared, facts, judged, layer, pair, table
+from builders.report_pages import violations
 
 import quantmedic
 from quantmedic.reports.files import comparison_files
@@ -28,10 +29,10 @@ def record() -> Any:
     return compared(*pair())
 
 
-def violations(page: Any) -> list[str]:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{row['id']}: {[node['target'] for node in row['nodes']]}" for row in found]
+@pytest.fixture(scope="module")
+def both(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the embedded patient and its healthy twin."""
+    return page_of(quantmedic.compare(patient_case, healthy_case), tmp_path_factory.mktemp("both"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -51,11 +52,8 @@ def test_the_page_is_accessible(opened: Opener, record: Any, tmp_path: Path, sch
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_noise_of_both_is_accessible(
-    opened: Opener, patient_case: Path, healthy_case: Path, tmp_path: Path, scheme: str, width: int
-) -> None:
-    both = quantmedic.compare(patient_case, healthy_case)
-    page = opened(page_of(both, tmp_path), "#budget", color_scheme=scheme, viewport={"width": width, "height": 844})
+def test_the_noise_of_both_is_accessible(opened: Opener, both: Path, scheme: str, width: int) -> None:
+    page = opened(both, "#budget", color_scheme=scheme, viewport={"width": width, "height": 844})
     assert violations(page) == []
     assert page.locator("#budget tbody tr").first.locator(".fate").inner_text() == "went"
     assert page.locator("#budget tbody th").first.bounding_box()["width"] >= 200

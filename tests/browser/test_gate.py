@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from builders.gates import regression
+from builders.report_pages import GUIDELINES, violations
 
 import quantmedic
 
 pytestmark = pytest.mark.thorough
-
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +47,7 @@ def test_without_scripts_the_gate_is_told(opened: Callable[..., Any], gated: Pat
 def test_the_gate_keeps_nobody_out(opened: Callable[..., Any], gated: Path, theme: str, width: int) -> None:
     page = opened(gated, color_scheme=theme, viewport={"width": width, "height": 800})
     page.evaluate("for (const details of document.querySelectorAll('#gate details')) details.open = true")
-    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
-    found = axe.Axe().run(page, options={"runOnly": {"type": "tag", "values": tags}})
-    assert [one["id"] for one in found.response["violations"]] == []
+    assert violations(page, tags=GUIDELINES) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -40,6 +40,16 @@ def hostile(made: Callable[..., Any], report: Callable[[Any], Path]) -> Path:
     return report(case)
 
 
+@pytest.fixture(scope="module")
+def labels(browser: Any, hostile: Path) -> list[str]:
+    """The names by which the page calls the layers."""
+    page = browser.new_page()
+    page.goto((hostile / "index.html").as_uri())
+    found: list[str] = page.evaluate("[...Array(layers.count).keys()].map((position) => layers.label(position))")
+    page.close()
+    return found
+
+
 def test_nothing_of_a_name_runs(opened: Callable[..., Any], hostile: Path) -> None:
     page = opened(hostile)
     for name in ("charts", "table", "graph"):
@@ -51,9 +61,10 @@ def test_nothing_of_a_name_runs(opened: Callable[..., Any], hostile: Path) -> No
 
 
 @pytest.mark.parametrize("position", range(len(NAMES)))
-def test_a_link_opens_a_layer_of_any_name(opened: Callable[..., Any], hostile: Path, position: int) -> None:
-    name = opened(hostile).evaluate(f"layers.label({position})")
-    page = opened(hostile, f"#layer={quote(name, safe='')}")
+def test_a_link_opens_a_layer_of_any_name(
+    opened: Callable[..., Any], hostile: Path, labels: list[str], position: int
+) -> None:
+    page = opened(hostile, f"#layer={quote(labels[position], safe='')}")
     assert page.evaluate("selected") == position
     assert page.locator("#drawer").is_visible()
 

@@ -7,27 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.report_pages import GUIDELINES, violations
 
 import quantmedic
 
 pytestmark = pytest.mark.thorough
 
-WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
-
 
 def report_of(folder: Path) -> Any:
     """What ``report.json`` says."""
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))
-
-
-def violations(page: Any) -> list[str]:
-    """What keeps people out, by axe-core."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page, options={"runOnly": {"type": "tag", "values": WCAG}})
-    return [
-        f"{one['id']} ({one['impact']}): {[node['target'] for node in one['nodes'][:3]]}"
-        for one in found.response["violations"]
-    ]
 
 
 def test_the_page_opens_without_complaint(opened: Callable[..., Any], demo: Path) -> None:
@@ -166,7 +155,7 @@ def test_nobody_is_kept_out(opened: Callable[..., Any], demo: Path, theme: str, 
     for name in ("charts", "table", "graph"):
         page.evaluate(f"reveal('{name}')")
     page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
-    assert violations(page) == []
+    assert violations(page, tags=GUIDELINES) == []
 
 
 def test_a_script_that_got_in_does_not_run(browser: Any, demo: Path, tmp_path: Path) -> None:

@@ -24,12 +24,6 @@ MILLISECONDS = 200
 UPDATE = "performance.getEntriesByName('table-update').at(-1).duration"
 
 
-@pytest.fixture(scope="session")
-def thousand(made: Callable[..., Any], report: Callable[[Any], Path]) -> Path:
-    """The report of 1 000 layers."""
-    return report(made(1000))
-
-
 @pytest.fixture
 def table(opened: Callable[..., Any]) -> Callable[..., Any]:
     """Opens a report at its table."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from builders.gates import regression
+from builders.report_pages import violations
 
 import quantmedic
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
@@ -49,12 +50,6 @@ def page_of(trend: Trend, folder: Path) -> Path:
     """The page of a history, where ``opened`` looks for one."""
     (folder / "index.html").write_bytes(trend_files(trend, ["html"])["trend.html"])
     return folder
-
-
-def violations(page: Any) -> list[str]:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{row['id']}: {[node['target'] for node in row['nodes']]}" for row in found]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
