@@ -225,6 +225,19 @@ def test_engine_knows_no_framework_and_no_clock() -> None:
     assert not {path for path in modules("engine") if "date.today" in path.read_text(encoding="utf-8")}
 
 
+def test_torch_stays_where_modules_are_read_and_edited() -> None:
+    """What no module here imports cannot miss it: ``.ci/run`` leaves the engine and the reports out without torch."""
+    at_home = ("collectors/from_torch/", "trials/from_torch/", "quantmedic/xquant")
+    wrong = {
+        f"{path}: {name}"
+        for folder in FOLDERS
+        for path in modules(folder)
+        for name in imported(path)
+        if name.split(".")[0] in ("torch", "torchao") and not path.as_posix().startswith(at_home)
+    }
+    assert not wrong
+
+
 def test_protobuf_stays_where_onnx_files_are_read_and_edited() -> None:
     """Graphs hold plain values, so that whoever measures or reports needs no package of one framework."""
     at_home = ("collectors/from_onnx/", "collectors/from_litert/", "trials/from_onnx/")

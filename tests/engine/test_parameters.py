@@ -2,10 +2,9 @@
 
 import inspect
 import math
-import subprocess
-import sys
 
 import pytest
+from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic import collect, diagnose, fallback, load_rulebase
@@ -64,8 +63,7 @@ def test_python_and_the_command_line_are_told_their_own_words() -> None:
     with pytest.raises(QuantmedicError) as error:
         collect(source, quantized, validation=data["validation"])
     assert "Preprocessing(scale=…)" in str(error.value) and "--" not in str(error.value)
-    options = ["diagnose", str(source), str(quantized), "-v", str(data["validation"])]
-    done = subprocess.run([sys.executable, "-m", "quantmedic", *options], capture_output=True, text=True, check=False)
+    done = run_quantmedic("diagnose", source, quantized, "-v", data["validation"])
     assert done.returncode == 2 and "pass --scale, --mean and --std" in done.stderr
 
 

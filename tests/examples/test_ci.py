@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from builders.commands import run_quantmedic
 
 from quantmedic.engine.gate.policy import Policy
 
@@ -206,9 +207,8 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def quantmedic(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", *arguments]
     outside = {name: value for name, value in os.environ.items() if name != "GITHUB_ACTIONS"}
-    return subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, check=False)
+    return run_quantmedic(*arguments, cwd=folder, env=outside)
 
 
 def test_readme_shows_what_the_command_prints(project: Callable[..., Path], tmp_path: Path) -> None:

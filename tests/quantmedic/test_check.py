@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.demo import patient
@@ -31,15 +31,7 @@ PLAIN = {name: value for name, value in os.environ.items() if not name.startswit
 
 
 def quantmedic_command(*arguments: Any, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "quantmedic", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=cwd,
-        env={**PLAIN, "PYTHONIOENCODING": "utf-8", **environment},
-        timeout=300,
-    )
+    return run_quantmedic(*arguments, cwd=cwd, env={**PLAIN, **environment})
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """The command line: help, options, and errors that name what was wrong and what to do next."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from builders.commands import run_quantmedic
 from click.testing import CliRunner
 
 from quantmedic.cli.main import cli
@@ -16,10 +14,8 @@ from quantmedic.demo import patient
 COMMANDS = sorted(cli.commands)
 
 
-def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None):
-    command = [sys.executable, "-m", "quantmedic", *map(str, arguments)]
-    environment = {**os.environ, **(env or {})}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+def run(*arguments: str, cwd: Path | None = None):
+    return run_quantmedic(*arguments, cwd=cwd)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.commands import run_quantmedic
 from builders.onnx_models import Recipe, conv_net, dynamic, images, qdq, residual_net, run, save_pair, section
 from numpy.typing import NDArray
 from onnx import numpy_helper
@@ -62,8 +63,7 @@ def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str
     """Run in a folder with data and metrics."""
     np.savez(folder / "data.npz", image=X)
     (folder / "mine.py").write_text(METRICS_MODULE)
-    line = [sys.executable, "-m", "quantmedic", "debugger", *map(str, arguments), "--data", "data.npz"]
-    return subprocess.run(line, capture_output=True, text=True, cwd=folder, check=False)
+    return run_quantmedic("debugger", *arguments, "--data", "data.npz", cwd=folder)
 
 
 def mean_abs(difference: NDArray[np.float32]) -> Any:

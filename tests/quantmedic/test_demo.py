@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.demo import patient
@@ -16,8 +17,7 @@ pytestmark = pytest.mark.thorough
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    return run_quantmedic(*arguments, cwd=cwd)
 
 
 @pytest.fixture(scope="session")

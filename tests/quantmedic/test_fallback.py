@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from builders.commands import run_quantmedic
 from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
@@ -35,8 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", "fallback", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    return run_quantmedic("fallback", *arguments, cwd=cwd)
 
 
 def test_the_patient_needs_its_input_in_float_and_no_layer() -> None:

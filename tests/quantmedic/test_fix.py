@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.demo import patient
@@ -17,8 +17,7 @@ PIXELS = ("--scale", "255", "--mean", "validation=0.286", "--std", "validation=0
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", "fix", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_quantmedic("fix", *arguments)
 
 
 def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) -> None:

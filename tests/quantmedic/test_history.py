@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.commands import run_quantmedic
 from builders.comparisons import facts, judged, layer, table
 from builders.gates import regression
 from click.testing import CliRunner
@@ -355,6 +356,5 @@ def test_a_terminal_without_unicode_gets_ascii(history: Path) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_an_error(history: Path, arguments: list[str], told: str) -> None:
-    command = [sys.executable, "-m", "quantmedic", "trend", str(history), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_quantmedic("trend", history, *arguments)
     assert done.returncode == 2 and told in done.stderr and not done.stdout and "Traceback" not in done.stderr

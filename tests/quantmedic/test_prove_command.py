@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import onnxruntime as ort
 import pytest
+from builders.commands import run_quantmedic
 
 from quantmedic.demo import patient
 
@@ -14,8 +14,7 @@ pytestmark = pytest.mark.thorough
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", "demo", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_quantmedic("demo", *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from builders.commands import run_quantmedic
 from builders.onnx_models import conv_net, images, own, qdq, save_pair
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -49,8 +50,7 @@ def stopping_after(runs: int) -> Any:
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    return run_quantmedic(*arguments, cwd=cwd)
 
 
 def test_the_patient_is_hurt_by_its_input_alone() -> None:

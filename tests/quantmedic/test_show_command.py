@@ -4,18 +4,16 @@ import csv
 import io
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from builders.commands import run_quantmedic
 
 pytestmark = pytest.mark.thorough
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", "show", *map(str, arguments)]
-    known = {**os.environ, "PYTHONIOENCODING": "utf-8", **environment}
-    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=known)
+    return run_quantmedic("show", *arguments, env={**os.environ, **environment})
 
 
 def test_it_prints_plain_text_of_a_hundred_columns(patient_case: Path) -> None:

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import checkpoints as made
+from builders.commands import run_quantmedic
 
 import quantmedic
 
@@ -19,8 +19,7 @@ DEAD = "model.layers.0.self_attn.q_proj"
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quantmedic", "weights", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return run_quantmedic("weights", *arguments)
 
 
 def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
@@ -109,7 +108,7 @@ def test_in_python(folders: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_it_is_in_the_help() -> None:
-    done = subprocess.run([sys.executable, "-m", "quantmedic", "--help"], capture_output=True, text=True, timeout=60)
+    done = run_quantmedic("--help")
     assert "weights" in done.stdout
 
 
