@@ -38,7 +38,7 @@ from quantmedic.demo import patient
 assert accumulate.kernels.__name__.endswith("numpy_loops")
 assert not any(name.startswith(("numba", "llvmlite")) for name in sys.modules)
 models, options = patient()
-own = {"samples": 64, "batch_size": 22, "threads": 2, "operator_error": True, "mode": sys.argv[1]}
+own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True, "mode": sys.argv[1]}
 case = quantmedic.collect(*models, **options, **own)
 quantmedic.save_case(case, sys.argv[2])
 """
@@ -54,7 +54,7 @@ def cases(request, tmp_path_factory) -> tuple[Case, Case]:
     command = [sys.executable, "-c", _COLLECT, request.param, str(path)]
     subprocess.run(command, check=True, env=os.environ | {"QUANTMEDIC_NO_JIT": "1"})
     models, options = patient()
-    own = {"samples": 64, "batch_size": 22, "threads": 2, "operator_error": True, "mode": request.param}
+    own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True, "mode": request.param}
     return quantmedic.collect(*models, **options, **own), quantmedic.load_case(path)
 
 
