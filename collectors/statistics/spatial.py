@@ -31,23 +31,48 @@ def spatial_sums(x: Array, axis: int) -> Sums:
 
     Returns:
         Per image: 1, the variance within a channel, the mean squared first and second difference of neighbours to the
-        right and below; then variance and mean squared first difference where the same numbers are read in the other
-        layout, 0 with one channel. All 0 for an image with a non-finite value.
+        right and below; then variance and mean squared first difference in another layout (`_other_layout`), 0 with
+        one channel. All 0 for an image with a non-finite value.
     """
     n, channels = len(x), x.shape[axis]
-    height, width = (size for i, size in enumerate(x.shape) if i not in (0, axis))
     flat = np.ascontiguousarray(x).reshape(n, -1)
-    as_planes, as_pixels = flat.reshape(n, channels, height, width), flat.reshape(n, height, width, channels)
-    as_pixels = as_pixels.transpose(0, 3, 1, 2)
-    stored, other = (as_planes, as_pixels) if axis == 1 else (as_pixels, as_planes)
+    stored = x if axis == 1 else x.transpose(0, 3, 1, 2)
     sums = np.zeros((n, len(SPATIAL)))
     finite = np.isfinite(flat).all(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         sums[:, 0] = 1.0
         sums[:, 1:4] = _neighbours(_middle(stored))
         if channels > 1:
-            sums[:, 4:6] = _neighbours(_middle(other), second=False)
+            sums[:, 4:6] = _other_layout(stored, flat, axis)
     return np.where(finite, sums, 0.0)
+
+
+def _other_layout(stored: Array, flat: Array, axis: int) -> Sums:
+    """Variance and mean squared first difference in that layout in which each image is smoothest.
+
+    The numbers may have been stored by planes, by pixels or by lines, and read as if they had been stored as the
+    network wants them. Or they were read right, were moved to the network's layout by a mere change of shape, and so
+    mix the channels: then each channel is normalized first, and the difference is scaled to the variance as stored.
+
+    Args:
+        stored: Images as planes, ``[samples, channels, height, width]``.
+        flat: Their numbers as they lie in memory, ``[samples, values]``.
+        axis: Channel axis of the images, 1 or 3.
+    """
+    n, channels, height, width = stored.shape
+    as_planes = flat.reshape(stored.shape)
+    as_pixels = flat.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
+    as_lines = flat.reshape(n, height, channels, width).transpose(0, 2, 1, 3)
+    ways = [_neighbours(_middle(x), second=False) for x in (as_pixels if axis == 1 else as_planes, as_lines)]
+    deviation = stored.std(axis=(2, 3), keepdims=True, dtype=np.float64)
+    centre, divisor = stored.mean(axis=(2, 3), keepdims=True, dtype=np.float64), np.where(deviation > 0, deviation, 1.0)
+    alike = (stored - centre.astype(np.float32)) / divisor.astype(np.float32)
+    if axis == 1:
+        moved = alike.transpose(0, 2, 3, 1).reshape(stored.shape)
+    else:
+        moved = alike.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
+    ways.append(_neighbours(_middle(moved), second=False) * np.square(deviation).mean(axis=(1, 2, 3))[:, None])
+    return np.stack(ways)[np.argmin([way[:, 1] for way in ways], axis=0), np.arange(n)]
 
 
 def _middle(planes: Array) -> Sums:

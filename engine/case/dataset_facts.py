@@ -48,7 +48,7 @@ class RelationFacts(Facts):
     )
     flipped_pixel_ratio: float | None = fact(
         "flipped_distance_ratio in pixels, (value - lowest lattice point) / lattice step, where both sets lie on one "
-        "lattice per channel",
+        "lattice per channel; with the channels in that order which fits best, reversed or any other",
         "ratio",
     )
     flipped_fit_ratio: float | None = fact("the larger of flipped_distance_ratio and flipped_pixel_ratio", "ratio")
@@ -60,6 +60,10 @@ class RelationFacts(Facts):
     sharpness_mismatch_low: float | None = fact(
         "least factor between the two sharpnesses, either way, that the 95 % interval of their ratio allows (bootstrap "
         "over buckets of samples); 1 where it includes 1",
+        "ratio",
+    )
+    smoothness_ratio: float | None = fact(
+        "(1 - spatial_correlation) of the validation images / of the representative images; > 1: these are smoother",
         "ratio",
     )
     correlation_drop: float | None = fact(
@@ -115,8 +119,19 @@ class DatasetFacts(Facts):
     )
     halves_disagreement: float | None = fact("median over activation tensors of their halves_disagreement", "ratio")
     input_spread: float | None = fact("std of this set's inputs / std of the validation inputs", "ratio")
+    level_spread: float | None = fact(
+        "deviation of the samples' means / deviation of all values, over the same of the validation set: 1 where "
+        "samples differ from each other as those do, whatever their contrast; resizing keeps it, copies and blends of "
+        "samples do not",
+        "ratio",
+    )
     feature_spread: float | None = fact(
         "summed variance of the float network's features on this set / on the validation set", "ratio"
+    )
+    feature_excursion: float | None = fact(
+        "mean squared distance of the representative set's features from the mean of the validation set's / summed "
+        "variance of those: 1 for a set of the same kind, less for a part of it near the middle, more for others",
+        "ratio",
     )
     effective_rank: float | None = fact("exp(entropy of the feature covariance's normalized eigenvalues)")
     effective_rank_ratio: float | None = fact("effective_rank / effective_rank of the validation set", "ratio")
@@ -140,9 +155,9 @@ class DatasetFacts(Facts):
         "ratio",
     )
     layout_roughness_ratio: float | None = fact(
-        "mean squared difference of neighbouring pixels / variance, as stored / where the same numbers are read with "
-        "the channels at the other end (NCHW as NHWC); > 1: the other layout is smoother; images of several channels "
-        "only",
+        "mean squared difference of neighbouring pixels, as stored / in the smoothest other layout: the same numbers "
+        "read by pixels, by planes or by lines, or moved back from there with each channel normalized; > 1: another "
+        "layout is smoother; images of several channels only",
         "ratio",
     )
     uniform_distance: float | None = fact(
@@ -155,8 +170,8 @@ class DatasetFacts(Facts):
         "share",
     )
     saturation_excess: float | None = fact(
-        "mean share of elements of a sample that equal its largest value, minus that of the validation set; blank "
-        "samples left out",
+        "mean share of elements of a sample that equal its largest value, minus the validation set's, and at most "
+        "the share of all values that lie at the set's largest one; blank samples left out",
         "share",
     )
     class_coverage_ratio: float | None = fact(
@@ -173,6 +188,16 @@ class DatasetFacts(Facts):
     )
     clipped_share_median: float | None = fact(
         "median over quantized activations of the share of elements outside the quantizer's range", "share"
+    )
+    clipped_share_peak: float | None = fact(
+        "clipped_share_max / clipped_share_median, that taken as 0.1 % at least: a percentile cuts off the same share "
+        "at every end of a range, so at most twice that of the middle activation",
+        "ratio",
+    )
+    ranges_both_ways: float | None = fact(
+        "share of quantized activations whose range ends over 5 % beyond this set's largest magnitude, or share of "
+        "those whose range ends as far short of it, whichever is smaller: no calibrator does both with one set",
+        "share",
     )
     exact_range_share: float | None = fact(
         "share of quantized activations whose range ends, on the side of this set's largest magnitude, within 1 % "

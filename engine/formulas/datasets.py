@@ -14,11 +14,17 @@ from quantmedic.engine.case.facts import (
     Role,
     TensorFacts,
 )
+from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.images import image_facts
-from quantmedic.engine.formulas.input_relation import KNOWN_RANGE, input_range_facts, relation_facts
+from quantmedic.engine.formulas.input_relation import (
+    KNOWN_RANGE,
+    feature_excursion,
+    input_range_facts,
+    relation_facts,
+)
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
@@ -29,6 +35,8 @@ BLANK = 5e-3
 CERTAIN = 0.98
 #: A range that ends this close to the largest magnitude was set by it.
 EXACT = 0.01
+#: A range that ends this far from the largest magnitude was not set by it.
+AWRY = 0.05
 #: Share of negative values that a range which begins at zero was not taken from: the usual tails are cut off by a
 #: hundredth at most.
 FEW_NEGATIVE = 0.01
@@ -73,7 +81,9 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         range_growth=_median_fact(tensors, role, "range_growth"),
         halves_disagreement=_median_fact(tensors, role, "halves_disagreement"),
         input_spread=_spread_ratio(case, statistics, validation),
+        level_spread=ratio(_level_share(samples), _level_share(validation.samples)) if validation is not None else None,
         feature_spread=ratio(trace_of(covariance), trace_of(reference)),
+        feature_excursion=feature_excursion(case.statistics.get("representative"), validation),
         effective_rank=rank,
         effective_rank_ratio=ratio(rank, reference_rank),
         classes=len(classes) if classes else None,
@@ -82,7 +92,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         else None,
         clipped_share=clipped[role],
         clipped_share_ratio=ratio(clipped.get("validation"), _at_least(clipped.get("representative"), 1e-6)),
-        saturation_excess=_saturation_excess(statistics, validation),
+        saturation_excess=_saturation_excess(case, statistics, validation),
         class_coverage_ratio=_coverage_ratio(statistics, validation),
         unseen_channel_share=_unseen_channels(case, statistics, validation),
         **_range_facts(case, tensors, role),
@@ -156,12 +166,15 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
     reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
     exact = [abs(reach - 1.0) < EXACT for reach in reaches]
     usual = float(np.median(shares)) if shares else None
+    beyond, short = sum(r > 1.0 + AWRY for r in reaches), sum(r < 1.0 - AWRY for r in reaches)
     own_input = input_range_facts(case, tensors, role)
     return {
         **own_input,
         "input_clipped_ratio": ratio(own_input.get("input_clipped_share"), _at_least(usual, 1e-3)),
         "clipped_share_max": max(shares, default=None),
         "clipped_share_median": usual,
+        "clipped_share_peak": ratio(max(shares, default=None), _at_least(usual, 1e-3)),
+        "ranges_both_ways": min(beyond, short) / len(reaches) if reaches else None,
         "exact_range_share": sum(exact) / len(exact) if exact else None,
         "range_reach": float(np.median(reaches)) if reaches else None,
     }
@@ -181,11 +194,25 @@ def _reach(quantizer: QuantizerFacts, values: DistributionFacts) -> float | None
     return ratio(end, value)
 
 
-def _saturation_excess(statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+    """No more than lies at the set's largest value: even surfaces repeat the largest value of their own sample."""
     if validation is None:
         return None
     mine, other = (_saturation(s.samples) for s in (statistics, validation))
-    return None if mine is None or other is None else mine - other
+    if mine is None or other is None:
+        return None
+    blank = _blank_share(statistics.samples, _whole_deviation(statistics.samples)) or 0.0
+    return min(mine - other, _top_share(case, statistics) / (1.0 - blank) if blank < 1.0 else 1.0)
+
+
+def _top_share(case: Case, statistics: SetStatistics) -> float:
+    """Share of the first input's values in its uppermost bin; 1 where it has no histogram."""
+    index = case.record.input_tensor
+    if index is None or index not in statistics.histograms or not statistics.tensor(index).count.sum():
+        return 1.0
+    view = statistics.tensor(index)
+    count = Bins.of(view.histogram, float(view.min.min()), float(view.max.max())).count
+    return float(count[-1] / count.sum()) if count.sum() else 1.0
 
 
 def _saturation(samples: SampleTable) -> float | None:
@@ -270,6 +297,11 @@ def _whole_deviation(samples: SampleTable) -> float:
         return 0.0
     deviation = samples["deviation"].astype(np.float64)
     return math.sqrt(float((deviation**2).mean()) + float(samples["mean"].astype(np.float64).var()))
+
+
+def _level_share(samples: SampleTable) -> float | None:
+    """Deviation of the samples' means / that of all their values."""
+    return ratio(float(samples["mean"].astype(np.float64).std()), _whole_deviation(samples)) if len(samples) else None
 
 
 def _clipped_share(tensors: tuple[TensorFacts, ...], role: Role) -> float | None:

@@ -37,6 +37,7 @@ def image_relation(mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
     return {
         "layout_roughness_excess": ratio(_layout_roughness(a), _layout_roughness(b)),
         "correlation_drop": None if here is None or there is None else there - here,
+        "smoothness_ratio": ratio(_roughness(b), _roughness(a)),
         "sharpness_ratio": sharper,
         "sharpness_mismatch_low": None if sharper is None else _sharpness_mismatch(mine.spatial, other.spatial),
     }
@@ -51,8 +52,11 @@ def _roughness(total: Sums) -> float | None:
 
 
 def _layout_roughness(total: Sums) -> float | None:
-    """Roughness as stored over that in the other layout."""
-    return ratio(_roughness(total), ratio(_sum(total, "other_first"), _sum(total, "other_power")))
+    """Differences of neighbours as stored over those in another layout.
+
+    They are not held against the variance: what the channels differ by would count as variance in another layout.
+    """
+    return ratio(_sum(total, "first"), _sum(total, "other_first"))
 
 
 def _correlation(total: Sums) -> float | None:

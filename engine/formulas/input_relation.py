@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ KNOWN_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")
 _MOVING = frozenset(
     {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Gather", "Slice", "Split", "Cast"}
 )
+#: Channels the other way round, and every other order than their own.
+_REVERSED = (2, 1, 0)
+_ORDERS = tuple(permutations(range(3)))[1:]
+#: Deviations of a channel may differ by this factor where one set is the other one, shifted.
+_ALIKE = 1.5
 #: Mean and standard deviation per channel.
 ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -58,6 +64,15 @@ def relation_facts(case: Case) -> RelationFacts:
     trace = trace_of(feature_covariance(other))
     feature = distance / math.sqrt(trace) if distance is not None and trace else None
     return RelationFacts(**fit, **flips, **image_relation(mine, other), feature_distance=feature)
+
+
+def feature_excursion(mine: SetStatistics | None, other: SetStatistics | None) -> float | None:
+    """Mean squared distance of a set's features from the mean of another's, in variances of that one."""
+    if mine is None or other is None:
+        return None
+    spread, trace = trace_of(feature_covariance(mine)), trace_of(feature_covariance(other))
+    distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
+    return None if distance is None or spread is None else ratio(distance**2 + spread, trace)
 
 
 def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any] | None:
@@ -83,7 +98,7 @@ def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[
         "scale_mismatch": mismatch,
         "offset": offsets[worst],
         "offset_over_std": max(shifted),
-        "kind": _lattice_kind(grids, slopes, max(shifted)),
+        "kind": _lattice_kind(grids, slopes, max(shifted), _are_alike(case, mine, other)),
         "reading": _describe_preprocessing(grids),
         "certainty": 1.0,
     }
@@ -131,10 +146,19 @@ def _write_numbers(values: list[float]) -> str:
     return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
 
 
-def _lattice_kind(grids: Sequence[tuple[Lattice, Lattice]], slopes: list[float], shift: float) -> str:
+def _are_alike(case: Case, mine: SetStatistics, other: SetStatistics) -> bool:
+    """The channels vary alike in both sets, which a mere shift does not change."""
+    assert case.record.input_tensor is not None
+    views = [statistics.tensor(case.record.input_tensor) for statistics in (mine, other)]
+    a, b = (np.sqrt(view.m2 / np.maximum(view.count, 1)) for view in views)
+    return bool((np.maximum(a, b) <= _ALIKE * np.minimum(a, b)).all())
+
+
+def _lattice_kind(grids: Sequence[tuple[Lattice, Lattice]], slopes: list[float], shift: float, are_alike: bool) -> str:
+    """Name of the relation of both lattices; of equal steps it is a shift only where the values vary alike, too."""
     same_scale = all(abs(slope - 1) < 0.01 for slope in slopes)
     if same_scale:
-        return "offset" if shift > 0.1 else "same"
+        return "offset" if shift > 0.1 and are_alike else "same"
     mine, other = zip(*grids, strict=True)
     if are_pixels(mine, 1.0):
         return "not-normalized"
@@ -241,7 +265,8 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     ]
     straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
     flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)
-    distance, in_pixels = _flip_ratio(*moments), _flip_ratio(*pixels) if len(pixels) == 2 else None
+    distance = _order_ratio(*moments, [_REVERSED])
+    in_pixels = _order_ratio(*pixels, _ORDERS) if len(pixels) == 2 else None
     return {
         "flipped_distance_ratio": distance,
         "flipped_pixel_ratio": in_pixels,
@@ -250,13 +275,15 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     }
 
 
-def _flip_ratio(mine: ChannelMoments, other: ChannelMoments) -> float | None:
-    """Distance of mean and deviation per channel, as they are over that with the channels reversed."""
+def _order_ratio(mine: ChannelMoments, other: ChannelMoments, orders: Sequence[tuple[int, ...]]) -> float | None:
+    """Distance of mean and deviation per channel, as they are over that in the best of these orders."""
     (mean, std), (other_mean, scale) = mine, other
-    y = np.concatenate([other_mean / scale, np.ones(len(scale))])
-    straight = np.concatenate([mean / scale, std / scale])
-    flipped = np.concatenate([mean[::-1] / scale, std[::-1] / scale])
-    return ratio(float(np.linalg.norm(straight - y)), float(np.linalg.norm(flipped - y)))
+
+    def distance(order: Sequence[int]) -> float:
+        picked = list(order)
+        return float(np.linalg.norm([(mean[picked] - other_mean) / scale, std[picked] / scale - 1.0]))
+
+    return ratio(distance(range(len(scale))), min(map(distance, orders)))
 
 
 def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatistics) -> float | None:

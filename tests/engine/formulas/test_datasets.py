@@ -608,7 +608,7 @@ def test_root_mean_square() -> None:
 
 def test_saturation_is_compared_without_blanks() -> None:
     x, burnt = smooth(1, 20), smooth(2, 20)
-    burnt = np.minimum(burnt, np.quantile(burnt, 0.7, axis=(1, 2), keepdims=True)).astype(np.float32)
+    burnt = np.minimum(burnt, np.quantile(burnt, 0.7)).astype(np.float32)
     blank = burnt.copy()
     blank[:5] = 1.0
     for representative in (burnt, blank):
@@ -744,3 +744,83 @@ def test_channels_that_only_the_other_set_moves() -> None:
     assert share(3, 2) == 0.5
     assert share(0, 3) == 0.0
     assert share(4, 4) is None
+
+
+# Samples that are alike, that lie elsewhere, and ranges that are not of these samples
+
+
+def test_resizing_keeps_how_samples_differ_and_blending_does_not() -> None:
+    x, y = pixels(1, 64), pixels(2, 64)
+    flat = 0.2 * x + 0.8 * x.mean(axis=(1, 2, 3), keepdims=True)
+    blends = np.stack([x[np.random.default_rng(i).integers(64, size=16)].mean(axis=0) for i in range(64)])
+    spread = [facts(case_of(measure(np.float32(s)), measure(y))).level_spread for s in (x, 0.1 * x + 3, flat, blends)]
+    assert spread[0] == pytest.approx(1, abs=0.2) and spread[1] == pytest.approx(spread[0], rel=1e-3)
+    assert spread[2] > 1
+    # A mean of 16 varies a quarter as much; so does what is left of the noise within each.
+    assert spread[3] < 1.2
+    same = np.float32(x[:1] + np.random.default_rng(3).normal(size=x.shape))
+    assert facts(case_of(measure(same), measure(y))).level_spread < 0.1
+
+
+def test_excursion_is_one_for_samples_of_the_same_kind() -> None:
+    rng = np.random.default_rng(0)
+
+    def of(features: Any) -> SetStatistics:
+        statistics = measure(smooth(0, 4))
+        padded = np.pad(features, ((0, 0), (0, FEATURES - features.shape[1])))
+        statistics.feature_sum, statistics.feature_count = padded.sum(axis=0), len(padded)
+        statistics.feature_outer = padded.T @ padded
+        return statistics
+
+    validation = rng.normal(size=(4000, 4))
+    sets = (rng.normal(size=(4000, 4)), validation[validation[:, 0] > 1] * [1, 0.1, 0.1, 0.1], validation * 0.01 + 1.2)
+    same, part, elsewhere = (facts(case_of(of(s), of(validation)), "validation").feature_excursion for s in sets)
+    assert same == pytest.approx(1.0, abs=0.1)
+    assert part < 0.9 and elsewhere == pytest.approx(1.44, abs=0.1)
+    assert facts(case_of(of(validation * 0.01 + 3.0), of(validation))).feature_excursion > 5
+
+
+@pytest.mark.parametrize(
+    ("ranges", "both", "peak"),
+    [
+        pytest.param([(1.0, 0.0)] * 10, 0.0, 0.0, id="min-max"),
+        pytest.param([(0.3, 0.1)] * 6 + [(0.5, 0.05)] * 4, 0.0, 1.0, id="percentile"),
+        pytest.param([(1.0, 0.0)] * 8 + [(3.0, 0.0)] * 2, 0.0, 0.0, id="too wide in two places"),
+        pytest.param([(1.0, 0.0)] * 5 + [(3.0, 0.0)] * 2 + [(0.2, 0.4)] * 3, 0.2, 400.0, id="of the neighbour"),
+        pytest.param([(0.2, 0.3)] * 3 + [(0.5, 0.06)] * 7, 0.0, 5.0, id="of older weights"),
+    ],
+)
+def test_ranges_of_other_data_do_not_fit_alike(ranges: list[tuple[float, float]], both: float, peak: float) -> None:
+    found = facts(case_of(measure(smooth(1))), tensors=tuple(ranged(0.0, high, 1.0, share) for high, share in ranges))
+    assert found.ranges_both_ways == pytest.approx(both)
+    assert found.clipped_share_peak == pytest.approx(peak)
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_any_order_of_channels_is_told_by_the_pixels(order: tuple[int, ...]) -> None:
+    tint = np.array([1.0, 0.7, 0.4], np.float32).reshape(3, 1, 1)
+
+    def tinted(seed: int) -> Any:
+        return np.rint(pixels(seed) * tint)
+
+    wrong = PREPROCESSING["imagenet"](tinted(1)[:, list(order)]).astype(np.float32)
+    right = [PREPROCESSING["imagenet"](tinted(seed)).astype(np.float32) for seed in (1, 2)]
+    found = relation(wrong, right[1])
+    assert found.flipped_pixel_ratio is not None and found.flipped_pixel_ratio > 3
+    assert found.kind == "same", "the channels are no shifted ones"
+    same = relation(*right)
+    assert same.flipped_pixel_ratio is not None and same.flipped_pixel_ratio < 1
+
+
+def test_fog_is_no_shift() -> None:
+    fog = PREPROCESSING["imagenet"](np.rint(pixels(1) * 0.1 + 225)).astype(np.float32)
+    found = relation(fog, images(2, "imagenet", high=200))
+    assert found.method == "lattice" and found.kind == "same"
+
+
+def test_even_surfaces_are_not_saturated() -> None:
+    """Every sample repeats its largest value, and each has another one."""
+    even = np.repeat(np.repeat(pixels(1)[:, :, ::8, ::8], 8, axis=2), 8, axis=3)
+    found = facts(case_of(measure(even), measure(pixels(2))))
+    assert found.saturated_share is not None and found.saturated_share > 0.05
+    assert found.saturation_excess is not None and found.saturation_excess < 0.05

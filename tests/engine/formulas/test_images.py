@@ -82,22 +82,29 @@ def facts(statistics: SetStatistics, spatial: bool | None = True) -> dict[str, A
     return image_facts(Case(record, {"representative": statistics}), statistics)
 
 
+def difference(planes: Array) -> float:
+    """Mean squared difference of neighbours to the right and below."""
+    return float((np.square(np.diff(planes, axis=2)).mean() + np.square(np.diff(planes, axis=1)).mean()) / 2)
+
+
 def test_sums_are_what_they_are_called() -> None:
     x = scenes(1, n=2, size=5).astype(np.float64)
     sums = spatial_sums(x, 1)
     for image, row in zip(x, sums, strict=True):
         found = dict(zip(SPATIAL, row, strict=True))
-        right, down = image[:, :, 1:] - image[:, :, :-1], image[:, 1:] - image[:, :-1]
         right2 = image[:, :, 2:] - 2 * image[:, :, 1:-1] + image[:, :, :-2]
         down2 = image[:, 2:] - 2 * image[:, 1:-1] + image[:, :-2]
-        other = image.reshape(5, 5, 3)
-        other_right, other_down = other[:, 1:] - other[:, :-1], other[1:] - other[:-1]
+        as_pixels, as_lines = image.reshape(5, 5, 3).transpose(2, 0, 1), image.reshape(5, 3, 5).transpose(1, 0, 2)
+        power = image.var(axis=(1, 2)).mean()
+        alike = (image - image.mean(axis=(1, 2), keepdims=True)) / image.std(axis=(1, 2), keepdims=True)
+        moved = alike.transpose(1, 2, 0).reshape(3, 5, 5) * power**0.5
+        other = min((as_pixels, as_lines, moved), key=difference)
         assert found["images"] == 1
         assert found["power"] == pytest.approx(image.reshape(3, -1).var(axis=1).mean())
-        assert found["first"] == pytest.approx(((right**2).mean() + (down**2).mean()) / 2)
+        assert found["first"] == pytest.approx(difference(image))
         assert found["second"] == pytest.approx(((right2**2).mean() + (down2**2).mean()) / 2)
-        assert found["other_power"] == pytest.approx(other.reshape(-1, 3).var(axis=0).mean())
-        assert found["other_first"] == pytest.approx(((other_right**2).mean() + (other_down**2).mean()) / 2)
+        assert found["other_power"] == pytest.approx(other.reshape(3, -1).var(axis=1).mean(), rel=1e-5)
+        assert found["other_first"] == pytest.approx(difference(other), rel=1e-5)
 
 
 def test_layouts_are_measured_alike() -> None:
@@ -190,15 +197,42 @@ def test_integer_noise_is_even() -> None:
     assert facts(measure(x))["uniform_distance"] < 0.01
 
 
-@pytest.mark.parametrize("axis", [1, 3])
-def test_wrong_layout_is_rougher_than_the_right_one(axis: int) -> None:
+def normalized(planes: Array) -> Array:
+    """Each channel with numbers of its own, as channels of the right layout have."""
+    return planes / np.array([40.0, 70.0, 55.0]).reshape(1, 3, 1, 1) - np.array([1.0, -0.5, 2.0]).reshape(1, 3, 1, 1)
+
+
+#: Planes that were not stored as planes, or were taken for pixels.
+MIXED: dict[str, Callable[[Array], Array]] = {
+    "pixels read as planes": lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape),
+    "lines read as planes": lambda x: x.transpose(0, 2, 1, 3).reshape(x.shape),
+    "planes read as pixels": lambda x: x.reshape(len(x), *x.shape[2:], 3).transpose(0, 3, 1, 2),
+}
+
+
+@pytest.mark.parametrize("mixed", MIXED)
+def test_mixed_planes_are_rougher_than_right_ones(mixed: str) -> None:
     x = scenes(0)
-    right = x if axis == 1 else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    other = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if axis == 1 else x
-    wrong = other.reshape(right.shape)
-    here, there = (facts(measure(images, axis))["layout_roughness_ratio"] for images in (right, wrong))
-    assert here < 0.7
+    right, wrong = normalized(x), normalized(MIXED[mixed](x))
+    here, there = (facts(measure(images.astype(np.float32)))["layout_roughness_ratio"] for images in (right, wrong))
+    assert here < 0.8
     assert there > 2
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["planes read as pixels", "pixels moved as if they were planes"])
+def test_mixed_pixels_are_rougher_than_right_ones(moved: bool) -> None:
+    x = scenes(0)
+    pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    wrong = np.ascontiguousarray(pixels.reshape(x.shape).transpose(0, 2, 3, 1)) if moved else x.reshape(pixels.shape)
+    here, there = (facts(measure(images, 3))["layout_roughness_ratio"] for images in (pixels, wrong))
+    assert here < 0.8
+    assert there > 2
+
+
+def test_contrast_is_no_layout() -> None:
+    """Channels that differ more among each other than their pixels do, as in fog, are no bands of another layout."""
+    faint = 0.02 * scenes(0) + np.array([10.0, 200.0, 90.0], np.float32).reshape(1, 3, 1, 1)
+    assert facts(measure(faint))["layout_roughness_ratio"] < 0.8
 
 
 def test_one_channel_has_no_other_layout() -> None:
