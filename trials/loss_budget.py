@@ -1,6 +1,5 @@
 """Where the noise at the output comes from, measured in the simulated network before any rule speaks."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -8,18 +7,14 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.models import Models, SimulatedNetwork
-from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.loss_budget import (
     ChangesRecord,
     FamilyRecord,
     LossBudget,
-    OutputPart,
     PieceRecord,
     SourceKind,
     SourceRecord,
@@ -30,22 +25,18 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.loss_budget import Division, Group, divide
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensors import grid_of
-from quantmedic.engine.metrics.contributions import loss_interval
-from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.remedy_kinds import change_of
+from quantmedic.trials.budget_runs import BudgetRuns
 from quantmedic.trials.fallback import Group as LayerGroup
 from quantmedic.trials.fallback import groups_of
 from quantmedic.trials.sensitivity import units_of
 from quantmedic.trials.split import samples_of
-from quantmedic.trials.task_loss import TaskLoss
 
 Floats = NDArray[np.float64]
-#: Passes over the samples: as many are planned for as the first, and no more are made than the second.
-PLANNED_RUNS, MAX_RUNS = 100, 300
-#: Samples of a run, and seconds that may be spent in any case: small networks get the same budget in every run.
-MIN_SAMPLES, MAX_SAMPLES, LEAST_SECONDS = 8, 64, 8.0
-#: Share of the time that divides the noise; the rest asks what heals. So many pieces are asked in any case.
-DIVIDING, LEAST_ASKED = 0.6, 3
+#: So many pieces are asked what heals them, however many runs there were.
+LEAST_ASKED = 3
+#: Groups with less of the noise are not run where what is left of their group tells them.
+NOTHING = 0.01
 #: A single source with this share of the noise of an output is asked what heals it.
 ASKED = 0.05
 _RANGES = ("full-range", "percentile-range", "best-range", "asymmetric-range", "sixteen-bit")
@@ -72,8 +63,7 @@ def measure_loss_budget(
     *,
     metric: Metric | None,
     threads: int,
-    seconds: float,
-    progress: Callable[[float, float], None],
+    progress: Callable[[int, int], None],
 ) -> LossBudget | None:
     """Divide the noise at every output among its sources, and try what heals the loudest.
 
@@ -84,9 +74,7 @@ def measure_loss_budget(
         simulation: The simulated network, and samples.
         metric: Task metric, where the samples are labelled.
         threads: Processor threads.
-        seconds: Time to spend, about: fewer samples are run, and fewer times, where the network is slow. Small networks
-            get ``LEAST_SECONDS``, so that their budget is the same in every run.
-        progress: Called after every run with the seconds that it took so far, and those that it takes in all, about.
+        progress: Called before every run with the number of those that were made, and of all, about.
 
     Returns:
         None where nothing is quantized, or no noise is simulated.
@@ -97,7 +85,7 @@ def measure_loss_budget(
     sources = list(_sources(case, simulation.network))
     if not sources:
         return None
-    runs = _Runs(models, case, simulation, metric, threads, max(seconds, LEAST_SECONDS), progress)
+    runs = BudgetRuns(models, case, simulation, metric, threads, progress)
     if not (runs.whole > 0).any():
         return None
     every = frozenset(range(len(sources)))
@@ -111,9 +99,11 @@ def measure_loss_budget(
         lambda members: runs.judge(in_float(every - set(members))),
         lambda members: runs.judge(in_float(members)),
         whole=np.concatenate([runs.whole, runs.lost]),
-        runs=runs.planned,
+        runs=runs.dividing,
         samples=len(runs.lost),
         loss_counts=runs.loss_counts,
+        expected=[_expected(source, facts) for source in sources],
+        nothing=NOTHING,
     )
     task = _task_loss(runs, division)
     groups, shares = zip(*(_apart(group, runs.lost) for group in division.groups), strict=True)
@@ -121,7 +111,7 @@ def measure_loss_budget(
     pieces = []
     for k, (group, share) in enumerate(zip(groups, shares, strict=True)):
         piece = _piece(group, [sources[i] for i in group.members], share if task is not None else None)
-        if _is_asked(group) and (k < LEAST_ASKED or runs.have_time()):
+        if _is_asked(group) and (k < LEAST_ASKED or runs.are_left()):
             piece = _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
         pieces.append(piece)
     return LossBudget(
@@ -136,107 +126,6 @@ def measure_loss_budget(
         families=families,
         complete=division.complete,
     )
-
-
-class _Runs:
-    """Runs of the simulated network on some samples.
-
-    Attributes:
-        batches: The samples.
-        outputs: What is judged by itself.
-        whole: Noise of the network with all quantizers, by output, in shares of its signal.
-        deployed: The same of the quantized model.
-        task: What of the task is measured.
-        lost: What each sample loses of it with all quantizers; nothing where it is not measured.
-        deployed_lost: The same with the quantized model.
-        done: Runs that were made.
-        planned: Runs that may divide the noise.
-    """
-
-    def __init__(
-        self,
-        models: Models,
-        case: Case,
-        simulation: Simulation,
-        metric: Metric | None,
-        threads: int,
-        seconds: float,
-        progress: Callable[[float, float], None],
-    ) -> None:
-        """Measure float, deployed and simulated network on as many samples as the runs of so many seconds can take."""
-        self._started = time.perf_counter()
-        self._network, self._progress, self.done = simulation.network, progress, 0
-        self._limit = seconds
-        progress(0.0, seconds)
-        self.batches = _samples_within(seconds / PLANNED_RUNS, simulation)
-        floats = [self._network.outputs(batch, None) for batch in self.batches]
-        run = models.quantized_runner(threads)
-        deployed = [run(batch) for batch in self.batches]
-        joints = recorded_joints(case.record)
-        classes = bool((case.statistics[simulation.record.dataset].samples["class_float"] >= 0).any())
-        self._noise = OutputNoise(self.batches, floats, deployed, classes=classes, whole=True, joints=joints)
-        self.outputs = tuple(OutputPart(output=o, start=a, stop=b) for o, a, b in self._noise.parts)
-        self.deployed = self._noise.by_part(deployed)
-        names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
-        self.task = TaskLoss(self.batches, floats, self._noise, metric, names)
-        self._is_share = self.task.measure == "agreement" or (metric is not None and is_share(metric.name))
-        self.deployed_lost = self.task.lost(deployed)
-        started = time.perf_counter()
-        self.whole, self.lost = self._judge(Change())
-        one = max(time.perf_counter() - started, 1e-6)
-        self.planned = int(np.clip(DIVIDING * seconds / one, PLANNED_RUNS / 2, MAX_RUNS))
-        self._limit = max(seconds, self.planned * one / DIVIDING)
-
-    @property
-    def loss_counts(self) -> bool:
-        """The loss is told from none."""
-        if not (len(self.lost) and np.isfinite(self.lost).all()):
-            return False
-        return loss_interval(self.lost, is_share=self._is_share)[1] > 0
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self._started
-
-    def have_time(self) -> bool:
-        """More may be asked."""
-        return self.spent < self._limit
-
-    def judge(self, change: Change) -> Floats:
-        """Under a change, the noise by output in shares of its signal, then what each sample loses."""
-        return np.concatenate(self._judge(change))
-
-    def gone(self, change: Change) -> tuple[float, ...]:
-        """Share of every output's noise that goes."""
-        return self._gone(self._judge(change)[0])
-
-    def gone_of(self, noise: Floats, change: Change) -> tuple[float, ...]:
-        """What goes of some noise, which is given in shares of the whole, to what a change leaves."""
-        left = self._judge(change)[0] / np.where(self.whole > 0, self.whole, np.inf)
-        return tuple((noise - left).tolist())
-
-    def _gone(self, noise: Floats) -> tuple[float, ...]:
-        return tuple(((self.whole - noise) / np.where(self.whole > 0, self.whole, np.inf)).tolist())
-
-    def _judge(self, change: Change) -> tuple[Floats, Floats]:
-        self.done += 1
-        self._progress(self.spent, self._limit)
-        outputs = [self._network.outputs(batch, change) for batch in self.batches]
-        return self._noise.by_part(outputs), self.task.lost(outputs)
-
-
-def _samples_within(seconds: float, simulation: Simulation) -> Sequence[Batch]:
-    """The first samples, as many within the bounds as a run of so many seconds can take."""
-    first = simulation.batches[0]
-    simulation.network.outputs(first, Change())
-    started = time.perf_counter()
-    simulation.network.outputs(first, Change())
-    one = max(time.perf_counter() - started, 1e-6) / first.samples
-    wanted = int(np.clip(seconds / one, MIN_SAMPLES, MAX_SAMPLES))
-    if wanted < first.samples and simulation.unit == 1:
-        return [first.take(slice(0, wanted))]
-    return simulation.batches[: max(wanted // first.samples, 1)]
 
 
 def _sources(case: Case, network: SimulatedNetwork) -> Iterator[SourceRecord]:
@@ -258,6 +147,16 @@ def _sources_of(group: LayerGroup, case: Case, network: SimulatedNetwork) -> Ite
         yield SourceRecord(kind="input" if is_input else "activation", tensors=group.tensors)
 
 
+def _expected(source: SourceRecord, facts: CaseFacts) -> float:
+    """Noise over signal where the source is; it decides what is run first, and no more."""
+    if source.kind == "weight":
+        found = [facts.layers[k].weight.rounding.nmse for k in source.operators]
+    else:
+        found = [facts.tensors[i].data.rounding.nmse for i in source.tensors]
+    known = [nmse for nmse in found if nmse is not None and np.isfinite(nmse)]
+    return min(max(known, default=0.0), 1.0)
+
+
 def _off(source: SourceRecord) -> Change:
     """The source in float."""
     if source.kind == "weight":
@@ -265,7 +164,7 @@ def _off(source: SourceRecord) -> Change:
     return Change(dict.fromkeys(source.tensors), biases=frozenset(source.operators))
 
 
-def _task_loss(runs: _Runs, division: Division) -> TaskLossRecord | None:
+def _task_loss(runs: BudgetRuns, division: Division) -> TaskLossRecord | None:
     """What the task loses; None where it was not measured in every run."""
     shares = [group.share[-len(runs.lost) :] for group in division.groups]
     measured = [runs.lost, runs.deployed_lost, division.interaction, *shares]
@@ -306,7 +205,7 @@ def _is_asked(group: Group) -> bool:
 
 
 def _asked(
-    piece: PieceRecord, group: Group, case: Case, facts: CaseFacts, runs: _Runs, others_in_float: Change
+    piece: PieceRecord, group: Group, case: Case, facts: CaseFacts, runs: BudgetRuns, others_in_float: Change
 ) -> PieceRecord:
     """The piece with what its single source does under changes."""
     source = piece.sources[0]
@@ -324,15 +223,16 @@ def _changes(
     """What changes of one quantizer take away."""
     targets = Targets(source.tensors, source.operators)
     changes = {kind: change_of(kind, case, facts, targets) for kind in HEALING[source.kind]}
+    ends = (gone(_opened(case, source, end, facts)) if source.tensors else None for end in ("low", "high"))
     return ChangesRecord(
-        clipped_low=gone(_opened(case, source, "low")) if source.tensors else None,
-        clipped_high=gone(_opened(case, source, "high")) if source.tensors else None,
+        clipped_low=next(ends),
+        clipped_high=next(ends),
         heals={kind: gone(change) for kind, change in changes.items() if change},
     )
 
 
 def _families(
-    groups: Sequence[Group], sources: Sequence[SourceRecord], case: Case, facts: CaseFacts, runs: _Runs
+    groups: Sequence[Group], sources: Sequence[SourceRecord], case: Case, facts: CaseFacts, runs: BudgetRuns
 ) -> Iterator[FamilyRecord]:
     """What heals all sources of a family together, where it matters and has several."""
     for kinds in FAMILIES:
@@ -350,8 +250,15 @@ def _families(
         )
 
 
-def _opened(case: Case, source: SourceRecord, end: str) -> Change:
-    """The same steps without an end of the range."""
-    grids = {i: grid_of(case.record.tensors[i].quantizer) for i in source.tensors}
-    open_end = {"low": -OPEN} if end == "low" else {"high": OPEN}
-    return Change({i: replace(grid, **open_end) for i, grid in grids.items() if grid is not None})
+def _opened(case: Case, source: SourceRecord, end: str, facts: CaseFacts) -> Change:
+    """The same steps without an end of the range, where values of the float network lie behind it."""
+    found = {}
+    for i in source.tensors:
+        grid, values = grid_of(case.record.tensors[i].quantizer), facts.tensors[i].data.values
+        if grid is None:
+            continue
+        if end == "low" and (values.min is None or values.min < grid.low):
+            found[i] = replace(grid, low=-OPEN)
+        if end == "high" and (values.max is None or values.max > grid.high):
+            found[i] = replace(grid, high=OPEN)
+    return Change(found)

@@ -89,7 +89,7 @@ class LossBudgetReport(Contract):
         default=(), description="weights, and values, each as a whole where it matters"
     )
     rest: float = Field(description="what is left for sources too small for a line")
-    complete: bool = Field(description="False: time ended before all that matters was taken apart")
+    complete: bool = Field(description="False: the runs ended before all that matters was taken apart")
 
     @property
     def unsimulated(self) -> float:

@@ -1,7 +1,8 @@
 """Divide the noise at the output among its sources: groups of them are halved, the loudest first.
 
-Two runs measure a group: everything else in float, and only the group in float. What a half does is the mean of what it
-adds before and after the other half, without and with the rest of the network (as Owen 1977 values players in unions).
+Two runs measure a group: everything else in float, and only the group in float. A half that does next to nothing in
+both leaves the rest to the other one, which is not run. What a half does is the mean of what it adds before and after
+the other half, without and with the rest of the network (as Owen 1977 values players in unions).
 What both halves do so and what their group was found to do may differ, where the rest of the network amplifies or hides
 them; the difference is shared out in proportion. So the shares of all groups always sum up to the whole.
 
@@ -11,7 +12,7 @@ is kept as interaction.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 #: Groups whose share is smaller at every output that counts are not taken apart.
 SMALL = 0.02
-#: Division ends where groups of several sources hold no more than this share of the noise together.
-LEFT = 0.1
-#: Runs that take a group apart.
+#: Division ends where groups of several sources hold no more than this share of the noise together; the second one
+#: where half of the runs are made.
+LEFT, LEFT_LATER = 0.05, 0.2
+#: Runs that take a group apart, at most.
 RUNS_PER_GROUP = 4
 #: An output counts where its noise, in shares of its own signal, is at least this share of the noisiest one's.
 NOISY = 0.1
@@ -76,6 +78,8 @@ def divide(
     runs: int,
     samples: int = 0,
     loss_counts: bool = False,
+    expected: Sequence[float] | None = None,
+    nothing: float = 0.0,
 ) -> Division:
     """Divide the noise of everything.
 
@@ -88,43 +92,92 @@ def divide(
         runs: Runs to make at most.
         samples: Samples of which the loss is divided as well.
         loss_counts: The loss is told from none: groups are taken apart for it as well.
+        expected: Noise that each source is expected to make, in any unit: groups are cut where that falls into halves,
+            and the quieter half is run first. It decides how many runs there are, not what they show.
+        nothing: A half with less of the noise than this, alone and last, at every output that counts, and none of a
+            loss that counts, leaves the rest to the other half, which is not run.
     """
-    outputs = len(whole) - samples
-    scale = np.where(whole > 0, whole, np.inf)
-    scale[outputs:] = 1.0
-    judge = _Judge(outputs, whole, loss_counts)
-    interaction = np.zeros(samples)
-    done, order = 0, 0
-    single: list[Group] = []
-    heap: list[tuple[float, int, Group, tuple[tuple[int, ...], ...]]] = []
-
-    def keep(group: Group, own: tuple[tuple[int, ...], ...]) -> None:
-        nonlocal order
-        order += 1
-        if len(group.members) == 1:
-            single.append(group)
-        else:
-            heapq.heappush(heap, (-judge.loudness(group), order, group, own))
-
-    def is_divided() -> bool:
-        return not heap or -heap[0][0] < SMALL or judge.is_little([group for _, _, group, _ in heap])
-
-    ones = whole / scale
+    judge = _Judge(len(whole) - samples, whole, loss_counts, nothing)
+    divider = _Divider(alone, without, judge, _cutting_weights(expected, parts), runs)
     everything = tuple(tuple(part) for part in parts)
-    members = tuple(i for part in everything for i in part)
-    keep(Group(members, ones, np.zeros_like(whole), ones), everything)
-    while not is_divided() and done + RUNS_PER_GROUP <= runs:
-        _, _, group, own = heapq.heappop(heap)
-        halves = _halves(own)
-        measured = [_flat(half) for half in halves]
-        found = [(alone(m) / scale, without(m) / scale) for m in measured]
-        done += RUNS_PER_GROUP
-        shares = _shares_of_halves(group, found, ones, outputs)
-        interaction += (group.share - shares[0] - shares[1])[outputs:]
+    divider.keep(Group(_flat(everything), divider.ones, np.zeros_like(whole), divider.ones), everything)
+    while not divider.is_divided() and divider.done + RUNS_PER_GROUP <= runs:
+        divider.halve_loudest()
+    return Division(divider.groups(), divider.done, divider.is_divided(), divider.interaction)
+
+
+class _Divider:
+    """Groups that make up the whole, and how they are taken apart.
+
+    Attributes:
+        done: Runs that were made.
+        ones: What everything does, in shares.
+        interaction: What each sample loses by sources together only.
+    """
+
+    def __init__(
+        self,
+        alone: Callable[[Sequence[int]], Floats],
+        without: Callable[[Sequence[int]], Floats],
+        judge: "_Judge",
+        weights: Mapping[int, float],
+        runs: int,
+    ) -> None:
+        scale = np.where(judge.whole > 0, judge.whole, np.inf)
+        scale[judge.outputs :] = 1.0
+        self._alone, self._without, self._scale = alone, without, scale
+        self._judge, self._weights, self._runs = judge, weights, runs
+        self.ones: Floats = judge.whole / scale
+        self.interaction: Floats = np.zeros(len(judge.whole) - judge.outputs)
+        self.done, self._order = 0, 0
+        self._single: list[Group] = []
+        self._heap: list[tuple[float, int, Group, tuple[tuple[int, ...], ...]]] = []
+
+    def keep(self, group: Group, own: tuple[tuple[int, ...], ...]) -> None:
+        self._order += 1
+        if len(group.members) == 1:
+            self._single.append(group)
+        else:
+            heapq.heappush(self._heap, (-self._judge.loudness(group), self._order, group, own))
+
+    def is_divided(self) -> bool:
+        """Nothing that matters is left together."""
+        left = LEFT if 2 * self.done <= self._runs else LEFT_LATER
+        together = [group for _, _, group, _ in self._heap]
+        return not together or -self._heap[0][0] < SMALL or self._judge.is_little(together, left)
+
+    def halve_loudest(self) -> None:
+        _, _, group, own = heapq.heappop(self._heap)
+        halves = _halves(own, self._weights)
+        members = [_flat(half) for half in halves]
+        found = self._measure_halves(group, members)
+        shares = _shares_of_halves(group, found, self.ones, self._judge.outputs)
+        self.interaction += (group.share - shares[0] - shares[1])[self._judge.outputs :]
         for k, share in enumerate(shares):
-            keep(Group(measured[k], *found[k], share), halves[k])
-    groups = sorted([*single, *(group for _, _, group, _ in heap)], key=lambda group: -judge.loudness(group))
-    return Division(tuple(groups), done, is_divided(), interaction)
+            self.keep(Group(members[k], *found[k], share), halves[k])
+
+    def groups(self) -> tuple[Group, ...]:
+        """All of them, the loudest first."""
+        found = [*self._single, *(group for _, _, group, _ in self._heap)]
+        return tuple(sorted(found, key=lambda group: -self._judge.loudness(group)))
+
+    def _measure_halves(self, group: Group, halves: Sequence[tuple[int, ...]]) -> Sequence[tuple[Floats, Floats]]:
+        """Noise alone and without of both halves; the quieter one is run first, and the other where that matters."""
+        quiet = int(self._weight(halves[1]) < self._weight(halves[0]))
+        first = self._measured(halves[quiet])
+        self.done += RUNS_PER_GROUP // 2
+        if self._judge.is_nothing(first[0]) and self._judge.is_nothing(self.ones - first[1]):
+            second = group.alone - first[0], group.without + (self.ones - first[1])
+        else:
+            second = self._measured(halves[1 - quiet])
+            self.done += RUNS_PER_GROUP // 2
+        return (second, first) if quiet else (first, second)
+
+    def _measured(self, members: Sequence[int]) -> tuple[Floats, Floats]:
+        return self._alone(members) / self._scale, self._without(members) / self._scale
+
+    def _weight(self, members: Sequence[int]) -> float:
+        return sum(self._weights[i] for i in members)
 
 
 @dataclass(frozen=True)
@@ -134,16 +187,22 @@ class _Judge:
     outputs: int
     whole: Floats
     loss_counts: bool
+    nothing: float
 
     def loudness(self, group: Group) -> float:
         """The largest share of an output that counts, or of the loss."""
         noise = np.abs(group.share[: self.outputs][self._counts]).max()
         return float(max(noise, self._of_loss(group)))
 
-    def is_little(self, groups: Sequence[Group]) -> bool:
-        """What these hold together need not be taken apart."""
+    def is_nothing(self, shares: Floats) -> bool:
+        """Next to none of the noise of any output that counts, and none of a loss that counts."""
+        noise = np.abs(shares[: self.outputs][self._counts])
+        return bool((noise < self.nothing).all()) and not (self.loss_counts and shares[self.outputs :].any())
+
+    def is_little(self, groups: Sequence[Group], left: float) -> bool:
+        """What these hold together need not be taken apart: no more than this share of the noise."""
         together = np.sum([np.abs(group.share[: self.outputs]) for group in groups], axis=0)
-        return bool((together[self._counts] <= LEFT).all()) and sum(map(self._of_loss, groups)) <= LOSS_LEFT
+        return bool((together[self._counts] <= left).all()) and sum(map(self._of_loss, groups)) <= LOSS_LEFT
 
     @property
     def _counts(self) -> NDArray[np.bool_]:
@@ -183,12 +242,24 @@ def _kept(halves: float, group: float) -> float:
     return min(max(group / halves, 0.0), 1.0) if halves else 1.0
 
 
-def _halves(parts: tuple[tuple[int, ...], ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """Two halves of several parts, or of the members of one."""
+def _cutting_weights(expected: Sequence[float] | None, parts: Sequence[Sequence[int]]) -> dict[int, float]:
+    """What a source weighs where groups are cut: half of it what is expected, half the same for all."""
+    members = [i for part in parts for i in part]
+    total = sum(expected[i] for i in members) if expected is not None else 0.0
+    if expected is None or not 0 < total < np.inf:
+        return dict.fromkeys(members, 1.0)
+    return {i: expected[i] / total + 1.0 / len(members) for i in members}
+
+
+def _halves(
+    parts: tuple[tuple[int, ...], ...], weights: Mapping[int, float]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Two halves of several parts; of one part the members before and behind the middle of its weight."""
     if len(parts) > 1:
         return parts[: len(parts) // 2], parts[len(parts) // 2 :]
-    middle = len(parts[0]) // 2
-    return (parts[0][:middle],), (parts[0][middle:],)
+    before = np.cumsum([weights[i] for i in parts[0]])
+    cut = int(np.argmin(np.abs(2 * before[:-1] - before[-1]))) + 1
+    return (parts[0][:cut],), (parts[0][cut:],)
 
 
 def _flat(parts: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from quantmedic.engine.case.facts import CaseFacts, TensorFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.methods import method_grids
+from quantmedic.engine.formulas.methods import method_grid
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid
@@ -123,8 +123,8 @@ def _method_range(method: str) -> ChangeFunction:
         for i in _with_fixed_grid(targets, facts):
             bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
             if bins is not None:
-                found = method_grids(bins, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
-                grids |= {i: found[method]} if method in found else {}
+                found = method_grid(method, bins, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
+                grids |= {i: found} if found is not None else {}
         return Change(grids)
 
     return change

@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 #: Even bins over the magnitudes, and levels to which a candidate is reduced (Migacz 2017, "8-bit inference with
 #: TensorRT"; onnxruntime counts 128 bins and quantizes to 128).
 KL_BINS, KL_LEVELS = 2048, 128
+#: Share of the values inside the range, by the name of the method.
+_SHARES = {f"percentile-{100 * share:g}": share for share in sorted(PERCENTILES)}
 #: Count that an empty bin gets.
 SMOOTHING = 1e-4
 
@@ -25,16 +27,29 @@ def method_grids(bins: Bins, bits: int, *, symmetric: bool) -> dict[str, Grid]:
         bits: Bits of a code.
         symmetric: Codes of either sign around 0.0.
     """
+    names = ("min-max", *_SHARES, "kl", "mse")
+    found = {name: method_grid(name, bins, bits, symmetric=symmetric) for name in names}
+    return {name: grid for name, grid in found.items() if grid is not None}
+
+
+def method_grid(method: str, bins: Bins, bits: int, *, symmetric: bool) -> Grid | None:
+    """The grid of one method of ``method_grids``; None where it has no step."""
+    if method == "mse":
+        grid, _ = best_grid(bins, bits, symmetric=symmetric)
+    else:
+        grid = Grid.over(*_ends(method, bins), bits, symmetric=symmetric)
+    return grid if grid.step > 0 else None
+
+
+def _ends(method: str, bins: Bins) -> tuple[float, float]:
     low, high = float(bins.lowest[0]), float(bins.highest[0])
-    ends: dict[str, tuple[float, float]] = {"min-max": (low, high)}
-    for share in sorted(PERCENTILES):
-        tails = bins.quantile(1 - share), bins.quantile(share)
-        ends[f"percentile-{100 * share:g}"] = (min(tails[0], 0.0), max(tails[1], 0.0))
-    reach = kl_threshold(bins)
-    ends["kl"] = (max(low, -reach), min(high, reach))
-    grids = {name: Grid.over(*pair, bits, symmetric=symmetric) for name, pair in ends.items()}
-    grids["mse"], _ = best_grid(bins, bits, symmetric=symmetric)
-    return {name: grid for name, grid in grids.items() if grid.step > 0}
+    if method == "min-max":
+        return low, high
+    if method == "kl":
+        reach = kl_threshold(bins)
+        return max(low, -reach), min(high, reach)
+    share = _SHARES[method]
+    return min(bins.quantile(1 - share), 0.0), max(bins.quantile(share), 0.0)
 
 
 def method_sqnrs_db(bins: Bins, grids: Mapping[str, Grid]) -> dict[str, float]:

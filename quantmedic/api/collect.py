@@ -204,7 +204,7 @@ def prove_pair(
         try:
             if measuring.profile:
                 case = _with_latency(case, measurement)
-            case = simulate_remedies(case, measurement, time.monotonic() - started)
+            case = simulate_remedies(case, measurement)
         except KeyboardInterrupt:
             # All samples are measured: what is lost is only what remedies recover.
             _save_checkpoint(case, options.saving)

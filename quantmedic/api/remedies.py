@@ -1,6 +1,5 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +59,7 @@ class Proof:
     fixed: Edited | None = None
 
 
-def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> Case:
+def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     """The case with its loss budget, and simulated remedies of what is suspected.
 
     A model that is not measurably harmed has a budget only where its outputs are not clean, or a repair with its bits
@@ -69,7 +68,6 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
     Args:
         case: What was measured; one that has this already stays as it is.
         measurement: The models and their data.
-        seconds: Time that the loss budget may take, about.
     """
     if case.record.simulation is not None:
         return case
@@ -95,7 +93,7 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
         probed = simulation.record.model_copy(update={"runs": probes})
         is_noisy = facts.model.harmed or not is_clean(facts, measurement.base)
         if is_noisy or stands_out(probed_gain_db(probed) or 0.0, measurement.base):
-            case = _with_budget(case, facts, simulation, measurement, seconds)
+            case = _with_budget(case, facts, simulation, measurement)
             # What the budget shows, rules may name.
             facts = derive(case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
@@ -111,11 +109,7 @@ def _with_budget(
     facts: CaseFacts,
     simulation: Simulation,
     measurement: Measurement,
-    seconds: float,
 ) -> Case:
-    def show(spent: float, limit: float) -> None:
-        measurement.progress("loss budget", int(min(spent, limit)), math.ceil(limit))
-
     budget = measure_loss_budget(
         measurement.models,
         case,
@@ -123,8 +117,7 @@ def _with_budget(
         simulation,
         metric=measurement.metric,
         threads=measurement.options.threads,
-        seconds=seconds,
-        progress=show,
+        progress=lambda done, total: measurement.progress("loss budget", done, total),
     )
     return replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
 

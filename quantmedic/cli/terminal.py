@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 #: Stages that count seconds.
-IN_SECONDS = ("loss budget", "trials")
+IN_SECONDS = ("trials",)
 
 
 @contextmanager

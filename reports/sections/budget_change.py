@@ -100,7 +100,7 @@ def _notes(change: BudgetChange) -> Iterator[str]:
                 "all of it."
             )
         elif side.complete is False:
-            yield f"In the {which} case, time ended before all that matters was taken apart."
+            yield f"In the {which} case, the runs ended before all that matters was taken apart."
     if len({(side.dataset, side.samples) for side in _measured(change)}) > 1:
         texts = [f"{count(side.samples or 0, 'sample')} of the {side.dataset} set" for side in _measured(change)]
         yield f"The budgets are of different samples: {' and '.join(texts)}."

@@ -20,7 +20,7 @@ UNSIMULATED_SAID = 0.1
 CAUSES_SHOWN, PLACES_SHOWN = 3, 300
 WORDS_LIMIT = 160
 UNSIMULATED = "no quantizer makes this: kernels, or the deployed model computes something else"
-INCOMPLETE = "Time ended before all that matters was taken apart: what stands together may come from one place."
+INCOMPLETE = "The runs ended before all that matters was taken apart: what stands together may come from one place."
 NO_NAME = "no rule has a name for this"
 FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
 
@@ -114,7 +114,7 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
         summary="; ".join([*pieces[:2], rest]),
         pieces=pieces,
         rest=rest,
-        limits=() if budget.complete else ("not all taken apart: time ended",),
+        limits=() if budget.complete else ("not all taken apart: the runs ended",),
         lead=_lead(budget),
         basis=basis,
         task=words.lead if words is not None else "",

@@ -76,7 +76,7 @@ def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
     short = with_budget(diagnosis, (SMALL,), unsimulated=0.4, complete=False)
     said = " ".join(" ".join(short_budget(short)).split())
-    assert "40 % no quantizer makes this: kernels" in said and "not all taken apart: time ended" in said
+    assert "40 % no quantizer makes this: kernels" in said and "not all taken apart: the runs ended" in said
     assert len(box_of(short).notes) == 2
     assert box_of(with_budget(diagnosis, (HEALED,))).notes == ()
 

@@ -193,3 +193,44 @@ def test_a_group_that_takes_a_good_part_of_the_loss_is_taken_apart_though_it_is_
     )
     assert found.complete
     assert (50,) in [group.members for group in found.groups]
+
+
+def test_a_half_that_does_nothing_leaves_the_rest_to_the_other_without_a_run() -> None:
+    powers = [0.001] * 64
+    powers[40] = 10.0
+    asked: list[frozenset[int]] = []
+
+    def noise(members: frozenset[int]) -> Floats:
+        asked.append(members)
+        return powers_add(powers)(members)
+
+    every = frozenset(range(64))
+    found = divide(
+        [list(range(64))],
+        lambda members: noise(frozenset(members)),
+        lambda members: noise(every - frozenset(members)),
+        whole=noise(every),
+        runs=1000,
+        nothing=0.01,
+        expected=[1.0 if i == 40 else 1e-6 for i in range(64)],
+    )
+    assert found.groups[0].members == (40,)
+    assert found.groups[0].share[0] == pytest.approx(10.0 / sum(powers))
+    assert found.runs == len(asked) - 1 <= 8
+
+
+@given(st.lists(st.floats(0.01, 100.0), min_size=2, max_size=20), st.integers(0, 2**31))
+def test_what_is_expected_decides_how_often_is_run_and_not_what_is_found(powers: list[float], seed: int) -> None:
+    members = [list(range(len(powers)))]
+    noise, every = powers_add(powers), frozenset(range(len(powers)))
+    found = divide(
+        members,
+        lambda own: noise(frozenset(own)),
+        lambda own: noise(every - frozenset(own)),
+        whole=noise(every),
+        runs=1000,
+        expected=np.random.default_rng(seed).random(len(powers)).tolist(),
+    )
+    exact = np.array(powers) / sum(powers)
+    for group in found.groups:
+        assert group.share[0] == pytest.approx(exact[list(group.members)].sum(), abs=1e-9)

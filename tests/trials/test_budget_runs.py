@@ -1,0 +1,89 @@
+"""How often the simulated network is run to divide its noise: as often on every machine, and nothing twice."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders.onnx_models import conv_net, images, qdq, save_pair
+
+import quantmedic
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
+from quantmedic.engine.case.loss_budget import LossBudget
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.change import Change
+from quantmedic.trials import budget_runs
+
+X = images(48)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Ranges come from smaller inputs: values are cut off at both ends."""
+    return save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": 0.3 * X}))
+
+
+def measured(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
+    case = quantmedic.collect(*pair, validation=X, threads=1)
+    assert case.record.loss_budget is not None
+    return case, case.record.loss_budget
+
+
+def test_a_slow_machine_gives_the_same_figures(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    case, budget = measured(pair)
+    outputs = OnnxSimulated.outputs
+
+    def slowly(self: OnnxSimulated, batch: Batch, change: Change | None) -> list[np.ndarray]:
+        time.sleep(0.02)
+        return outputs(self, batch, change)
+
+    monkeypatch.setattr(OnnxSimulated, "outputs", slowly)
+    again, other = measured(pair)
+    assert other == budget
+    assert again.record.simulation == case.record.simulation
+
+
+def test_no_run_is_made_twice(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    effects: list[object] = []
+    judge = budget_runs.BudgetRuns._judge
+
+    def noted(self: budget_runs.BudgetRuns, change: Change) -> object:
+        effect, before = self._known.effect_of(change), self.done
+        found = judge(self, change)
+        effects.extend([effect] * (self.done - before))
+        return found
+
+    monkeypatch.setattr(budget_runs.BudgetRuns, "_judge", noted)
+    _, budget = measured(pair)
+    assert len(effects) == len(set(effects)) == budget.runs
+
+
+def test_its_runs_are_counted_by_the_samples_that_were_measured(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int | None]] = []
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if stage == "loss budget":
+            calls.append((done, total))
+
+    monkeypatch.setattr(budget_runs, "MIN_RUNS", 5)
+    monkeypatch.setattr(budget_runs, "PASSES", 8.0)
+    case = quantmedic.collect(*pair, validation=X, threads=1, progress=progress)
+    assert case.record.loss_budget is not None
+    assert case.record.loss_budget.samples == 32
+    assert calls[0] == (0, int(8.0 * 48 / 32))
+    assert [done for done, _ in calls] == list(range(case.record.loss_budget.runs))
+
+
+def test_its_samples_come_evenly_out_of_all_that_are_simulated(pair: tuple[Path, Path]) -> None:
+    """The first ones of a sorted set may all be of one class."""
+    case, _ = measured(pair)
+
+    batches = [Batch({"image": X[k : k + 16]}, np.arange(k, k + 16)) for k in range(0, 48, 16)]
+    first, second = budget_runs._spread(batches, 1, case)
+    kept = np.concatenate([first.labels, second.labels])
+    assert len(kept) == 32 and kept[0] == 0 and kept[-1] == 47
+    assert np.diff(kept).max() == 2
+    np.testing.assert_array_equal(np.concatenate([first.inputs["image"], second.inputs["image"]]), X[kept])

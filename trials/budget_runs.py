@@ -1,0 +1,175 @@
+"""Runs of the simulated network that divide its noise; how many there are follows from counts, never from a clock."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.measure.models import Models, SimulatedNetwork
+from quantmedic.collectors.measure.output_noise import OutputNoise
+from quantmedic.collectors.measure.simulation import Simulation, batch_size_of, samples_within
+from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.output_parts import recorded_joints
+from quantmedic.engine.case.loss_budget import OutputPart
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.tensors import grid_of
+from quantmedic.engine.metrics.contributions import loss_interval
+from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.trials.split import samples_of
+from quantmedic.trials.task_loss import TaskLoss
+
+Floats = NDArray[np.float64]
+#: What a change does to one network, whatever else it names that has no effect there.
+Effect = tuple[frozenset[tuple[int, Grid | None]], frozenset[tuple[int, str]], frozenset[int]]
+#: Samples of a run: between these, as many as make so many values.
+MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 8, 32, 8e6
+#: Runs: between these, as many as pass so often over the samples that were measured.
+MIN_RUNS, MAX_RUNS, PASSES = 100, 140, 10.0
+#: Share of the runs that divide the noise; the rest asks what heals.
+DIVIDING = 0.75
+
+
+class BudgetRuns:
+    """Runs of the simulated network on some samples; one that was made is not made again.
+
+    Attributes:
+        batches: The samples.
+        outputs: What is judged by itself.
+        whole: Noise of the network with all quantizers, by output, in shares of its signal.
+        deployed: The same of the quantized model.
+        task: What of the task is measured.
+        lost: What each sample loses of it with all quantizers; nothing where it is not measured.
+        deployed_lost: The same with the quantized model.
+        done: Runs that were made.
+        planned: Runs that may be made, but for those that are made in any case.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        case: Case,
+        simulation: Simulation,
+        metric: Metric | None,
+        threads: int,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Measure float, deployed and simulated network."""
+        self._network, self._progress, self.done = simulation.network, progress, 0
+        self.batches = _spread(simulation.batches, simulation.unit, case)
+        measured = sum(dataset.seen for dataset in case.record.datasets.values())
+        self.planned = int(np.clip(PASSES * measured / samples_of(self.batches), MIN_RUNS, MAX_RUNS))
+        self._known = _Known(case, self._network)
+        self._found: dict[Effect, tuple[Floats, Floats]] = {}
+        floats = [self._network.outputs(batch, None) for batch in self.batches]
+        run = models.quantized_runner(threads)
+        deployed = [run(batch) for batch in self.batches]
+        joints = recorded_joints(case.record)
+        classes = bool((case.statistics[simulation.record.dataset].samples["class_float"] >= 0).any())
+        self._noise = OutputNoise(self.batches, floats, deployed, classes=classes, whole=True, joints=joints)
+        self.outputs = tuple(OutputPart(output=o, start=a, stop=b) for o, a, b in self._noise.parts)
+        self.deployed = self._noise.by_part(deployed)
+        names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
+        self.task = TaskLoss(self.batches, floats, self._noise, metric, names)
+        self._is_share = self.task.measure == "agreement" or (metric is not None and is_share(metric.name))
+        self.deployed_lost = self.task.lost(deployed)
+        self.whole, self.lost = self._judge(Change())
+
+    @property
+    def dividing(self) -> int:
+        """Runs that may divide the noise."""
+        return int(DIVIDING * self.planned)
+
+    @property
+    def loss_counts(self) -> bool:
+        """The loss is told from none."""
+        if not (len(self.lost) and np.isfinite(self.lost).all()):
+            return False
+        return loss_interval(self.lost, is_share=self._is_share)[1] > 0
+
+    def are_left(self) -> bool:
+        """More may be asked."""
+        return self.done < self.planned
+
+    def judge(self, change: Change) -> Floats:
+        """Under a change, the noise by output in shares of its signal, then what each sample loses."""
+        return np.concatenate(self._judge(change))
+
+    def gone(self, change: Change) -> tuple[float, ...]:
+        """Share of every output's noise that goes."""
+        return self.gone_of(self.whole / self._scale, change)
+
+    def gone_of(self, noise: Floats, change: Change) -> tuple[float, ...]:
+        """What goes of some noise, which is given in shares of the whole, to what a change leaves."""
+        return tuple((noise - self._judge(change)[0] / self._scale).tolist())
+
+    @property
+    def _scale(self) -> Floats:
+        scale: Floats = np.where(self.whole > 0, self.whole, np.inf)
+        return scale
+
+    def _judge(self, change: Change) -> tuple[Floats, Floats]:
+        effect = self._known.effect_of(change)
+        if effect not in self._found:
+            self._progress(self.done, max(self.planned, self.done))
+            self.done += 1
+            outputs = [self._network.outputs(batch, change) for batch in self.batches]
+            self._found[effect] = self._noise.by_part(outputs), self.task.lost(outputs)
+        return self._found[effect]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a simulated network can change."""
+
+    case: Case
+    network: SimulatedNetwork
+
+    def effect_of(self, change: Change) -> Effect:
+        """What of a change is not in force anyway."""
+        tensors = self.case.record.tensors
+        own = ((i, grid) for i, grid in change.grids.items() if i in self.network.tensors)
+        return (
+            frozenset((i, grid) for i, grid in own if grid != grid_of(tensors[i].quantizer)),
+            frozenset((k, form) for k, form in change.weights.items() if k in self.network.weighted),
+            frozenset(change.biases),
+        )
+
+
+def _spread(batches: Sequence[Batch], unit: int, case: Case) -> list[Batch]:
+    """Some of the samples, evenly out of all of them; ``unit`` of them stay together."""
+    wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
+    total = samples_of(batches)
+    if wanted >= total:
+        return list(batches)
+    if unit > 1:
+        count = max(wanted // unit, 1)
+        return [batches[k] for k in np.unique(np.linspace(0, len(batches) - 1, count).astype(int))]
+    kept = np.unique(np.linspace(0, total - 1, wanted).astype(int))
+    starts = np.cumsum([0, *(batch.samples for batch in batches)])
+    parts = [
+        batch.take(kept[(kept >= start) & (kept < start + batch.samples)] - start)
+        for batch, start in zip(batches, starts, strict=False)
+    ]
+    return _joined([part for part in parts if part.samples], batch_size_of(case))
+
+
+def _joined(parts: Sequence[Batch], size: int) -> list[Batch]:
+    """The same samples, so many at a time where they are of one shape."""
+    alike = (_concatenated(list(group)) for _, group in groupby(parts, key=_shapes))
+    return [whole.take(slice(k, k + size)) for whole in alike for k in range(0, whole.samples, size)]
+
+
+def _concatenated(parts: Sequence[Batch]) -> Batch:
+    inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in parts[0].inputs}
+    labels = [part.labels for part in parts if part.labels is not None]
+    return Batch(inputs, np.concatenate(labels) if len(labels) == len(parts) else None)
+
+
+def _shapes(batch: Batch) -> Mapping[str, tuple[int, ...]]:
+    labels = {} if batch.labels is None else {"": batch.labels.shape[1:]}
+    return {name: array.shape[1:] for name, array in batch.inputs.items()} | labels
