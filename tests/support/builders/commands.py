@@ -10,6 +10,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str], files: list[str]) -
     os.environ.update(env)
     sys.argv = ["quantmedic", *words]
     sys.path.insert(0, cwd)
+    signal.alarm(300)  # ends a command that hangs
 
 
 if __name__ == "__main__":
