@@ -93,7 +93,9 @@ def geometric_mean_of_rounded(patient: Patient) -> Patient:
     """Values are divided by their geometric mean; what keeps them from zero is smaller than a step."""
     surgeon = patient.surgeon()
     marks = []
-    for tensor in patient.pick(positive_spots(patient), 0.5):
+    found = positive_spots(patient)
+    found = [t for t, x in zip(found, patient.values(*found), strict=True) if x.min() < 1e-3 * x.max()]
+    for tensor in patient.pick(found, 0.5):
         (x,) = patient.values(tensor)
         least = surgeon.put(f"{tensor}_epsilon", np.float32(max(float(x.max()), 1e-3) * 1e-4))
         axes = surgeon.put(f"{tensor}_axes_of_geometry", np.arange(1, x.ndim))
