@@ -9,7 +9,7 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ExecutionRecord, Grade, Stopped, TrialRecord
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.conditions import Data
-from quantmedic.engine.rules.options import Language
+from quantmedic.engine.rules.options import Language, Options
 from quantmedic.engine.rules.remedies import Cost, Mark, RemedyScope, Snippet
 from quantmedic.engine.rules.remedy_kinds import Simulation
 
@@ -53,6 +53,14 @@ class Advice(Data):
     )
     snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
     fields: Mapping[str, object] = Field(default={}, exclude=True, description="names and values for the snippets")
+    in_force: Mapping[str, Options] = Field(
+        default={},
+        exclude=True,
+        description="the settings in force, by the call of the toolchain in use that takes them",
+    )
+    helpers: Mapping[str, str] = Field(
+        default={}, exclude=True, description="definitions that the settings in force may use, by name"
+    )
 
     @property
     def is_disproven(self) -> bool:

@@ -13,15 +13,19 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
 from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
-from quantmedic.engine.diagnosis.snippets import filled_options, lines_behind, render_snippet, stand_within
+from quantmedic.engine.diagnosis.snippets import (
+    filled_options,
+    lines_behind,
+    render_snippet,
+    stand_within,
+    with_settings,
+)
 from quantmedic.engine.rules.options import (
     WIDTH,
     Form,
     Language,
     Options,
-    mark_changes,
     merge,
-    merge_all,
     with_helpers,
     without_comments,
     write,
@@ -63,8 +67,23 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     causes = _with_executed_gain(diagnosis.causes, given, base)
+    causes = _with_settings_in_force(causes, diagnosis.settings_in_force, toolchain)
     changes = {"toolchain": chosen, "prescription": given, "advice": advice, "causes": causes}
     return diagnosis.model_copy(update=changes)
+
+
+def _with_settings_in_force(
+    causes: tuple[CauseReport, ...], settings: SettingsInForce | None, toolchain: Toolchain | None
+) -> tuple[CauseReport, ...]:
+    """Causes whose remedies are written as whole calls of the toolchain in use."""
+    if settings is None or toolchain is None:
+        return causes
+    kept = {form: options_in_force(toolchain, form, settings) for form in toolchain.in_force}
+    changes = {"in_force": kept, "helpers": toolchain.helpers}
+    return tuple(
+        cause.model_copy(update={"remedies": tuple(each.model_copy(update=changes) for each in cause.remedies)})
+        for cause in causes
+    )
 
 
 def _with_executed_gain(
@@ -268,10 +287,8 @@ def _write_form(name: str, form: Form, options: Options, toolchain: Toolchain, s
     if name not in toolchain.in_force or settings is None:
         return write(name, form, options)
     kept = options_in_force(toolchain, name, settings)
-    before: Options = {**dict(enumerate(form.positional)), **kept}
-    merged = merge_all([options, before])
     head = "# The settings of the quantized model are kept; what the remedy sets anew is marked.\n" if kept else ""
-    return head + write(name, form, mark_changes(merged, before, form.reasons))
+    return head + with_settings(name, form, options, kept)
 
 
 def _only(forms: Mapping[str, Form], *languages: Language) -> bool:

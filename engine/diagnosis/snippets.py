@@ -6,7 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import FIELD, Code, Form, Options, fill, with_helpers, write_excerpt
+from quantmedic.engine.rules.options import (
+    FIELD,
+    Code,
+    Form,
+    Options,
+    fill,
+    mark_changes,
+    merge_all,
+    with_helpers,
+    write,
+    write_excerpt,
+)
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
 
@@ -80,18 +91,32 @@ def filled_options(snippet: Snippet, fields: Mapping[str, object], origin: str) 
 def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
     """The text of every snippet of an advice, in order."""
     origin = f"{', '.join(rules)}: {advice.id}"
-    return [_snippet_text(snippet, advice.fields, origin) for snippet in advice.snippets]
+    return [_snippet_text(snippet, advice, origin) for snippet in advice.snippets]
 
 
-def _snippet_text(snippet: Snippet, fields: Mapping[str, object], origin: str) -> str:
-    code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
-    filled = filled_options(snippet, fields, origin)
+def is_whole(snippet: Snippet, advice: Advice) -> bool:
+    """The snippet is written with all settings in force, and not as the change alone."""
+    return bool(snippet.options) and all(advice.in_force.get(form) for form in snippet.options)
+
+
+def with_settings(name: str, form: Form, options: Options, kept: Options) -> str:
+    """A call with the settings in force, and the options of remedies marked where they change one."""
+    before: Options = {**dict(enumerate(form.positional)), **kept}
+    return write(name, form, mark_changes(merge_all([options, before]), before, form.reasons))
+
+
+def _snippet_text(snippet: Snippet, advice: Advice, origin: str) -> str:
+    code = [render_snippet(snippet.code, advice.fields, origin)] if snippet.code else []
+    filled = filled_options(snippet, advice.fields, origin)
     texts = []
     for name, options in filled.items():
         form = snippet.forms[name]
-        texts.append(stand_within(write_excerpt(name, form, options), snippet))
+        kept = advice.in_force.get(name)
+        text = with_settings(name, form, options, kept) if kept else write_excerpt(name, form, options)
+        texts.append(stand_within(text, snippet))
         texts += lines_behind([snippet], form, options)
-    return with_helpers("\n".join([*code, *texts]), snippet.helpers)
+    helpers = {**snippet.helpers, **(advice.helpers if is_whole(snippet, advice) else {})}
+    return with_helpers("\n".join([*code, *texts]), helpers)
 
 
 def stand_within(text: str, snippet: Snippet) -> str:

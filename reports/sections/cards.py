@@ -10,8 +10,9 @@ from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explaine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.headline import is_number
-from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.engine.diagnosis.snippets import is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
+from quantmedic.engine.rules.remedies import Snippet
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.sections.connections import connections
 from quantmedic.reports.sections.gate import exempted_of
@@ -33,6 +34,8 @@ from quantmedic.reports.text import capital, count, decibels, fact_info, measure
 SUBJECTS_SHOWN = 3
 #: Said beside a call that lacks the settings in force.
 PARTIAL = "the change alone; keep the other settings that you quantize with"
+#: Said beside a call that has them.
+WHOLE = "the whole call, with the settings in force"
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 
 #: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
@@ -59,7 +62,7 @@ class Example:
     code: Annotated[str, "the text, with this model's names"]
     note: Annotated[str, "remark, may be empty"]
     checked: Annotated[str, "how far it was checked"]
-    caution: Annotated[str, "says that the call lacks the settings in force; empty where there is none"]
+    caution: Annotated[str, "says whether the call has the settings in force; empty where there is none"]
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,7 @@ def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(
-            Example(code, snippet.note or "", MARKS[snippet.mark], PARTIAL if snippet.options else "")
+            Example(code, snippet.note or "", MARKS[snippet.mark], _caution(snippet, advice))
         )
     own = toolchain.name if toolchain is not None else None
     best = own if own in examples else next(iter(examples), None)
@@ -303,6 +306,12 @@ def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -
         unsafe=advice.unsafe,
         toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
     )
+
+
+def _caution(snippet: Snippet, advice: Advice) -> str:
+    if not snippet.options:
+        return ""
+    return WHOLE if is_whole(snippet, advice) else PARTIAL
 
 
 def _present_values(present: Iterable[Present]) -> Iterable[str]:

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
-from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Example, Gain, RemedyCard
+from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Example, Gain, RemedyCard
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
@@ -320,7 +320,7 @@ def _snippet_lines(example: Example, file: str) -> Iterator[str]:
     if len(lines) > SNIPPET_LINES:
         yield f"         the change has {len(lines)} lines: {place}"
         return
-    if file:
+    if file and example.caution != WHOLE:
         yield f"         the change alone; {file} keeps all other settings:"
     elif example.caution:
         yield f"         {example.caution}:"

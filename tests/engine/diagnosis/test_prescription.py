@@ -18,6 +18,7 @@ from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Rec
 from quantmedic.engine.diagnosis.candidates import candidates
 from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.prescription import code_of, prescribe
+from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.toolchain import find_toolchain
 
@@ -307,6 +308,22 @@ def test_the_settings_in_force_are_kept_and_the_change_is_marked() -> None:
     names = "CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static"
     assert f"import {names}" in code or f"import (\n    {names},\n)" in code
     assert code.index("class Feeds(") < code.index("def equal_batches(") < code.index("quantize_static(\n")
+
+
+def test_a_remedy_of_a_card_is_the_whole_call() -> None:
+    found = diagnosis(cause("one", advice("keep-layers-float")), settings_in_force=SHOWN)
+    (judged,) = prescribe(found, BASE, "onnxruntime").causes
+    texts = render_snippets(judged.remedies[0], judged.rules)
+    (static,) = [text for text in texts if "quantize_static(" in text]
+    given = prescription(found).configurations[0].code
+    assert given.endswith(static[static.rindex("quantize_static(") :] + "\n")
+    assert "def equal_batches(" in static
+    assert any("changed by" not in text for text in texts), "other toolchains have the change alone"
+
+
+def test_without_settings_in_force_a_remedy_is_the_change_alone() -> None:
+    (judged,) = prescribe(diagnosis(cause("one", advice("keep-layers-float"))), BASE, "onnxruntime").causes
+    assert not any("changed by" in text for text in render_snippets(judged.remedies[0], judged.rules))
 
 
 def test_a_remedy_wins_over_a_setting_in_force() -> None:
