@@ -103,6 +103,7 @@ class DatasetFacts(Facts):
     stray_reading: str | None = fact("which samples they are, and their factor, in words")
     saturated_share: float | None = fact("mean share of elements of a sample that equal its largest value", "share")
     nonfinite_samples: int | None = fact("samples with a NaN or infinite element")
+    nonfinite_reading: str | None = fact("which samples these are, in words; None where there are none")
     min: float | None = fact("smallest input value", "value")
     max: float | None = fact("largest input value", "value")
     mean: tuple[float, ...] | None = fact("mean per channel", "value")

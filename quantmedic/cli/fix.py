@@ -13,6 +13,7 @@ from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
 from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible
 
@@ -74,6 +75,14 @@ def fix(
     sys.exit(0 if (found.refused is None and not found.is_still_degraded) or found.needless else 1)
 
 
+def _next_step(before: Diagnosis) -> str:
+    """What leads where nothing can be compared, since no trial decides then; else more of what trials need."""
+    first = next((cause for cause in before.causes if cause.remedies), None)
+    if before.verdict == "not-comparable" and first is not None:
+        return visible(f"{first.message}: {first.remedies[0].title} ({first.cause})", 600)
+    return "the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"
+
+
 def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
     if found.after is not None:
         yield from fixed_lines(found.before, found.after, output.name)
@@ -81,7 +90,7 @@ def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
     if found.refused is not None:
         yield f"nothing was written: {visible(found.refused, 600)}"
         if not found.needless:
-            yield "help: the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"
+            yield f"help: {_next_step(found.before)}"
     else:
         steps = found.before.prescription.steps if found.before.prescription is not None else ()
         done = ", ".join(visible(step.title) for step in steps)

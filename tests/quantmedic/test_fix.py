@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders.commands import run_quantmedic
 
@@ -32,6 +33,25 @@ def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) 
     assert json.loads((report / "before" / "report.json").read_text())["prescription"]["grade"] == "executed"
     assert json.loads((report / "after" / "report.json").read_text())["verdict"] == "healthy"
     assert json.loads((report / "compare.json").read_text())["word"] == "healed"
+
+
+def test_what_no_repair_changes_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """One validation sample that is no number: neither more samples nor more time would decide."""
+    with np.load(DEMO / "validation.npz") as archive:
+        images, labels = archive["image"][:64].astype(np.float32), archive["labels"][:64]
+    images[5, 0, 3, 3] = np.nan
+    np.savez(tmp_path / "validation.npz", image=images, labels=labels)
+    data = ("-r", DEMO / "representative.npz", "-v", tmp_path / "validation.npz", *PIXELS)
+    data += ("--mean", "representative=0", "--std", "representative=1", "--report", tmp_path / "repair")
+    done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", tmp_path / "fixed.onnx")
+    assert done.returncode == 1 and not (tmp_path / "fixed.onnx").exists()
+    said = " ".join(done.stdout.split())
+    assert "help: 1 of 64 samples of the validation set hold NaN or infinity: sample 5, counted from 0" in said
+    assert "put the named validation samples right, or leave them out, and judge again" in said
+    assert "larger --budget" not in said
+    report = json.loads((tmp_path / "repair" / "before" / "report.json").read_text())
+    assert report["causes"][0]["rules"] == ["S028"] and report["causes"][0]["absorbs"] == []
+    assert "preprocessing-mismatch" in [cause["cause"] for cause in report["causes"]], "no sample hides other causes"
 
 
 def test_a_healthy_model_is_left_alone(tmp_path: Path) -> None:
