@@ -45,7 +45,10 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     if stored.codes is not None:
         kept = np.asarray(stored.codes, np.int64).ravel()
         over = over | (np.abs(kept) >= largest)
-        cut = cut_bits(np.copysign(codes, floats.ravel()), kept) if comparable else None
+        wanted = np.copysign(codes, floats.ravel())
+        cut = cut_bits(wanted, kept) if comparable else None
+        if comparable and cut is None:
+            over = over | at_one_end(wanted, kept, step)
     beyond = over if cut is None else over | (codes > 2.0 ** (cut - 1))
     return BiasFacts(
         max_code=float(codes.max()),
@@ -85,6 +88,17 @@ def cut_bits(wanted: NDArray[np.float64], kept: NDArray[np.int64]) -> int | None
         if (missed[off] <= bound[off]).all():
             return bits
     return None
+
+
+def at_one_end(wanted: NDArray[np.float64], kept: NDArray[np.int64], step: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Codes that were cut off at one value of all channels, whatever their steps, if that explains all that are off."""
+    off = np.abs(kept - wanted) > _MORE_THAN_ROUNDING + np.abs(wanted) * 2.0**-22
+    steps = np.broadcast_to(step, kept.shape)
+    end = float((np.abs(kept) * steps).max(initial=0.0))
+    stuck = np.abs(np.abs(kept) * steps - end) <= _MORE_THAN_ROUNDING * steps
+    cut = stuck & (np.abs(wanted) > np.abs(kept)) & (np.sign(wanted) == np.sign(kept))
+    several = off.sum() > 1 and end > 0
+    return off & cut if several and bool(cut[off].all()) else np.zeros_like(off)
 
 
 def _overflowing_dead_channels(op: Operator, over: NDArray[np.bool_], original: Original) -> int | None:

@@ -177,7 +177,8 @@ class BiasFacts(Facts):
         "largest |stored bias - float bias| / (s_x·s_w[c]): up to 0.5 for rounding to nearest", "steps"
     )
     overflowing_channels: int | None = fact(
-        "channels whose code is beyond or at the end of int32, or of int64, or of the fewer bits of cut_bits"
+        "channels whose code is beyond or at the end of int32, or of int64, or of the fewer bits of cut_bits; or that "
+        "are stored as one value that all channels end at, where that explains several that are off"
     )
     cut_bits: int | None = fact(
         "bits of the signed numbers at whose ends the stored codes were cut off, or wrapped around: with them all "

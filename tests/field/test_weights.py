@@ -157,7 +157,11 @@ def test_tiny_channels_are_healthy_elsewhere(tmp_path: Path, options: dict[str, 
     """One scale for all, or a quantizer that widens the scale until the bias fits."""
     lost, diagnosis = judged(with_constant_channels(2.0, 3e-6), tmp_path, **options)
     assert lost < 0.02
-    assert_healthy(diagnosis)
+    if options:
+        assert_healthy(diagnosis)
+        return
+    # 8 dB are to be had of 22, and the samples do not tell whether they cost accuracy.
+    assert (diagnosis.verdict, serious(diagnosis)) == ("undecided", [])
 
 
 def dead_channels(folder: Path, floor: float) -> tuple[float, Diagnosis]:
