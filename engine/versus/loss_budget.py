@@ -370,7 +370,8 @@ class _Judge:
         known = [share is not None or bound == 0.0 for share, bound in zip(shares, bounds, strict=True)]
         if all(known) and max(abs(share or 0.0) for share in shares) < SMALLEST:
             return "stayed"
-        gain = sqnr_db(old, new) if old > 0 or new > 0 else 0.0
+        # The larger over the smaller, so that swapped cases lie on the same side of a limit.
+        gain = 0.0 if old == new else sqnr_db(old, new) if old > new else -sqnr_db(new, old)
         if known[0] and gain >= self.margin_db:
             return "went" if new <= LEFT * old else "less"
         if known[1] and gain <= -self.margin_db:
