@@ -22,6 +22,8 @@ PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "
 GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
 #: One place that makes a larger share of the noise makes nearly all of it: what is left is under 1 dB.
 NEARLY_ALL = 0.8
+#: A defect of the data as sure as this is seen in the samples or in many ranges: one place does not make it doubtful.
+EVIDENT = 0.85
 
 
 def rank(
@@ -39,8 +41,8 @@ def rank(
     Severity follows what a repair recovers (`_severity`), so that it agrees with the order. Severe doubts about sanity
     come first, since they may explain everything else. What a repair recovers counts times the confidence in the
     cause; data and the model as a whole count more than a layer, and the more so the larger the drop, but come after a
-    single place that makes nearly all of the noise and recovers as much by itself: data spoil many places. Among layers
-    those lead where the error is born.
+    single place that makes nearly all of the noise and recovers as much by itself: data spoil many places. A defect of
+    the data that is `EVIDENT` stays in front. Among layers those lead where the error is born.
     """
     born = {layer.name for layer in facts.layers if layer.born}
     share = facts.model.degraded_share
@@ -56,7 +58,7 @@ def rank(
         spread = cause.severity in ("high", "medium") and _is_spread(suspect)
         gain = outcomes[cause.cause].mean_gain_db
         worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
-        of_data = bool(places) and all(rule.scope == "dataset" for rule in rules)
+        of_data = bool(places) and cause.confidence < EVIDENT and all(rule.scope == "dataset" for rule in rules)
         return (
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
             SEVERITIES.index(cause.severity),
