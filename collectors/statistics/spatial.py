@@ -72,7 +72,8 @@ def _other_layout(stored: Array, flat: Array, axis: int) -> Sums:
     else:
         moved = alike.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
     ways.append(_neighbours(_middle(moved), second=False) * np.square(deviation).mean(axis=(1, 2, 3))[:, None])
-    return np.stack(ways)[np.argmin([way[:, 1] for way in ways], axis=0), np.arange(n)]
+    smoothest: Sums = np.stack(ways)[np.argmin([way[:, 1] for way in ways], axis=0), np.arange(n)]
+    return smoothest
 
 
 def _middle(planes: Array) -> Sums:

@@ -265,8 +265,8 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     ]
     straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
     flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)
-    distance = _order_ratio(*moments, [_REVERSED])
-    in_pixels = _order_ratio(*pixels, _ORDERS) if len(pixels) == 2 else None
+    distance = _order_ratio(moments[0], moments[1], [_REVERSED])
+    in_pixels = _order_ratio(pixels[0], pixels[1], _ORDERS) if len(pixels) == 2 else None
     return {
         "flipped_distance_ratio": distance,
         "flipped_pixel_ratio": in_pixels,
