@@ -61,10 +61,10 @@ class LossWords:
         return f"alone {self._bare(share.alone.lost)}, last {self._bare(share.last.lost)}"
 
     def short(self, share: TaskShare | None) -> str:
-        """One figure for a line of which the loss is told from none."""
+        """One figure for a line of which the loss is told from none: a share, for few samples divide the loss."""
         if share is None or not share.share.judged or share.share.low <= 0:
             return ""
-        return f"{self.figure(share.share.lost)} of {self.label}"
+        return f"{100 * share.share.lost / self.whole.lost:.0f} % of the loss of {self.label}"
 
     def figure(self, lost: float) -> str:
         """A loss with its unit."""

@@ -126,7 +126,7 @@ def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> No
     ]  # fmt: skip
     assert box.rows[0].views == "alone 12.00, last 8.00"
     short = " ".join(" ".join(short_budget(found)).split())
-    assert "60 %, 10.00 points of top-1, weights of features.3.conv.0.0" in short and "25 % weights of" in short
+    assert "60 %, 77 % of the loss of top-1, weights of features.3.conv.0.0" in short and "25 % weights of" in short
     assert len(short_budget(found)) <= 3
     assert any(note.startswith("Not judged is a part") for note in box.notes)
 
@@ -146,7 +146,7 @@ def test_a_loss_that_is_not_told_from_none_is_not_divided(diagnosis: Diagnosis) 
     box = box_of(found)
     assert "is not judged: on these 48 samples it is 1.00 points (-4.00 … 6.00), and zero lies inside." in box.task
     assert box.task_chart is None and box.metric == "" and not any(row.lost for row in box.rows)
-    assert "points of top-1" not in " ".join(short_budget(found))
+    assert "loss of top-1" not in " ".join(short_budget(found))
 
 
 def test_every_change_that_is_tried_has_a_title() -> None:
