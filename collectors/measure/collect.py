@@ -356,7 +356,7 @@ class _Run:
         part = Part(index, count, self._options.seed) if count > 1 else None
         dataset = self._datasets[role]
         for batch in dataset.batches(self._size, limit=self._options.samples, start=start, part=part):
-            size = self._size if self._room is None else max(self._room // _values_of(batch), dataset.unit)
+            size = max(self._size if self._room is None else self._room // _values_of(batch), dataset.unit)
             yield from (batch.take(slice(k, k + size)) for k in range(0, batch.samples, size))
 
     def case(self, *, complete: bool = False) -> Case:

@@ -216,7 +216,12 @@ def test_a_stored_case_is_judged_again(case: Case, files: dict[str, str], tmp_pa
 def test_beside_a_case_with_data(files: dict[str, str], case: Case, full: Case, tmp_path: Path) -> None:
     record = quantmedic.compare(case, full)
     assert record.word == "undecided"
-    assert [(cause.cause, cause.status) for cause in record.causes] == [("preprocessing-mismatch", "not-judged")]
+    # The second is a remark: it names the place where the first makes its noise.
+    assert [(cause.cause, cause.status) for cause in record.causes] == [
+        ("preprocessing-mismatch", "not-judged"),
+        ("negative-activations", "not-judged"),
+    ]
+    assert [cause.severity for cause in quantmedic.judge(full).causes] == ["high", "low"]
     shown = run("compare", files["static"], files["full"])
     assert shown.exit_code == 0 and "healthy (no data)" in shown.output
     assert quantmedic.compare(case, case).word == "unchanged"

@@ -51,7 +51,7 @@ RECIPES = {
 }
 #: What only running the models tells.
 OF_DATA = (
-    *("datasets", "metric", "metric_higher_is_better", "notices", "run", "simulation"),
+    *("datasets", "metric", "metric_higher_is_better", "notices", "run", "simulation", "loss_budget"),
     *("model.observed", "model.observed_difference", "model.dropped_taps", "model.float_rerun_difference"),
     *("model.integer_kernel_noise", "tensors[].bucketed"),
 )
