@@ -44,11 +44,12 @@ def render_console(
 
 
 def warning_lines(diagnosis: Diagnosis) -> list[str]:
-    """One line per judged cause: what is wrong, and its manual page."""
+    """One line per cause of medium or high severity: what is wrong, and its manual page."""
     return [
         f"WARNING {visible(cause.rules[0] if cause.rules else '?')} {visible(cause.cause)}: "
         f"{visible(cause.message.strip(), 300)}; see {visible(cause.manual)}.html"
         for cause in diagnosis.causes
+        if cause.is_serious
     ]
 
 
