@@ -101,7 +101,8 @@ def make_diagnosis(
         outcomes = remedy_outcomes(suspects, simulation, proof, base, facts) | same
     size = drop_class(facts.model.metric, base)
     shares = attribution.carried(suspects) if attribution is not None else {}
-    causes = absorb(rank(suspects, outcomes, world, base, size, shares), outcomes, world, base, size, shares, repair)
+    ranked = rank(suspects, outcomes, world, base, size, shares)
+    causes = absorb(ranked, outcomes, world, base, size, shares, repair, supposed=world is not facts)
     loss = Loss(facts, size, base, sizes, probed_gain_db(simulation))
     causes = with_harm(causes, suspects, outcomes, loss)
     undecided = loss.undecided(causes, outcomes)

@@ -89,8 +89,13 @@ def absorb(
     size: DropClass | None,
     carried: Mapping[str, float],
     repair: Callable[[Change, Prediction | None], CaseFacts],
+    *,
+    supposed: bool,
 ) -> tuple[CauseReport, ...]:
-    """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew."""
+    """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew.
+
+    Of a harm that is only ``supposed`` one name is enough: noise that a network withstands is not told twice.
+    """
     absorbed: set[tuple[str, str]] = set()
     absorbs: dict[str, tuple[Explained, ...]] = {}
     for place, (cause, suspect) in enumerate(ranked):
@@ -116,7 +121,8 @@ def absorb(
     kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size, carried)
     causes = [cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept]
     gone = [(cause, s) for (cause, s), (_, own) in zip(ranked, left, strict=True) if not own]
-    others = _other_names(gone, outcomes, base, carried, max((_gain(outcomes[c.cause]) for c in causes), default=0.0))
+    best = max((_gain(outcomes[c.cause]) for c in causes), default=0.0)
+    others = _other_names(gone, outcomes, base, carried, best) if not supposed else []
     return tuple(sorted([*others, *causes], key=lambda cause: SEVERITIES.index(cause.severity)))
 
 
