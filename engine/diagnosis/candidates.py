@@ -84,10 +84,19 @@ def chosen_remedies(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain |
 
 
 def baseline(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Choice | None:
-    """Quantizing again with nothing changed, as a cause advises it where one does; None without a text for it."""
+    """Quantizing again with nothing changed, as a cause advises it where one does; None without a text for it.
+
+    New ranges alone that are predicted to recover nothing do not lend it their name: weights are made anew as well.
+    """
     general = (_general_choice(base.remedies[name], diagnosis) for name in NOTHING_CHANGED if name in base.remedies)
-    choices = chain((choice for choice in _of_causes(diagnosis) if _changes_nothing(choice, toolchain)), general)
+    advised = (choice for choice in _of_causes(diagnosis) if not _recovers_nothing(choice, base))
+    choices = chain((choice for choice in advised if _changes_nothing(choice, toolchain)), general)
     return next((choice for choice in choices if choice.snippets(toolchain)), None)
+
+
+def _recovers_nothing(choice: Choice, base: RuleBase) -> bool:
+    predicted = choice.lead.predicted if choice.lead is not None and choice.measured is None else None
+    return predicted is not None and predicted.gain_db < base.threshold("negligible_gain_db")
 
 
 def _changes_nothing(choice: Choice, toolchain: Toolchain) -> bool:
