@@ -14,6 +14,7 @@ from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
+from quantmedic.reports.sections.drop import drop_text
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import LatentGroup, latent_group, undecided_text, withstood_text
@@ -167,7 +168,7 @@ class ReportContext:
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
     drop_text: Annotated[str, "what its size advises, and a metric that nobody named, as sentences; may be empty"]
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
-    counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, warnings"]
+    counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, notices"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
     budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
     previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
@@ -223,7 +224,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         gate=gate_box(diagnosis),
         drop=_metric_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
-        drop_text=" ".join(text for text in (_drop_text(diagnosis), _metric_text(diagnosis)) if text),
+        drop_text=drop_text(diagnosis),
         first=first_step(diagnosis, causes, [page.title for page in advice]),
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
@@ -457,35 +458,9 @@ def _metric_drop(metrics: MetricFacts) -> Drop | None:
     )
 
 
-def _drop_text(diagnosis: Diagnosis) -> str:
-    """How large a proven drop is; what to do about it only where no cause says so itself."""
-    limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
-    large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
-    unit = "points" if is_share(diagnosis.metrics.name) else "percent"
-    sizes = {
-        "large": (f"The drop is large, more than {large} {unit}", "suspect settings and data before any single layer"),
-        "moderate": (f"The drop is moderate, between {moderate} and {large} {unit}", "tune the calibration first"),
-        "small": (f"The drop is small, at most {moderate} {unit}", "repair the few worst layers, or accept it"),
-    }
-    if diagnosis.drop_class in sizes and diagnosis.verdict not in ("not-comparable", "undecided"):
-        size, what = sizes[diagnosis.drop_class]
-        return f"{size}." if any(cause.is_serious for cause in diagnosis.causes) else f"{size}: {what}."
-    if diagnosis.drop_class == "none" and diagnosis.verdict == "healthy":
-        return "No loss stands out from the noise of the measurement."
-    return ""
-
-
-def _metric_text(diagnosis: Diagnosis) -> str:
-    """Which metric was taken where none was named, and why."""
-    if diagnosis.metrics.drop is None or not diagnosis.run.get("metric_by_default"):
-        return ""
-    label = capital(metric_label(diagnosis.metrics.name))
-    return f"{label} was taken because the labels are classes and no metric was named; --metric names another."
-
-
 def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _float_alone(diagnosis):
-        return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "warning"))
+        return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "notice"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
     return (
         count(len(diagnosis.layers), "layer"),
@@ -493,5 +468,5 @@ def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
         count(len(diagnosis.causes), "cause"),
         f"{len(diagnosis.passed)} passed",
         f"{len(diagnosis.not_judged)} not judged",
-        count(len(diagnosis.warnings), "warning"),
+        count(len(diagnosis.warnings), "notice"),
     )

@@ -27,7 +27,14 @@ def _same_noise(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
             found.append(other)
     if found:
         names = ", ".join(f"{visible(other.rules[0])} {name(other.cause)}" for other in found[:CAUSES_SHOWN])
-        yield f"The same noise has another name: {names}. One remedy may be enough for both."
+        advice = "One remedy may be enough for both."
+        if not _is_of_data(cause) and any(map(_is_of_data, found)):
+            advice = "Put the data right first: with the same data, a remedy for this may change nothing."
+        yield f"The same noise has another name: {names}. {advice}"
+
+
+def _is_of_data(cause: CauseReport) -> bool:
+    return any(rule.startswith("D") for rule in cause.rules)
 
 
 def _other_cure(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:

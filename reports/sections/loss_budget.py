@@ -288,7 +288,7 @@ def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[B
 
 def _piece_phrase(row: BudgetRow) -> str:
     said = "; ".join(text for text in (row.healed, row.nameless) if text)
-    cost = f", {row.cost}," if row.cost else ""
+    cost = f" of the noise and {row.cost}," if row.cost else ""
     return f"{row.share}{cost} {row.words}{f' ({said})' if said else ''}"
 
 

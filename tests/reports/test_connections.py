@@ -33,6 +33,14 @@ def test_causes_of_the_same_noise_name_each_other(two: Diagnosis) -> None:
     assert "The same noise has another name" in render_markdown(build_context(same, {}))
 
 
+def test_a_cause_in_the_data_is_repaired_before_what_it_explains(two: Diagnosis) -> None:
+    names = tuple(cause.cause for cause in two.causes)
+    rules = {cause.rules[0][0] for cause in two.causes}
+    assert rules == {"W", "D"}
+    for cause, (said,) in zip(two.causes, told(with_budget(two, (line("a", 0.9, causes=names),))), strict=True):
+        assert ("Put the data right first" in said) == cause.rules[0].startswith("W")
+
+
 def test_causes_that_share_little_do_not(two: Diagnosis) -> None:
     first, other = (cause.cause for cause in two.causes)
     lines = (line("a", 0.5, causes=(first,)), line("b", 0.3, causes=(other,)), line("c", 0.1, causes=(first, other)))

@@ -226,3 +226,12 @@ def test_a_remedy_that_gains_nothing_at_most_does_not_lead(diagnosis: Diagnosis)
     )
     assert first is not None and first.code
     assert hopeless is None or not hopeless.code
+
+
+def test_without_a_metric_the_agreement_is_told(diagnosis: Diagnosis) -> None:
+    model = diagnosis.model.model_copy(update={"output_agreement": 0.1276, "output_worst_sqnr_db": -2.5})
+    metrics = diagnosis.metrics.model_copy(update={"drop": None})
+    unlabelled = diagnosis.model_copy(update={"model": model, "metrics": metrics})
+    said = "The class is the float model's on 12.76 % of the samples, and the outputs keep -2.5 dB."
+    assert said in build_context(unlabelled, {}).drop_text
+    assert "The class is" not in build_context(diagnosis, {}).drop_text

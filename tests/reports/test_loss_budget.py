@@ -126,7 +126,10 @@ def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> No
     ]  # fmt: skip
     assert box.rows[0].views == "alone 12.00, last 8.00"
     short = " ".join(" ".join(short_budget(found)).split())
-    assert "60 %, 77 % of the loss of top-1, weights of features.3.conv.0.0" in short and "25 % weights of" in short
+    assert (
+        "60 % of the noise and 77 % of the loss of top-1, weights of features.3.conv.0.0" in short
+        and "25 % weights of" in short
+    )
     assert len(short_budget(found)) <= 3
     assert any(note.startswith("Not judged is a part") for note in box.notes)
 
