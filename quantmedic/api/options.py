@@ -127,6 +127,15 @@ class ProofOptions:
     write_fixed: str | Path | None = None
     toolchain: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a time in which nothing can be tried.
+
+        Raises:
+            ValueError: The seconds are not more than 0.
+        """
+        if self.budget is not None and not self.budget > 0:
+            raise ValueError(f"prove is {self.prove!r}: give seconds above 0, True for the default, or False for none")
+
     @property
     def budget(self) -> float | None:
         """Seconds for all trials; None where none are wanted, or only the first."""

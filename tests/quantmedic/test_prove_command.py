@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from builders.commands import run_quantmedic
 
+import quantmedic
 from quantmedic.demo import patient
 
 pytestmark = pytest.mark.thorough
@@ -67,6 +68,12 @@ def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path, arguments,
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, -1.0, float("nan")])
+def test_no_time_is_refused_before_anything_is_measured(seconds):
+    with pytest.raises(ValueError, match="give seconds above 0"):
+        quantmedic.diagnose("float.onnx", "int8.onnx", validation="val.npz", prove=seconds)
 
 
 def test_a_budget_for_nothing_leaves_the_diagnosis(tmp_path):
