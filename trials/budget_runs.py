@@ -1,13 +1,13 @@
 """Runs of the simulated network that divide its noise; how many there are follows from counts, never from a clock."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.batches import Batch, cut, rows_alike
 from quantmedic.collectors.measure.models import Models, SimulatedNetwork
 from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.collectors.measure.simulation import Simulation, batch_size_of, samples_within
@@ -60,7 +60,7 @@ class BudgetRuns:
     ) -> None:
         """Measure float, deployed and simulated network."""
         self._network, self._progress, self.done = simulation.network, progress, 0
-        self.batches = _spread(simulation.batches, simulation.unit, case)
+        self.batches = _sample_evenly(simulation.batches, simulation.unit, case)
         measured = sum(dataset.seen for dataset in case.record.datasets.values())
         self.planned = int(np.clip(PASSES * measured / samples_of(self.batches), MIN_RUNS, MAX_RUNS))
         self._known = _Known(case, self._network)
@@ -140,7 +140,7 @@ class _Known:
         )
 
 
-def _spread(batches: Sequence[Batch], unit: int, case: Case) -> list[Batch]:
+def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case) -> list[Batch]:
     """Some of the samples, evenly out of all of them; ``unit`` of them stay together."""
     wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
     total = samples_of(batches)
@@ -155,21 +155,6 @@ def _spread(batches: Sequence[Batch], unit: int, case: Case) -> list[Batch]:
         batch.take(kept[(kept >= start) & (kept < start + batch.samples)] - start)
         for batch, start in zip(batches, starts, strict=False)
     ]
-    return _joined([part for part in parts if part.samples], batch_size_of(case))
-
-
-def _joined(parts: Sequence[Batch], size: int) -> list[Batch]:
-    """The same samples, so many at a time where they are of one shape."""
-    alike = (_concatenated(list(group)) for _, group in groupby(parts, key=_shapes))
-    return [whole.take(slice(k, k + size)) for whole in alike for k in range(0, whole.samples, size)]
-
-
-def _concatenated(parts: Sequence[Batch]) -> Batch:
-    inputs = {name: np.concatenate([part.inputs[name] for part in parts]) for name in parts[0].inputs}
-    labels = [part.labels for part in parts if part.labels is not None]
-    return Batch(inputs, np.concatenate(labels) if len(labels) == len(parts) else None)
-
-
-def _shapes(batch: Batch) -> Mapping[str, tuple[int, ...]]:
-    labels = {} if batch.labels is None else {"": batch.labels.shape[1:]}
-    return {name: array.shape[1:] for name, array in batch.inputs.items()} | labels
+    size = batch_size_of(case)
+    alike = groupby((part for part in parts if part.samples), rows_alike)
+    return [batch for _, group in alike for batch in cut(group, size)]

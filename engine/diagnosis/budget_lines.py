@@ -132,8 +132,11 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
     order = np.argsort(-deployed, kind="stable")
     view = _View(record, scale[order], order, causes, TaskView.of(budget, record))
-    own = [piece for piece in budget.pieces if view.stands_alone(piece)]
-    groups = [[p] for p in own] + _alike((p for p in budget.pieces if not view.stands_alone(p)), record)
+    own: list[PieceRecord] = []
+    others: list[PieceRecord] = []
+    for piece in budget.pieces:
+        (own if view.stands_alone(piece) else others).append(piece)
+    groups = [[piece] for piece in own] + _alike(others, record)
     found = [(pieces, line) for pieces in groups if _matters(line := view.line(pieces))]
     found.sort(key=lambda pair: -pair[1].share)
     lines = tuple(line for _, line in found)
