@@ -314,9 +314,14 @@ def train(plan, images, labels, epochs):
     torch.manual_seed(SEED)
     network = plan.build()
     inputs, targets = (torch.from_numpy(x) for x in plan.samples(np.random.default_rng(SEED), images, labels))
-    generator, steps = torch.Generator().manual_seed(SEED), len(inputs) // BATCH
+    return fit(network, plan, inputs, targets, epochs=epochs, rate=plan.rate, seed=SEED), inputs[:2]
+
+
+def fit(network, plan, inputs, targets, *, epochs, rate, seed):
+    """The network, trained by its plan's loss; the order of the samples follows from the seed."""
+    generator, steps = torch.Generator().manual_seed(seed), len(inputs) // BATCH
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, plan.rate, total_steps=epochs * steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=epochs * steps)
     for epoch in range(epochs):
         started, total = time.monotonic(), 0.0
         order = torch.randperm(len(inputs), generator=generator)
@@ -330,7 +335,7 @@ def train(plan, images, labels, epochs):
             schedule.step()
             total += loss.item()
         print(f"  epoch {epoch + 1}: loss {total / steps:.4f}, {time.monotonic() - started:.0f} s", flush=True)
-    return network.eval(), inputs[:2]
+    return network.eval()
 
 
 def export(network, plan, example, path):

@@ -16,8 +16,6 @@ Seeds are fixed and one thread is used. The zoo itself needs no torch.
 import argparse
 import math
 import sys
-import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from train_zoo import conv, tidy
+from train_tasks import LEARNING_RATE, export, fit
+from train_zoo import conv
 from zoo.pixels import SIGNED, UNIT
 from zoo.unseen_c.samples import (
     BANDS,
@@ -43,8 +42,7 @@ from zoo.unseen_c.samples import (
 )
 
 TARGET = Path(__file__).parent / "zoo" / "unseen_c" / "networks"
-SEED, BATCH = 6, 128
-LEARNING_RATE, WEIGHT_DECAY = 5e-3, 1e-3
+SEED = 6
 
 
 class Leaky(nn.LeakyReLU):
@@ -220,40 +218,7 @@ def train(plan, epochs):
     network = plan.build()
     found, truth = plan.samples(np.random.default_rng(SEED), plan.count)
     inputs, targets = torch.from_numpy(plan.prepare(found)), torch.from_numpy(truth)
-    generator, steps = torch.Generator().manual_seed(SEED), len(inputs) // BATCH
-    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
-    for epoch in range(epochs):
-        started, total = time.monotonic(), 0.0
-        order = torch.randperm(len(inputs), generator=generator)
-        for step in range(steps):
-            index = order[step * BATCH : (step + 1) * BATCH]
-            loss = plan.loss(network(inputs[index]), targets[index])
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 5.0)
-            optimizer.step()
-            schedule.step()
-            total += loss.item()
-        print(f"  epoch {epoch + 1}: loss {total / steps:.4f}, {time.monotonic() - started:.0f} s", flush=True)
-    return network.eval(), inputs[:2]
-
-
-def export(network, plan, example, path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            network,
-            (example,),
-            str(path),
-            input_names=[plan.input],
-            output_names=[plan.output],
-            dynamic_axes={plan.input: {0: "batch"}, plan.output: {0: "batch"}},
-            opset_version=20,
-            dynamo=False,
-        )
-    tidy(path)
+    return fit(network, plan, inputs, targets, epochs=epochs, rate=LEARNING_RATE, seed=SEED), inputs[:2]
 
 
 def main():
