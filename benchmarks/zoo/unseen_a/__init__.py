@@ -1,6 +1,6 @@
-"""The first set of faults that tuning never sees: other mechanisms, other places and other code than those of the zoo.
+"""The first set of faults that nobody had tuned to when it was asked first: mechanisms, places and code of its own.
 
-Nobody who works on rules, facts or trials reads or runs this set.
+Since then it is for tuning, with seeds 1 to 9.
 """
 
 from . import activations, data, graph, weights

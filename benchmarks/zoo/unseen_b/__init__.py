@@ -1,4 +1,4 @@
-"""The second set of faults that tuning never sees; nobody who works on rules, facts or trials reads or runs it."""
+"""The second set of faults that nobody had tuned to when it was asked first; since then it is for tuning."""
 
 from . import activations, data, graph, weights
 
