@@ -19,7 +19,7 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.metrics.contributions import loss_interval
-from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.metrics.kinds import loses_shares
 from quantmedic.trials.split import samples_of
 from quantmedic.trials.task_loss import TaskLoss
 
@@ -75,7 +75,7 @@ class BudgetRuns:
         self.deployed = self._noise.by_part(deployed)
         names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self.task = TaskLoss(self.batches, floats, self._noise, metric, names)
-        self._is_share = self.task.measure == "agreement" or (metric is not None and is_share(metric.name))
+        self._is_share = loses_shares(self.task.measure, metric and metric.name)
         self.deployed_lost = self.task.lost(deployed)
         self.whole, self.lost = self._judge(Change())
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,12 +109,13 @@ def measure_loss_budget(
     task = _task_loss(runs, division)
     groups, shares = zip(*(_apart(group, runs.lost) for group in division.groups), strict=True)
     families = tuple(_families(groups, sources, case, facts, runs))
-    pieces = []
-    for k, (group, share) in enumerate(zip(groups, shares, strict=True)):
+
+    def piece_of(k: int, group: Group, share: TaskShareRecord) -> PieceRecord:
         piece = _piece(group, [sources[i] for i in group.members], share if task is not None else None)
-        if _is_asked(group) and (k < LEAST_ASKED or runs.are_left()):
-            piece = _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
-        pieces.append(piece)
+        if not _is_asked(group) or (k >= LEAST_ASKED and not runs.are_left()):
+            return piece
+        return _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
+
     return LossBudget(
         dataset=simulation.record.dataset,
         samples=samples_of(runs.batches),
@@ -122,7 +124,7 @@ def measure_loss_budget(
         simulated=tuple(runs.whole.tolist()),
         deployed=tuple(runs.deployed.tolist()),
         task=task,
-        pieces=tuple(pieces),
+        pieces=tuple(map(piece_of, count(), groups, shares)),
         families=families,
         complete=division.complete,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.batches import Batch, Part, cut, rows_alike
 from quantmedic.collectors.data.datasets import Dataset
 
 #: Fewer samples than this are fitted on and judged on in turn.
@@ -73,13 +73,9 @@ def even_size(samples: int, largest: int = BATCH) -> int:
 
 def even_batches(batches: Sequence[Batch]) -> list[Batch]:
     """The same samples in batches of one size, as some calibrators take no others; samples of one shape only."""
-    shapes = {tuple((name, array.shape[1:]) for name, array in batch.inputs.items()) for batch in batches}
-    if len({batch.samples for batch in batches}) <= 1 or len(shapes) > 1:
+    if len({batch.samples for batch in batches}) <= 1 or any(rows_alike(b) != rows_alike(batches[0]) for b in batches):
         return list(batches)
-    names = batches[0].inputs
-    whole = Batch({name: np.concatenate([batch.inputs[name] for batch in batches]) for name in names})
-    size = even_size(whole.samples)
-    return [whole.take(slice(start, start + size)) for start in range(0, whole.samples, size)]
+    return list(cut(batches, even_size(samples_of(batches))))
 
 
 def samples_of(batches: Iterable[Batch]) -> int:

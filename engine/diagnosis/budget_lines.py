@@ -33,7 +33,7 @@ from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.sources import MOST, mechanism_of, noisiest_output, simulated_share
 from quantmedic.engine.metrics.contributions import loss_interval
-from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.metrics.kinds import loses_shares
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
 
@@ -183,8 +183,8 @@ class TaskView:
         """None where nothing of the task was measured."""
         if budget.task is None:
             return None
-        bounded = budget.task.measure == "agreement" or is_share(record.metric)
-        return cls(budget.task, budget.pieces, bounded, int(record.run.get("seed", 0)))
+        is_share = loses_shares(budget.task.measure, record.metric)
+        return cls(budget.task, budget.pieces, is_share, int(record.run.get("seed", 0)))
 
     def share(self, pieces: Sequence[PieceRecord]) -> TaskShare | None:
         """What pieces take together; alone and last of a single one."""

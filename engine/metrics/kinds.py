@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.case.loss_budget import TaskMeasure
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics import paired
 from quantmedic.engine.metrics.counts import Estimate, class_ratio, exponential_ratio, ratio
@@ -169,3 +170,8 @@ def kind_of(name: str | None) -> MetricKind:
 def is_share(name: str | None) -> bool:
     """The metric is a share: shown in percent, and its changes in points."""
     return kind_of(name).is_share
+
+
+def loses_shares(measure: TaskMeasure | None, metric: str | None) -> bool:
+    """What is lost of the task is a share: of the classes that agree, or of a metric that is one."""
+    return measure == "agreement" or is_share(metric)

@@ -36,6 +36,7 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.stages import Stage, open_stages
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -172,17 +173,12 @@ def prove_pair(
     )
     with models.as_deployed():
         metric = open_metric(data, datasets.values())
-    extras = _open_references(models, datasets, data.samples, options.references)
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(
-        extras,
+        _open_references(models, datasets, data.samples, options.references, metric),
         search=printed.search,
         settings=printed.settings,
-        stages=_open_stages(options.references.stages, models),
-        expected_float_metric=_expected_metric(
-            options.references.expected_float_metric, metric and metric.name, datasets.values()
-        ),
     )
     measurement = Measurement(
         models=models,
@@ -277,21 +273,34 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
 
 
 def _open_references(
-    models: Models, datasets: Mapping[Role, Dataset], samples: int | None, references: ReferenceOptions
+    models: Models,
+    datasets: Mapping[Role, Dataset],
+    samples: int | None,
+    references: ReferenceOptions,
+    metric: Metric | None,
 ) -> Extras:
+    """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
+    outputs = _open_outputs(models, datasets, samples, references)
+    expected = _expected_metric(references.expected_float_metric, metric and metric.name, datasets.values())
+    return Extras(outputs, stages=_open_stages(references.stages, models), expected_float_metric=expected)
+
+
+def _open_outputs(
+    models: Models, datasets: Mapping[Role, Dataset], samples: int | None, references: ReferenceOptions
+) -> dict[str, References]:
     """Outputs that were computed elsewhere, opened."""
     sources = {"reference": references.reference_outputs, "device": references.device_outputs}
     given = {kind: source for kind, source in sources.items() if source is not None}
     validation = datasets.get("validation")
     if not given:
-        return Extras()
+        return {}
     if validation is None:
         raise DataError(
             "outputs were given without the inputs that they belong to",
             where=", ".join(OPTIONS[kind] for kind in given),
             help="pass these inputs with --validation",
         )
-    return Extras({kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()})
+    return {kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()}
 
 
 def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
