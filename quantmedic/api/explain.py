@@ -1,43 +1,131 @@
-"""What a code means: a rule, a cause, a fact of the glossary, or a general topic."""
+"""What a code means: a rule, a cause, a fact, a threshold, a general topic, or a word that the manual explains."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.rules.rulebase import RuleBase
+
+#: A heading of a page below its title.
+_HEADING = re.compile(r"^(?P<level>##+) (?P<title>.+)$", re.MULTILINE)
+#: A term in bold letters.
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 
 def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
-    """Manual page in Markdown.
+    """Manual page in Markdown; of a word that a page explains, the section that does.
 
     Raises:
-        QuantmedicError: Nothing of that name is known; suggests the nearest.
+        QuantmedicError: Nothing of that name is known; suggests the nearest, and pages on which the word stands.
     """
     base = load_rulebase(rule_folders)
     pages = load_manuals(base)
     wanted = code.strip()
-    for rule in base.rules:
-        if wanted.upper() == rule.id or wanted in (rule.name, rule.cause):
-            return pages[rule.id]
-    for page in (wanted, f"general/{wanted}"):
-        if page in pages:
-            return pages[page]
-    facts = {path: (scope, field) for scope in SCOPES for path, field in fact_paths(scope).items()}
-    if wanted in facts:
-        scope, field = facts[wanted]
-        unit = declared_unit(field)
-        return f"# {wanted}\n\n{field.description}\n\nScope: {scope}. Unit: {unit or 'none'}.\n"
-    names = [
-        *(rule.id for rule in base.rules),
-        *(rule.name for rule in base.rules),
-        *(name.removeprefix("general/") for name in pages),
-        *facts,
-    ]
-    near = difflib.get_close_matches(wanted, names, n=3)
-    raise QuantmedicError(
-        f"nothing is called {code!r}",
-        help=f"did you mean {', '.join(near)}?" if near else "list the rules with: quantmedic rules",
+    found = _page_of_rule(wanted, base, pages) or _topic(wanted, pages) or _fact(wanted) or _threshold(wanted, base)
+    if found is None:
+        found = _section(wanted, pages)
+    if found is None:
+        raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
+    return found
+
+
+def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
+    """The page of a rule that is called by its id, its name or its cause; rules of the same cause are named below."""
+    rules = [rule for rule in base.rules if wanted.upper() == rule.id or wanted.lower() in (rule.name, rule.cause)]
+    if not rules:
+        return None
+    # The rule that bears the name comes before others of that cause.
+    first = min(rules, key=lambda rule: wanted.lower() not in (rule.id.lower(), rule.name))
+    others = [rule for rule in base.rules if rule.cause == first.cause and rule is not first]
+    if not others:
+        return pages[first.id]
+    links = ", ".join(f"[{rule.id}]({rule.id}.md) {rule.name}" for rule in others)
+    return f"{pages[first.id].rstrip()}\n\n## The same cause\n\nOther rules name `{first.cause}` too: {links}.\n"
+
+
+def _topic(wanted: str, pages: Mapping[str, str]) -> str | None:
+    return pages.get(wanted) or pages.get(f"general/{wanted.lower()}") or pages.get(wanted.lower())
+
+
+def _fact(wanted: str) -> str | None:
+    facts = _facts()
+    if wanted not in facts:
+        return None
+    scope, text, unit = facts[wanted]
+    return f"# {wanted}\n\n{text}\n\nScope: {scope}. Unit: {unit}.\n"
+
+
+def _facts() -> dict[str, tuple[str, str, str]]:
+    """Scope, description and unit of every fact by its path."""
+    return {
+        path: (scope, field.description or "", declared_unit(field) or "none")
+        for scope in SCOPES
+        for path, field in fact_paths(scope).items()
+    }
+
+
+def _threshold(wanted: str, base: RuleBase) -> str | None:
+    known = base.thresholds.get(wanted)
+    if known is None:
+        return None
+    unit = f" {known.unit}" if known.unit else ""
+    return f"# {wanted}\n\n{known.description}\n\nValue: {known.value:g}{unit}. Source: {known.source}.\n"
+
+
+def _section(wanted: str, pages: Mapping[str, str]) -> str | None:
+    """The section that explains a word: of the index, which may hold it in a term, or of the page whose term it is."""
+    word = re.compile(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])", re.IGNORECASE)
+    sections = list(_sections(pages))
+    of_index = [each for each in sections if each[0] == "index"]
+    tried = (
+        (of_index, lambda section: any(map(word.search, _headings_of(section)))),
+        (of_index, lambda section: any(map(word.search, _BOLD.findall(section)))),
+        (sections, lambda section: any(_is_same(wanted, term) for term in _headings_of(section))),
+        (sections, lambda section: any(_is_same(wanted, term) for term in _BOLD.findall(section))),
     )
+    for candidates, explains in tried:
+        for page, section in candidates:
+            if explains(section):
+                topic = page.removeprefix("general/")
+                return f"{section.rstrip()}\n\nThis is a part of the page `{topic}`: quantmedic explain {topic}\n"
+    return None
+
+
+def _is_same(wanted: str, term: str) -> bool:
+    return wanted.casefold() == term.rstrip(".").casefold()
+
+
+def _headings_of(section: str) -> list[str]:
+    """The heading of a section, without those of its own sections."""
+    found = _HEADING.match(section)
+    return [found["title"]] if found else []
+
+
+def _sections(pages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Sections of the general pages with the name of the page; smaller ones before those that hold them."""
+    for page in ["index", *(page for page in pages if page.startswith("general/"))]:
+        text = pages[page]
+        headings = sorted(_HEADING.finditer(text), key=lambda heading: -len(heading["level"]))
+        for heading in headings:
+            level = len(heading["level"])
+            ends = (h.start() for h in _HEADING.finditer(text, heading.end()) if len(h["level"]) <= level)
+            yield page, text[heading.start() : next(ends, len(text))]
+
+
+def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
+    """The nearest names, and the general pages on which the word stands."""
+    topics = [name.removeprefix("general/") for name in pages]
+    of_rules = [name for rule in base.rules for name in (rule.id, rule.name, rule.cause)]
+    near = difflib.get_close_matches(
+        wanted, list(dict.fromkeys([*of_rules, *topics, *_facts(), *base.thresholds])), n=3
+    )
+    word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
+    on = [topic for topic, text in zip(topics, pages.values(), strict=True) if word.search(text)][:5]
+    said = [f"did you mean {', '.join(near)}?"] if near else []
+    said += [f"the word stands on the pages {', '.join(on)}"] if on else []
+    return "; ".join(said) or "quantmedic explain index lists all pages, quantmedic rules the rules"

@@ -55,7 +55,8 @@ def _page_list(rules: RuleBase, pages: Mapping[str, str]) -> str:
     """Links to all pages: those of rules by family, the general ones with their titles."""
     families: dict[str, list[str]] = {}
     for rule in rules.rules:
-        families.setdefault(rule.family, []).append(f"[{rule.id}]({rule.id}.md) {rule.name}")
+        cause = "" if rule.cause == rule.name else f" (cause {rule.cause})"
+        families.setdefault(rule.family, []).append(f"[{rule.id}]({rule.id}.md) {rule.name}{cause}")
     lines = [f"* **{family.capitalize()}**: {', '.join(links)}" for family, links in families.items()]
     general = [page for page in pages if page.startswith("general/")]
     lines += [f"* [{pages[page].partition(chr(10))[0].removeprefix('# ')}]({page}.md)" for page in general]

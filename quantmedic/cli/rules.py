@@ -31,7 +31,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 @click.argument("code")
 @rule_options.only("folders")
 def explain(code: str, rules: RuleOptions) -> None:
-    """Print the manual page of a rule, a cause, a fact or a general topic.
+    """Print the manual page of a rule, a cause, a fact, a threshold or a topic, or what the manual says of a word.
 
     \b
     Examples:
@@ -39,6 +39,7 @@ def explain(code: str, rules: RuleOptions) -> None:
       quantmedic explain activation-outliers
       quantmedic explain data.rounding.sqnr_db
       quantmedic explain gptq
+      quantmedic explain severity
     """
     print_markdown(explanation(code, rules.folders))
 

@@ -8,8 +8,10 @@ import yaml
 from builders.commands import run_quantmedic
 from click.testing import CliRunner
 
+from quantmedic.api.explain import explanation
 from quantmedic.cli.main import cli
 from quantmedic.demo import patient
+from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = sorted(cli.commands)
 
@@ -47,6 +49,51 @@ def test_explain_rule_fact_topic_and_typo():
     done = run("explain", "actvation-outliers")
     assert done.returncode == 2
     assert "did you mean activation-outliers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "heading", "says"),
+    [
+        ("verdict", "### Verdict", "**undecided**"),
+        ("undecided", "### Verdict", "labelled samples that decide"),
+        ("Severity", "### Severity", "`grave_share`"),
+        ("harm", "### Harm", "`latent_gain_db`"),
+        ("withstood", "### Harm", "fails no gate"),
+        ("latent", "### Harm", "what is to be had"),
+        ("clipping", "## Words", "outside the range"),
+        ("not judged", "## How to read a verdict", "how to supply it"),
+        ("lost together only", "## What the task loses", "sample by sample"),
+    ],
+)
+def test_words_of_the_manual_are_explained_by_the_section_that_does(word: str, heading: str, says: str):
+    section = explanation(word)
+    assert section.startswith(heading)
+    assert says in section
+    assert "This is a part of the page `" in section
+
+
+def test_a_cause_of_several_rules_leads_to_all_of_them():
+    page = explanation("non-finite-values")
+    assert page.startswith("# non-finite-values (S003)")
+    assert "[S004](S004.md) non-finite-input" in page
+    assert explanation("divisor-rounds-to-zero").startswith("# divisor-rounds-to-zero (S027)")
+    assert "The same cause" not in explanation("W002")
+    listed = explanation("index")
+    assert "[S027](S027.md) divisor-rounds-to-zero (cause non-finite-values)" in listed
+    assert "[W002](W002.md) bias-overflow," in listed
+
+
+def test_thresholds_are_explained():
+    assert "Value: 0.5" in explanation("grave_share")
+
+
+def test_an_unknown_word_leads_to_the_pages_that_have_it():
+    with pytest.raises(QuantmedicError) as caught:
+        explanation("Tango")
+    assert "index" in (caught.value.help or "")
+    with pytest.raises(QuantmedicError) as caught:
+        explanation("xyzzy")
+    assert "quantmedic explain index" in (caught.value.help or "")
 
 
 def test_doctor_tells_versions_and_cpu():
