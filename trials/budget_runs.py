@@ -30,6 +30,8 @@ Effect = tuple[frozenset[tuple[int, Grid | None]], frozenset[tuple[int, str]], f
 MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 8, 32, 8e6
 #: Runs: between these, as many as pass so often over the samples that were measured.
 MIN_RUNS, MAX_RUNS, PASSES = 100, 140, 10.0
+#: A network whose outputs are clean gets this share of the samples and of the runs: what matters there is loud.
+BRIEF = 0.5
 #: Share of the runs that divide the noise; the rest asks what heals.
 DIVIDING = 0.75
 
@@ -57,12 +59,15 @@ class BudgetRuns:
         metric: Metric | None,
         threads: int,
         progress: Callable[[int, int], None],
+        *,
+        brief: bool = False,
     ) -> None:
         """Measure float, deployed and simulated network."""
         self._network, self._progress, self.done = simulation.network, progress, 0
-        self.batches = _sample_evenly(simulation.batches, simulation.unit, case)
+        share = BRIEF if brief else 1.0
+        self.batches = _sample_evenly(simulation.batches, simulation.unit, case, int(share * MAX_SAMPLES))
         measured = sum(dataset.seen for dataset in case.record.datasets.values())
-        self.planned = int(np.clip(PASSES * measured / samples_of(self.batches), MIN_RUNS, MAX_RUNS))
+        self.planned = int(share * np.clip(PASSES * measured / samples_of(self.batches), MIN_RUNS, MAX_RUNS))
         self._known = _Known(case, self._network)
         self._found: dict[Effect, tuple[Floats, Floats]] = {}
         floats = [self._network.outputs(batch, None) for batch in self.batches]
@@ -140,9 +145,9 @@ class _Known:
         )
 
 
-def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case) -> list[Batch]:
+def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, most: int) -> list[Batch]:
     """Some of the samples, evenly out of all of them; ``unit`` of them stay together."""
-    wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
+    wanted = samples_within(RUN_VALUES, MIN_SAMPLES, most, case)
     total = samples_of(batches)
     if wanted >= total:
         return list(batches)

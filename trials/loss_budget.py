@@ -65,6 +65,7 @@ def measure_loss_budget(
     metric: Metric | None,
     threads: int,
     progress: Callable[[int, int], None],
+    brief: bool = False,
 ) -> LossBudget | None:
     """Divide the noise at every output among its sources, and try what heals the loudest.
 
@@ -76,6 +77,7 @@ def measure_loss_budget(
         metric: Task metric, where the samples are labelled.
         threads: Processor threads.
         progress: Called before every run with the number of those that were made, and of all, about.
+        brief: Make fewer runs on fewer samples.
 
     Returns:
         None where nothing is quantized, or no noise is simulated.
@@ -86,7 +88,7 @@ def measure_loss_budget(
     sources = list(_sources(case, simulation.network))
     if not sources:
         return None
-    runs = BudgetRuns(models, case, simulation, metric, threads, progress)
+    runs = BudgetRuns(models, case, simulation, metric, threads, progress, brief=brief)
     if not (runs.whole > 0).any():
         return None
     every = frozenset(range(len(sources)))
@@ -116,6 +118,7 @@ def measure_loss_budget(
             return piece
         return _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
 
+    pieces = tuple(map(piece_of, count(), groups, shares))  # The runs are counted behind it.
     return LossBudget(
         dataset=simulation.record.dataset,
         samples=samples_of(runs.batches),
@@ -124,7 +127,7 @@ def measure_loss_budget(
         simulated=tuple(runs.whole.tolist()),
         deployed=tuple(runs.deployed.tolist()),
         task=task,
-        pieces=tuple(map(piece_of, count(), groups, shares)),
+        pieces=pieces,
         families=families,
         complete=division.complete,
     )

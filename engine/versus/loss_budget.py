@@ -159,7 +159,7 @@ def budget_change(
 ) -> BudgetChange | None:
     """Both loss budgets side by side; None where neither case has one, or they have no output in common.
 
-    Where one case has none, as a healthy one, the level of its output still tells what is left of the other's noise.
+    Where one case has none, as an older one, the level of its output still tells what is left of the other's noise.
 
     Args:
         before: The first case.

@@ -1,5 +1,6 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, probed_gain_db, stands_out, with_supposed
+from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, with_supposed
 from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
@@ -62,8 +63,7 @@ class Proof:
 def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     """The case with its loss budget, and simulated remedies of what is suspected.
 
-    A model that is not measurably harmed has a budget only where its outputs are not clean, or a repair with its bits
-    recovers noise: then it is not known, or only not yet, that this noise costs accuracy.
+    Both are had of every pair whose outputs differ: a network that withstands its noise now may not do so later.
 
     Args:
         case: What was measured; one that has this already stays as it is.
@@ -90,9 +90,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             return simulation.run(change)
 
         probes = {} if facts.model.harmed else _probe(case, facts, run)
-        probed = simulation.record.model_copy(update={"runs": probes})
-        is_noisy = facts.model.harmed or not is_clean(facts, measurement.base)
-        if is_noisy or stands_out(probed_gain_db(probed) or 0.0, measurement.base):
+        if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
             # What the budget shows, rules may name.
             facts = derive(case, measurement.base)
@@ -118,6 +116,7 @@ def _with_budget(
         metric=measurement.metric,
         threads=measurement.options.threads,
         progress=lambda done, total: measurement.progress("loss budget", done, total),
+        brief=not facts.model.harmed and is_clean(facts, measurement.base),
     )
     return replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
 

@@ -124,8 +124,8 @@ def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
     if box is None or diagnosis.loss_budget is None:
         raise DataError(
             "the case has no loss budget",
-            help="networks have one whose outputs are harmed, or of which a repair takes away most of the noise: "
-            "if this is one, measure it again with quantmedic diagnose",
+            help="it is measured where both models were run and their outputs differ: if these are, measure them again "
+            "with quantmedic diagnose",
         )
     if csv_file is not None:
         _write_csv(budget_csv(diagnosis.loss_budget), csv_file, count(len(diagnosis.loss_budget.lines), "line"))

@@ -96,8 +96,8 @@ def _notes(change: BudgetChange) -> Iterator[str]:
     for which, side in (("first", change.before), ("second", change.after)):
         if side.samples is None:
             yield (
-                f"The {which} case has no loss budget, as healthy models have none: each part of its noise is at most "
-                "all of it."
+                f"The {which} case has no loss budget, as where outputs agree or an older version measured: each part "
+                "of its noise is at most all of it."
             )
         elif side.complete is False:
             yield f"In the {which} case, the runs ended before all that matters was taken apart."

@@ -248,7 +248,7 @@ def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool)
         last="" if line.last is None else share_text(line.last),
         healed=_healed_text(line.healed_by, line.healed),
         causes=tuple(NamedCause(visible(cause), _card_code(cards.get(cause))) for cause in line.causes[:CAUSES_SHOWN]),
-        nameless=NO_NAME if line.share >= NOTABLE and not line.causes else "",
+        nameless=NO_NAME if line.share >= NOTABLE and not line.causes and diagnosis.verdict != "healthy" else "",
         layers=tuple(line.layers[:PLACES_SHOWN]),
         more=max(len(line.layers) - PLACES_SHOWN, 0),
         anchor=anchor,

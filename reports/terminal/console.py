@@ -68,7 +68,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     if verbosity == "quiet":
         return
     yield from wrap_line(context.drop_text)
-    if context.budget is not None:
+    if context.budget is not None and (context.verdict != "healthy" or verbosity == "verbose"):
         yield from budget_lines(context.budget, verbosity, paint)
     if context.first is not None and (context.proof is not None or (context.failure is not None and context.causes)):
         yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,15 @@ def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
     assert read[0]["mechanism"] == "clipped-low"
 
 
-def test_a_healthy_case_has_no_budget_to_show(healthy_case: Path) -> None:
+def test_a_healthy_case_has_a_budget_to_show(healthy_case: Path) -> None:
+    result = CliRunner().invoke(cli, ["show", str(healthy_case), "--loss-budget"])
+    assert result.output.lstrip().startswith("where the noise comes from (")
+    assert "no rule has a name" not in result.output
+
+
+def test_a_case_without_a_budget_says_so(healthy_case: Path, tmp_path: Path) -> None:
+    case = quantmedic.load_case(healthy_case)
+    older = replace(case, record=case.record.model_copy(update={"loss_budget": None}))
+    quantmedic.save_case(older, tmp_path / "older.case")
     with pytest.raises(QuantmedicError, match="the case has no loss budget"):
-        CliRunner().invoke(cli, ["show", str(healthy_case), "--loss-budget"], catch_exceptions=False)
+        CliRunner().invoke(cli, ["show", str(tmp_path / "older.case"), "--loss-budget"], catch_exceptions=False)

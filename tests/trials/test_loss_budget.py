@@ -14,6 +14,7 @@ from onnx import numpy_helper
 import quantmedic
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.loss_budget import LossBudgetReport
+from quantmedic.trials import budget_runs
 
 Array = NDArray[Any]
 ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
@@ -147,11 +148,24 @@ def test_what_no_quantizer_makes_is_not_blamed_on_one(tmp_path: Path) -> None:
     assert all(line.share < 0.1 for line in report.lines)
 
 
-def test_a_healthy_model_has_none(tmp_path: Path) -> None:
+def test_a_healthy_model_has_one_and_stays_quiet(tmp_path: Path) -> None:
     data = images(48)
     model = conv_net()
     paths = save_pair(tmp_path, model, static(model, {model.graph.input[0].name: data}, tmp_path))
-    case = quantmedic.collect(*paths, validation=data)
+    diagnosis = quantmedic.judge(quantmedic.collect(*paths, validation=data))
+    assert diagnosis.loss_budget is not None
+    assert diagnosis.loss_budget.samples <= budget_runs.BRIEF * budget_runs.MAX_SAMPLES
+    assert diagnosis.verdict == "healthy"
+    assert not [cause for cause in diagnosis.causes if cause.is_serious]
+
+
+def test_outputs_that_agree_have_none(tmp_path: Path) -> None:
+    """Another copy of the float model, told apart by a name: nothing is quantized."""
+    data = images(48)
+    model = conv_net()
+    twin = onnx.ModelProto.FromString(model.SerializeToString())
+    twin.producer_name = "another exporter"
+    case = quantmedic.collect(*save_pair(tmp_path, model, twin), validation=data)
     assert case.record.loss_budget is None
     assert quantmedic.judge(case).loss_budget is None
 
