@@ -46,7 +46,10 @@ class CauseReport(Contract):
     harm: Harm | None = Field(
         default=None, description="what it costs now; None: no repair was tried or simulated, or harm was not measured"
     )
-    confidence: float = Field(description="probability that this is a real cause; stated by the rule")
+    confidence: float = Field(
+        description="probability that this is a true cause: as the rule states it, and where the noise was divided by "
+        "experiment, moved by what that showed"
+    )
     subjects: tuple[str, ...] = Field(description="what the rules fired on, worst first")
     layers: tuple[LayerName, ...]
     feeders: tuple[LayerName, ...] = Field(

@@ -10,6 +10,7 @@ from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
 from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.diagnosis.budget_lines import Attribution
+from quantmedic.engine.diagnosis.certainty import with_certainty
 from quantmedic.engine.diagnosis.harm import (
     Loss,
     as_if_harmed,
@@ -18,14 +19,13 @@ from quantmedic.engine.diagnosis.harm import (
     with_supposed,
     without_idle,
 )
-from quantmedic.engine.diagnosis.layer_rows import layer_rows
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
+from quantmedic.engine.diagnosis.report_rows import layer_rows, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, suspects_of
-from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.formulas.tensor_histogram import Histogram
@@ -109,7 +109,7 @@ def make_diagnosis(
     past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
     verdict = _verdict_of(causes, loss, undecided)
-    return Diagnosis(
+    found = Diagnosis(
         quantmedic_version=provenance.version,
         verdict=verdict,
         undecided=undecided if verdict == "undecided" else None,
@@ -136,6 +136,7 @@ def make_diagnosis(
         imports=provenance.imports,
         run=provenance.run,
     )
+    return with_certainty(found, base)
 
 
 def _in_order_of(causes: Sequence[CauseReport], suspects: Sequence[Suspect]) -> list[Suspect]:

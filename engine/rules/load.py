@@ -13,6 +13,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.certainty import Certainty
 from quantmedic.engine.rules.log_patterns import LogPattern
 from quantmedic.engine.rules.references import check_remedy, check_rule
 from quantmedic.engine.rules.remedies import Remedy
@@ -29,7 +30,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
     """Read every rule, threshold and remedy below the folders; later folders add to earlier ones.
 
     A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml``,
-    ``hints.yaml``, ``logs.yaml`` and ``toolchains.yaml`` at its top.
+    ``hints.yaml``, ``logs.yaml``, ``toolchains.yaml`` and ``certainty.yaml`` at its top.
 
     Args:
         folders: Where to look.
@@ -69,6 +70,7 @@ class _Files:
     logs: list[LogPattern] = field(default_factory=list)
     toolchains: dict[str, Toolchain] = field(default_factory=dict)
     rules: dict[str, Rule] = field(default_factory=dict)
+    certainty: Certainty | None = None
 
     def add_file(self, path: Path) -> None:
         """Add one file; its name says what it holds, and any other name is that of a rule."""
@@ -85,6 +87,8 @@ class _Files:
                 self.logs += _read_logs(path)
             case "toolchains.yaml":
                 self.toolchains |= _read_table(path, Toolchain, "name")
+            case "certainty.yaml":
+                self.certainty = _validate(Certainty, read_yaml(path), path)
             case _:
                 with _collect_errors(self.refused):
                     self._add_rule(_read_rule(path), path)
@@ -106,6 +110,7 @@ class _Files:
             hints=self.hints,
             logs=tuple(self.logs),
             toolchains=tuple(self.toolchains.values()),
+            certainty=self.certainty,
         )
 
 

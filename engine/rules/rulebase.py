@@ -1,4 +1,4 @@
-"""The rule base: rules, thresholds, remedies, hints, log patterns and toolchains in force."""
+"""The rule base: rules, thresholds, remedies, hints, log patterns, toolchains and certainty in force."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,7 @@ from pydantic import (
 )
 
 from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.certainty import Certainty
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.log_patterns import LogPattern
 from quantmedic.engine.rules.remedies import Remedy
@@ -47,6 +48,7 @@ class RuleBase(Data):
     logs: tuple[LogPattern, ...] = ()
     toolchains: tuple[Toolchain, ...] = ()
     ignored: tuple[Rule, ...] = ()
+    certainty: Certainty | None = None
 
     def threshold(self, name: str) -> float:
         """Value in force of a named threshold."""

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from quantmedic.engine.case.facts import LayerFacts, Role, fact_paths
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.engine.diagnosis.layer_rows import flagging_rules
+from quantmedic.engine.diagnosis.report_rows import flagging_rules
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.sections.columns import (

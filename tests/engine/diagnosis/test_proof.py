@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord, gain_of
-from quantmedic.engine.diagnosis.trial_rows import proof_of
+from quantmedic.engine.diagnosis.report_rows import proof_of
 
 powers = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=60)
 
