@@ -33,7 +33,7 @@ from zoo.protocol.calibration import reliability, render_reliability
 
 import quantmedic
 from quantmedic.engine.diagnosis.certainty import evidence_of
-from quantmedic.engine.errors import QuantMedicError
+from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.certainty import EVIDENCE
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -76,7 +76,7 @@ def _spec_of(folder: Path) -> Spec:
 def _named(built: Built, measured: Path, base: RuleBase) -> list[Named]:
     try:
         diagnosis = quantmedic.judge(quantmedic.load_case(measured), base)
-    except QuantMedicError as error:
+    except QuantmedicError as error:
         print(f"left out: {built.spec.name}: {error}", file=sys.stderr)
         return []
     if diagnosis.loss_budget is None:
