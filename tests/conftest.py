@@ -21,6 +21,9 @@ from hypothesis import settings
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+# Tests that are not about the integer kernels of one processor give the same on every host.
+os.environ["QUANTMEDIC_EXACT_KERNELS"] = "1"
+
 # Tests that are not about proof do not wait for it.
 os.environ["QUANTMEDIC_NO_PROVE"] = "1"
 

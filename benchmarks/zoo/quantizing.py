@@ -107,6 +107,7 @@ def run(network: Network, model: onnx.ModelProto, inputs: Array, *, tensors: tup
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    options.add_session_config_entry("session.x64quantprecision", "1")  # The same on every host.
     session = ort.InferenceSession(model.SerializeToString(), options)
     name = model.graph.input[0].name
     names = list(tensors) or None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
+from quantmedic.collectors.measure.host import wants_exact_kernels
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -59,6 +60,8 @@ def make_session(
     options.enable_mem_pattern = False
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if wants_exact_kernels():
+        options.add_session_config_entry("session.x64quantprecision", "1")
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
     if model.functions:
         options.add_session_config_entry("session.disable_quant_qdq", "1")

@@ -4,6 +4,9 @@ import os
 import platform
 from pathlib import Path
 
+#: Environment variable with which models are measured as on processors with VNNI, on ARM or on an NPU.
+EXACT_KERNELS = "QUANTMEDIC_EXACT_KERNELS"
+
 
 def cpu_flags() -> frozenset[str] | None:
     """Instruction set flags of the CPU, None where the system does not tell."""
@@ -21,6 +24,11 @@ def has_vnni() -> bool | None:
         return None
     flags = cpu_flags()
     return None if flags is None else bool(flags & {"avx512_vnni", "avx_vnni"})
+
+
+def wants_exact_kernels() -> bool:
+    """Whether integer kernels are to compute as on targets where they cannot saturate, whatever this CPU does."""
+    return bool(os.environ.get(EXACT_KERNELS))
 
 
 def available_threads() -> int:

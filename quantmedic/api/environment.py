@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 import quantmedic.collectors.statistics.accumulate  # noqa: F401
-from quantmedic.collectors.measure.host import has_vnni
+from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, wants_exact_kernels
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
 _EXTRAS = {
@@ -43,7 +43,11 @@ def _vnni() -> str:
     known = has_vnni()
     if known is None:
         return "unknown on this machine"
-    return "yes" if known else "no: u8 x s8 products may saturate (see reduce-range)"
+    if known:
+        return "yes"
+    if wants_exact_kernels():
+        return f"no: {EXACT_KERNELS} keeps u8 x s8 products from saturating"
+    return f"no: u8 x s8 products may saturate (see reduce-range); {EXACT_KERNELS}=1 measures without that"
 
 
 def _kernels() -> str:
