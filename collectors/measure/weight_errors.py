@@ -34,6 +34,8 @@ from quantmedic.engine.decibels import sqnr_db, to_decibels
 MAX_COMPARED_ROWS = 512
 #: Codes of more bits are not counted.
 MOST_COUNTED_BITS = 16
+#: Learned rounding moves a weight by up to a step; computed in floating point.
+ONE_STEP = 1.001
 #: Scales follow the channels of an axis where so many of them, and this share, do within this part of their size.
 MIN_FOLLOWED, FOLLOWED, SAME_SCALE = 4, 0.9, 0.02
 Values = NDArray[np.float32]
@@ -57,12 +59,14 @@ def channel_errors(source: Values, stored: Values, axis: int | None) -> dict[str
     }
 
 
-def mean_error_steps(source: Values, stored: Values, quantizer: Quantizer) -> float | None:
-    """Mean error in steps of each weight's own scale."""
+def common_shift(source: Values, stored: Values, quantizer: Quantizer) -> dict[str, float | None]:
+    """Mean error in steps of each weight's own scale, and how much of the squared error it makes."""
     step = quantizer.steps(source.shape)
     if not (step > 0).all() or not np.isfinite(step).all():
-        return None
-    return float(((stored.astype(np.float64) - source) / step).mean())
+        return {"rounding_mean_steps": None, "shift_error_share": None}
+    error = (stored.astype(np.float64) - source) / step
+    mean, power = float(error.mean()), float(np.vdot(error, error)) / error.size
+    return {"rounding_mean_steps": mean, "shift_error_share": mean**2 / power if power > 0 else None}
 
 
 def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str, float | str | None]:
@@ -72,17 +76,41 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     step = quantizer.steps(source.shape)
     # What lies beyond the grid is clipped, not misplaced.
     reachable = np.clip(source, *quantizer.ends(source.shape))
-    misplaced = np.abs(values - reachable) > MISPLACED_STEPS * step
+    misplaced = float((np.abs(values - reachable) > MISPLACED_STEPS * step).mean())
     if axis is None:
-        return {"misplaced_share": float(misplaced.mean())}
+        return {"misplaced_share": misplaced}
     same = similarity(*(output_matrix(a, axis) for a in (values, source)))
     return {
-        "misplaced_share": float(misplaced.mean()),
+        "misplaced_share": misplaced,
+        "disordered_share": _disordered_share(values, source, axis, step) if misplaced else 0.0,
+        "gain_error_share": _gain_error_share(values, source, axis),
         "similarity": same,
         "found_as": "same" if same > ALIKE_ROUNDED else _known_form(values, source, axis),
         "axis_gain_db": _axis_gain_db(stored, source, axis),
         "scale_axis": scale_axis(stored, source, axis),
     }
+
+
+def _disordered_share(stored: Values, source: Values, axis: int, step: NDArray[np.generic]) -> float | None:
+    """Share of neighbours in the order of the float weights of a channel that are stored the other way round.
+
+    Neighbours of equal float values have no order. None where channels are of one weight.
+    """
+    rows = [rows_along(a, axis)[:MAX_COMPARED_ROWS] for a in (source, stored, np.broadcast_to(step, source.shape))]
+    order = np.argsort(rows[0], axis=1)
+    x, y, width = (np.take_along_axis(row, order, axis=1) for row in rows)
+    apart = np.diff(x, axis=1) > 0
+    fallen = np.diff(y, axis=1) < -np.minimum(width[:, 1:], width[:, :-1]) * ONE_STEP
+    return float((fallen & apart).sum() / apart.sum()) if apart.any() else None
+
+
+def _gain_error_share(stored: Values, source: Values, axis: int) -> float | None:
+    """Share of the squared error that goes where every output channel is multiplied by its best factor."""
+    x, y = rows_along(source, axis), rows_along(stored, axis)
+    power, along = power_of(x), np.einsum("ij,ij->i", x, y - x, dtype=np.float64)
+    explained = np.divide(along**2, power, out=np.zeros_like(power), where=power > 0)
+    noise = power_of(y - x).sum()
+    return float(explained.sum() / noise) if noise > 0 else None
 
 
 def _known_form(stored: Values, source: Values, axis: int) -> str:

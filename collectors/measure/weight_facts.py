@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.weight_errors import channel_errors, grid_predictions, mean_error_steps, resemblance
+from quantmedic.collectors.measure.weight_errors import channel_errors, common_shift, grid_predictions, resemblance
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import is_comparable
@@ -81,7 +81,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
     if source is not None:
         found["rounding"] = rounding_facts(source, stored.values, axis, quantizer.scale)
         found |= channel_errors(source, stored.values, axis)
-        found["rounding_mean_steps"] = mean_error_steps(source, stored.values, stored.quantizer)
+        found |= common_shift(source, stored.values, stored.quantizer)
     predictions = grid_predictions(stored, shaped, axis)
     found |= resemblance(stored, shaped, axis)
     found |= predictions

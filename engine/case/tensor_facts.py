@@ -307,6 +307,12 @@ class OperandFacts(Facts):
     range_ratio: float | None = fact("widest operand's range width / this operand's range width", "ratio")
     levels: float | None = fact("this operand's range width / scale of the joint quantizer", "levels")
     joint_sqnr_db: float | None = fact("sqnr_db of this operand's values on the joint quantizer's grid", "dB")
+    joint_loss_db: float | None = fact(
+        "accumulated sqnr_db of this operand where it arrives - joint_sqnr_db: above 0 where the joint grid makes more "
+        "noise in it than it brings",
+        "dB",
+    )
     own_sqnr_db: float | None = fact("sqnr_db of this operand on a min-max grid of its own with as many bits", "dB")
     joint_excess_bits: float | None = fact("range_excess_bits of the joint tensor", "bits")
     joint_rounding_share: float | None = fact("rounding_share of the joint tensor", "share")
+    joint_source: SourceFacts = SourceFacts()

@@ -52,11 +52,28 @@ class WeightFacts(Facts):
         "truncation",
         "steps",
     )
+    shift_error_share: float | None = fact(
+        "share of the squared error in steps that rounding_mean_steps makes: 0.75 of truncation, near 0 where weights "
+        "are off in many ways",
+        "share",
+    )
     coarse_share: float | None = fact("share of the channels that are not dead whose rounding sqnr_db is < 10", "share")
     erased_channels: int | None = fact("channels that are not dead in float and all zeros as stored")
     misplaced_share: float | None = fact(
         "share of weights stored more than 1.5 steps from the float weight, although the grid reaches that far: no "
         "rounding explains them",
+        "share",
+    )
+    disordered_share: float | None = fact(
+        "share of neighbours in the order of an output channel's float weights that are stored the other way round, by "
+        "more than a step: 0 where the stored weights follow from the float ones by any rounding, shift or cut, about "
+        "a half of other weights",
+        "share",
+    )
+    gain_error_share: float | None = fact(
+        "share of the squared error of the stored weights that goes where each output channel is multiplied by the "
+        "factor that suits it best: near 0 for any rounding, near 1 where scales are those of other channels or were "
+        "changed",
         "share",
     )
     similarity: float | None = fact(

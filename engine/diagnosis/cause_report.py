@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, LayerName
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.headline import is_number
@@ -46,12 +46,24 @@ def _layer_name(name: str, layers: Mapping[str | None, LayerFacts]) -> LayerName
 
 def _loudness(finding: Finding) -> float:
     """Share of the noise that the loss budget finds where the finding is; 0 where it found none that matters."""
-    view, is_weight = finding.view, finding.rule.family == "weights"
-    source = view.source if isinstance(view, TensorFacts) else None
-    if isinstance(view, LayerFacts):
-        source = view.weight_source if is_weight else view.output.source
-    share = source.share if source is not None else None
-    return share if share is not None and share >= MATTERS else 0.0
+    share = sum(source.share or 0.0 for source in _sources_of(finding))
+    return share if share >= MATTERS else 0.0
+
+
+def _sources_of(finding: Finding) -> tuple[SourceFacts, ...]:
+    """What the finding is about: values, or what is stored in a layer."""
+    match finding.view:
+        case TensorFacts() as view:
+            return (view.source,)
+        case OperandFacts() as view:
+            return (view.joint_source,)
+        case LayerFacts() as view if finding.rule.family == "weights":
+            return view.weight_source, view.bias_source
+        case LayerFacts() as view if finding.rule.family == "precision":
+            return view.weight_source, view.output.source
+        case LayerFacts() as view:
+            return (view.output.source,)
+    return ()
 
 
 def _excess(finding: Finding) -> float:

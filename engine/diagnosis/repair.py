@@ -48,9 +48,12 @@ _UNKNOWN_ON_NEW_GRIDS = (
 _NOT_AS_STORED = dict.fromkeys(
     (
         "rounding_mean_steps",
+        "shift_error_share",
         "coarse_share",
         "erased_channels",
         "misplaced_share",
+        "disordered_share",
+        "gain_error_share",
         "similarity",
         "found_as",
         "axis_gain_db",

@@ -21,6 +21,7 @@ from quantmedic.engine.case.facts import (
     OutputColumnFacts,
     OutputFacts,
     Role,
+    SourceFacts,
     TensorFacts,
     WeightErrorFacts,
     WeightFacts,
@@ -283,6 +284,7 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
                 "levels": ratio(width, joint.step if joint is not None else None),
                 "joint_excess_bits": output.range_excess_bits if output is not None else None,
                 "joint_rounding_share": output.data.rounding_share if output is not None else None,
+                "joint_source": output.source if output is not None else SourceFacts(),
             }
             rows.append(row)
             own = _own_grid(tensor, bits)
@@ -290,8 +292,11 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
                 pairs += [(row, "joint_sqnr_db", i, joint), (row, "own_sqnr_db", i, own)]
     grids = [(i, grid) for _, _, i, grid in pairs]
     predicted = predicted_sqnr(case, main_role(case), grids) if grids else []
-    for (row, name, _, _), value in zip(pairs, predicted, strict=True):
+    for (row, name, i, _), value in zip(pairs, predicted, strict=True):
         row[name] = value
+        arriving = tensors[i].data.accumulated.sqnr_db
+        if name == "joint_sqnr_db" and value is not None and arriving is not None:
+            row["joint_loss_db"] = arriving - value
     return [OperandFacts(**row) for row in rows]
 
 

@@ -3,10 +3,10 @@
 from builders.comparisons import facts, judged, layer
 
 
-def order_of(*loudness: float | None) -> list[str]:
+def order_of(*loudness: float | None, source: str = "weight_source") -> list[str]:
     """Subjects of a cause on layers whose weights make these shares of the noise, the ratio growing along them."""
     rows = [
-        layer(f"layer{place}", ratio=64.0 + 16 * place, weight_source={"share": share})
+        layer(f"layer{place}", ratio=64.0 + 16 * place, **{source: {"share": share}})
         for place, share in enumerate(loudness)
     ]
     (cause,) = (one for one in judged(facts(rows)).diagnosis.causes if one.cause == "weight-spread")
@@ -17,6 +17,10 @@ def order_of(*loudness: float | None) -> list[str]:
 
 def test_the_loudest_comes_first() -> None:
     assert order_of(0.1, 0.6, 0.3) == ["layer1", "layer2", "layer0"]
+
+
+def test_biases_are_stored_in_the_layer_too() -> None:
+    assert order_of(0.1, 0.6, 0.3, source="bias_source") == ["layer1", "layer2", "layer0"]
 
 
 def test_where_nothing_is_known_or_all_is_small_the_worst_fact_comes_first() -> None:
