@@ -47,6 +47,10 @@ class Advice(Data):
     now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
     layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
     tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")
+    spread: bool = Field(
+        default=False,
+        description="it is for every place that it is predicted to help, as was tried, not only where the rules fired",
+    )
     unsure: tuple[str, ...] = Field(
         default=(),
         description="facts that were not measured, and would show whether it is in force already, or out of place",

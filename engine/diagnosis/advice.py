@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Present, Withheld
 from quantmedic.engine.diagnosis.input_repair import input_repair
 from quantmedic.engine.diagnosis.settings_in_force import code_type, scale_axis
+from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
 from quantmedic.engine.rules.options import Code
@@ -38,7 +41,7 @@ class _Verdict:
 
 
 def advise(
-    findings: Sequence[Finding], base: RuleBase, facts: CaseFacts
+    findings: Sequence[Finding], base: RuleBase, facts: CaseFacts, spread: Mapping[str, Targets] = MappingProxyType({})
 ) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
     """Remedies for one cause, in the order of its rules, and those that are held back.
 
@@ -50,10 +53,11 @@ def advise(
         findings: What fired for the cause.
         base: Remedies and thresholds in force.
         facts: The facts on which the findings rest.
+        spread: Where remedies go that are for every place that they help, by their kind.
     """
     advised: list[Advice] = []
     withheld: list[Withheld] = []
-    index = _Index.of(facts)
+    index = _Index.of(facts, spread)
     for name in dict.fromkeys(name for finding in findings for name in finding.rule.remedies):
         for_it = _findings_of(base.remedies[name], findings, index)
         given, held = _advise(base.remedies[name], for_it, base, index)
@@ -101,13 +105,19 @@ class _Index:
     facts: CaseFacts
     layers: Mapping[str | None, LayerFacts]
     tensors: Mapping[str, tuple[TensorFacts, ...]]
+    spread: Mapping[str, Targets]
 
     @classmethod
-    def of(cls, facts: CaseFacts) -> "_Index":
+    def of(cls, facts: CaseFacts, spread: Mapping[str, Targets]) -> "_Index":
         tensors: dict[str, tuple[TensorFacts, ...]] = {}
         for tensor in facts.tensors:
             tensors[subject_name(tensor)] = (*tensors.get(subject_name(tensor), ()), tensor)
-        return cls(facts, {layer.name: layer for layer in facts.layers}, tensors)
+        return cls(facts, {layer.name: layer for layer in facts.layers}, tensors, spread)
+
+    def spread_of(self, remedy: Remedy) -> list[Facts] | None:
+        """Where the remedy goes if that is every place that it helps; else None."""
+        targets = self.spread.get(remedy.simulate or "")
+        return _views_of(targets, remedy, self.facts) if targets is not None else None
 
 
 def _advise(
@@ -115,6 +125,12 @@ def _advise(
 ) -> tuple[list[Advice], list[Withheld]]:
     everywhere = all(_is_global(finding, index) for finding in findings)
     views = _subjects_of(remedy, findings, index, everywhere)
+    spread = index.spread_of(remedy)
+    if spread:
+        # Where the rules fired comes first.
+        there = {id(view) for view in spread}
+        views = [*_unique(chain((view for view in views if id(view) in there), spread))]
+        everywhere = False
     if not views:
         reason = f"it needs {_article(remedy.scope)}, and this cause names none in the float model"
         return [], [Withheld(id=remedy.id, title=remedy.title, because=reason)]
@@ -147,6 +163,7 @@ def _advise(
         now=_present_values(remedy, concerned, index),
         layers=tuple(name for layer in layers if (name := _layer_name(layer))),
         tensors=tuple(_tensor_names(tensors)),
+        spread=bool(spread),
         unsure=tuple(dict.fromkeys(name for verdict in standing for name in verdict.missing)),
         snippets=snippets,
         fields=fields,
@@ -219,6 +236,24 @@ def _judge_remedy(remedy: Remedy, view: Facts, base: RuleBase, facts: CaseFacts)
             return _Verdict(view, because=because, reason=number)
         missing += _missing_facts(verdict, used, view, facts)
     return _Verdict(view, missing=tuple(missing))
+
+
+def where_it_stands(remedy: Remedy, places: Targets, base: RuleBase, facts: CaseFacts) -> Targets:
+    """Those of the places where nothing speaks against a remedy."""
+
+    def stands(view: Facts) -> bool:
+        return _judge_remedy(remedy, view, base, facts).stands
+
+    if remedy.scope == "tensor":
+        return replace(places, tensors=tuple(i for i in places.tensors if stands(facts.tensors[i])))
+    return replace(places, operators=tuple(k for k in places.operators if stands(facts.layers[k])))
+
+
+def _views_of(targets: Targets, remedy: Remedy, facts: CaseFacts) -> list[Facts]:
+    """Tensors or layers, as the remedy's conditions speak of the one or the other."""
+    if remedy.scope == "tensor":
+        return [facts.tensors[i] for i in targets.tensors]
+    return [facts.layers[k] for k in targets.operators]
 
 
 def _missing_facts(verdict: bool | None, used: list[Condition], view: Facts, facts: CaseFacts) -> list[str]:

@@ -6,6 +6,7 @@ from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, So
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, LayerName
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.headline import is_number
+from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -14,13 +15,18 @@ from quantmedic.engine.rules.rulebase import RuleBase
 MATTERS = 0.02
 
 
-def cause_report(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> CauseReport:
-    """One cause: what makes most of the noise first, and where that is not known, what is furthest beyond its limit."""
+def cause_report(
+    findings: Sequence[Finding], base: RuleBase, facts: CaseFacts, spread: Mapping[str, Targets]
+) -> CauseReport:
+    """One cause: what makes most of the noise first, and where that is not known, what is furthest beyond its limit.
+
+    ``spread`` says where remedies go that are for every place that they help, by their kind.
+    """
     ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_loudness(f), -_excess(f)))
     lead = ordered[0]
     names = {layer.name: layer for layer in facts.layers}
     layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
-    remedies, withheld = advise(ordered, base, facts)
+    remedies, withheld = advise(ordered, base, facts, spread)
     feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].group if f not in layers)
     return CauseReport(
         cause=lead.rule.cause,

@@ -25,7 +25,7 @@ from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
 from quantmedic.engine.diagnosis.report_rows import layer_rows, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
-from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, suspects_of
+from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, settle, suspects_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.formulas.tensor_histogram import Histogram
@@ -91,11 +91,11 @@ def make_diagnosis(
         # What else the rules see is the model held against itself.
         results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
     supposed = with_supposed(results, base, facts)
-    suspects = suspects_of(supposed, repairs)
+    suspects = settle(suspects_of(supposed, repairs), simulation, base)
     outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
     if (world := as_if_harmed(facts)) is not facts:
         results = without_idle(supposed, results, outcomes, base)
-        first, suspects = suspects, suspects_of(results, repairs)
+        first, suspects = suspects, settle(suspects_of(results, repairs), simulation, base)
         # What is left of a cause has repairs of its own.
         same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
         outcomes = remedy_outcomes(suspects, simulation, proof, base, facts) | same

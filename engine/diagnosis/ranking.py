@@ -157,7 +157,7 @@ def _gain(outcome: RemedyOutcomes) -> float:
 def _report_of(
     suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool, carried: float
 ) -> CauseReport:
-    cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
+    cause = with_recoveries(cause_report(suspect.findings, base, facts, suspect.spread), outcome, base)
     if hurt and outcome.proven is None and any(finding.rule.family == "sanity" for finding in suspect.findings):
         return cause  # Not a number stays none on any grid: what a simulation recovers says nothing of it.
     return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, carried)})

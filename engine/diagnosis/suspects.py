@@ -1,18 +1,20 @@
 """Findings grouped into suspected causes, with the changes that would repair them and what those recover."""
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import pairwise
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
-from quantmedic.engine.diagnosis.advice import advise
-from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, predict
-from quantmedic.engine.formulas.change import Change, Targets, everything
+from quantmedic.engine.diagnosis.advice import advise, where_it_stands
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, is_faithful, predict
+from quantmedic.engine.formulas.change import Change, Targets, everything, helped_places, widened_tensors
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
-from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, change_of
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, REMEDY_KINDS, change_of
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -30,6 +32,7 @@ class Repair:
 
     ``data`` describes the data that the change was fitted on, where these are its own: it is then not fitted again.
     ``nodes`` are those of the float model that a quantizer has to pass over, where no cause names their layers.
+    ``spread``: it goes to every place that it is predicted to help, and not only to those where rules fired.
     """
 
     kind: str
@@ -38,6 +41,7 @@ class Repair:
     targets: Targets
     data: str | None = None
     nodes: tuple[str, ...] = ()
+    spread: bool = False
 
     @classmethod
     def recalibrate(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
@@ -48,7 +52,10 @@ class Repair:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A suspected cause: its findings, worst first, and the remedies that can be simulated, cheapest first."""
+    """A suspected cause: its findings, worst first, and the remedies that can be simulated, cheapest first.
+
+    Of a kind that spreads there are two repairs, the narrow one first, until `settle` has chosen between them.
+    """
 
     cause: str
     findings: tuple[Finding, ...]
@@ -66,6 +73,44 @@ class Suspect:
             gains = [(found.gain_db, repair) for found, repair in known if found is not None]
             return first_about_best(gains, last=AT_MOST) or (self.repairs[0] if self.repairs else None)
         return first_about_best(gains) or (self.repairs[0] if self.repairs else None)
+
+    @property
+    def spread(self) -> dict[str, Targets]:
+        """Where the remedies go that are chosen for more places than those where rules fired, by kind."""
+        return {repair.kind: repair.targets for repair in self.repairs if repair.spread}
+
+    def settle(self, simulation: SimulationRecord | None, base: RuleBase) -> "Suspect":
+        """The suspect with one repair of each kind: the spread one where that recovers clearly more for sure."""
+        kinds: dict[str, Repair] = {}
+        for repair in self.repairs:
+            narrow = kinds.setdefault(repair.kind, repair)
+            if repair.spread and _is_clearly_better(repair, narrow, simulation, base):
+                kinds[repair.kind] = repair
+        return replace(self, repairs=tuple(kinds.values()))
+
+
+def settle(suspects: Iterable[Suspect], simulation: SimulationRecord | None, base: RuleBase) -> list[Suspect]:
+    """The suspects, each with one repair of a kind; without a faithful simulation none is spread."""
+    known = simulation if simulation is not None and is_faithful(simulation) else None
+    return [suspect.settle(known, base) for suspect in suspects]
+
+
+def _is_clearly_better(spread: Repair, narrow: Repair, simulation: SimulationRecord | None, base: RuleBase) -> bool:
+    far, near = predict(simulation, spread.key), predict(simulation, narrow.key)
+    if far is None or near is None or far.low_db <= 0 or not _may_be_spread(narrow, simulation, base):
+        return False
+    return min(far.gain_db, ENOUGH_DB) >= near.gain_db + PREFERENCE_DB
+
+
+def _may_be_spread(narrow: Repair, simulation: SimulationRecord | None, base: RuleBase) -> bool:
+    """Where rules fired, a repair recovers something, else what heals is not what they saw; and not nearly all.
+
+    Errors of biases are constant and may cancel each other, so that mending a single one may recover nothing.
+    """
+    near = predict(simulation, narrow.key)
+    if near is None or near.gain_db > ENOUGH_DB - PREFERENCE_DB:
+        return False
+    return bool(narrow.change.biases) or near.gain_db >= base.threshold("negligible_gain_db")
 
 
 def first_about_best(gains: Sequence[tuple[float, Repair]], last: Collection[str] = BOUNDS) -> Repair | None:
@@ -111,20 +156,69 @@ def targets_of(findings: Iterable[Finding], case: Case, facts: CaseFacts) -> Tar
     return Targets(tuple(tensors), tuple(operators))
 
 
-def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: CaseFacts) -> tuple[Repair, ...]:
-    """What the remedies of the rules that found something would change, where that can be simulated."""
-    if not case.statistics:  # Only weights were compared: there is nothing to simulate on.
-        return ()
-    targets = targets_of(findings, case, facts)
-    repairs: dict[str, Repair] = {}
-    for advice in advise(findings, base, facts)[0]:
-        if advice.simulate is None or len(repairs) == MAX_REMEDIES:
-            continue
-        change = change_of(advice.simulate, case, facts, targets)
-        if change:
-            key = f"{advice.simulate}:{_digest([change])}"
-            repairs.setdefault(advice.simulate, Repair(advice.simulate, key, change, targets))
-    return tuple(repairs.values())
+@dataclass(frozen=True)
+class Repairer:
+    """Gives the repairs of the findings of one cause; what is the same for all causes is computed once.
+
+    Attributes:
+        base: Remedies and thresholds in force.
+        case: What was measured.
+        facts: Its facts.
+    """
+
+    base: RuleBase
+    case: Case
+    facts: CaseFacts
+    _helped: dict[str, tuple[Targets, Mapping[int, bool]]] = field(default_factory=dict)
+
+    def __call__(self, findings: Sequence[Finding]) -> tuple[Repair, ...]:
+        """What the remedies of the rules that found something would change, where that can be simulated."""
+        if not self.case.statistics:  # Only weights were compared: there is nothing to simulate on.
+            return ()
+        targets = targets_of(findings, self.case, self.facts)
+        repairs: dict[str, list[Repair]] = {}
+        for advice in advise(findings, self.base, self.facts)[0]:
+            kind = advice.simulate
+            if kind is None or kind in repairs or len(repairs) == MAX_REMEDIES:
+                continue
+            if narrow := self._repair(kind, targets):
+                spread = self._spread(narrow, self.base.remedies[advice.id]) if REMEDY_KINDS[kind].spreads else None
+                repairs[kind] = [narrow, *([spread] if spread is not None else [])]
+        return tuple(repair for own in repairs.values() for repair in own)
+
+    def _repair(self, kind: str, targets: Targets) -> Repair | None:
+        change = change_of(kind, self.case, self.facts, targets)
+        return Repair(kind, f"{kind}:{_digest([change])}", change, targets) if change else None
+
+    def _spread(self, narrow: Repair, remedy: Remedy) -> Repair | None:
+        """The same repair on every place that it helps, if most of its own places are among them, and others.
+
+        Ranges move as they do where the rules fired: what mends clipping makes none narrower.
+        """
+        helped, wider = self._places_helped(narrow.kind)
+        own = widened_tensors(self.facts, narrow.change)
+        moves = {wide for i, wide in own.items() if i in helped.tensors}
+        moves -= {True} if REMEDY_KINDS[narrow.kind].narrows else set()
+        places = Targets(tuple(i for i in helped.tensors if wider[i] in moves), helped.operators)
+        repair = self._repair(narrow.kind, where_it_stands(remedy, places, self.base, self.facts))
+        if repair is None:
+            return None
+        changed, there = _places_of(narrow.change), _places_of(repair.change)
+        if there <= changed or 2 * len(there & changed) < len(changed):
+            return None
+        return replace(repair, spread=True)
+
+    def _places_helped(self, kind: str) -> tuple[Targets, Mapping[int, bool]]:
+        """Where a kind helps in the whole network, and whether it makes each range wider."""
+        if kind not in self._helped:
+            change = change_of(kind, self.case, self.facts, everything(self.facts))
+            self._helped[kind] = helped_places(self.case, self.facts, change), widened_tensors(self.facts, change)
+        return self._helped[kind]
+
+
+def _places_of(change: Change) -> set[tuple[str, int]]:
+    operators = {*change.weights, *change.biases}
+    return {("tensor", i) for i in change.grids} | {("operator", k) for k in operators}
 
 
 def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[Repair]:
@@ -148,6 +242,7 @@ def simulate(
     halves: Sequence[Repair],
     simulation: SimulationRecord,
     run: Callable[[Change], RunRecord],
+    base: RuleBase,
 ) -> SimulationRecord:
     """Run halves and every remedy alone, then all suspects' repairs together and with one of them left out.
 
@@ -161,11 +256,16 @@ def simulate(
 
     for half in halves:
         once(half.kind, half.change)
-    for suspect in suspects[:MAX_SUSPECTS]:
-        for repair in suspect.repairs:
+    wanted = [repair for suspect in suspects[:MAX_SUSPECTS] for repair in suspect.repairs]
+    for repair in wanted:
+        if not repair.spread:
             once(repair.key, repair.change)
     known = simulation.model_copy(update={"runs": runs})
-    every = chosen_repairs(suspects, known)
+    for narrow, repair in pairwise(wanted):
+        if repair.spread and _may_be_spread(narrow, known, base):
+            once(repair.key, repair.change)
+    known = simulation.model_copy(update={"runs": runs})
+    every = chosen_repairs(settle(suspects, known, base), known)
     if len(every) > 1:
         once(*_together(every))
         for repair in every:

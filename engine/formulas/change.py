@@ -17,7 +17,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.methods import method_grid
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
-from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid
+from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
 
 #: A softmax gives a value this far below the others hardly more than 1e-7 of what it gives them.
 SILENT = 16.0
@@ -61,6 +61,10 @@ class Change:
         return bool(self.grids or self.weights or self.biases or self.learned)
 
 
+#: A place is helped where what rounding leaves of its values is predicted to rise by this much, in dB.
+HELPS_DB = 1.0
+#: A bias that is off by more, in steps of its grid, is more than rounded.
+ROUNDED_STEPS = 1.0
 #: Scales and ends of ranges that differ by less, relative to the wider range, are the same setting.
 SAME = 0.01
 #: Fits a change to what a case holds, for these targets.
@@ -260,6 +264,52 @@ def without_weight_noise(case: Case, facts: CaseFacts, targets: Targets) -> Chan
 def everything(facts: CaseFacts) -> Targets:
     """All tensors and operators."""
     return Targets(tuple(range(len(facts.tensors))), tuple(range(len(facts.layers))))
+
+
+def helped_places(case: Case, facts: CaseFacts, change: Change) -> Targets:
+    """Tensors and operators that a change is predicted to help by themselves, whatever arrives at the output."""
+    return Targets(tuple(_helped_tensors(case, facts, change)), tuple(_helped_operators(facts, change)))
+
+
+def _helped_tensors(case: Case, facts: CaseFacts, change: Change) -> list[int]:
+    """Tensors whose predicted rounding SQNR rises enough."""
+    pairs = [
+        (i, old, new)
+        for i, new in change.grids.items()
+        if new is not None and (old := grid_of(facts.tensors[i].quantizer)) is not None
+    ]
+    before, after = (
+        predicted_sqnr(case, main_role(case), [(i, grids[place]) for i, *grids in pairs]) for place in (0, 1)
+    )
+    return [i for (i, *_), old, new in zip(pairs, before, after, strict=True) if _rises(old, new)]
+
+
+def _helped_operators(facts: CaseFacts, change: Change) -> list[int]:
+    """Operators whose weights are predicted to be rounded better, or whose bias is off by more than rounding."""
+    found = []
+    for k in sorted({*change.weights, *change.biases}):
+        weight, off = facts.layers[k].weight, facts.layers[k].bias.max_error_steps
+        form = change.weights.get(k)
+        mended = form == "per-channel" and _rises(weight.rounding.sqnr_db, weight.predicted_per_channel_sqnr_db)
+        # Of weights that are no rounding of the float ones, no gain of a better range is known.
+        mended |= form == "best-range" and (weight.predicted_best_gain_db or 0.0) >= HELPS_DB
+        if mended or (k in change.biases and off is not None and off > ROUNDED_STEPS):
+            found.append(k)
+    return found
+
+
+def _rises(before: float | None, after: float | None) -> bool:
+    return before is not None and after is not None and after - before >= HELPS_DB
+
+
+def widened_tensors(facts: CaseFacts, change: Change) -> dict[int, bool]:
+    """Whether each new grid reaches over a wider range than the one in force."""
+    olds = {i: grid_of(facts.tensors[i].quantizer) for i in change.grids}
+    return {
+        i: new.high - new.low > old.high - old.low
+        for i, new in change.grids.items()
+        if new is not None and (old := olds[i]) is not None
+    }
 
 
 def widens(before: TensorFacts, after: TensorFacts) -> bool:

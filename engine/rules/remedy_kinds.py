@@ -61,6 +61,9 @@ class RemedyKind:
         learned: A trial learns it on samples, which not every editor can.
         title: What it makes, as a plural phrase, where the loss budget tries it; else empty.
         spends_bits: It needs more bits than toolchains give where nothing is asked, which takes noise from any model.
+        spreads: What it repairs is usually made by one setting of the toolchain, in many places at once: it is also
+            tried on every place that it is predicted to help, not only where a rule fired.
+        narrows: It helps by making ranges narrower: what it gains by a wider one is the merit of another kind.
     """
 
     name: str
@@ -76,6 +79,8 @@ class RemedyKind:
     learned: bool = False
     title: str = ""
     spends_bits: bool = False
+    spreads: bool = False
+    narrows: bool = False
 
     @property
     def is_remedy(self) -> bool:
@@ -102,6 +107,7 @@ _ROWS = (
             "ranges of least squared error for all activations", "search-calibration-methods", "early"
         ),
         moves=change.nears_best,
+        spreads=True,
     ),
     RemedyKind(
         "percentile-range",
@@ -111,6 +117,7 @@ _ROWS = (
         everywhere=Everywhere(
             "ranges of the 99.99th percentile for all activations", "limit-activation-range", "early"
         ),
+        spreads=True,
     ),
     RemedyKind(
         "kl-range",
@@ -131,6 +138,7 @@ _ROWS = (
         change.best_weight_range,
         title="weight scales of least squared error",
         everywhere=Everywhere("weights rounded anew on their best ranges", "weight-threshold-search", "early"),
+        spreads=True,
     ),
     RemedyKind(
         "per-channel-weights",
@@ -138,12 +146,14 @@ _ROWS = (
         change.per_channel_weights,
         title="per-channel weight scales",
         everywhere=Everywhere("per-channel weights everywhere", "per-channel-weights", "early"),
+        spreads=True,
     ),
     RemedyKind(
         "float-bias",
         "precision of biases",
         change.float_bias,
         everywhere=Everywhere("float biases everywhere", "protect-int32-bias", "early"),
+        spreads=True,
     ),
     RemedyKind(
         "requantized",
@@ -190,8 +200,16 @@ _ROWS = (
         change.full_range,
         title="new ranges from these data",
         moves=change.widens,
+        spreads=True,
     ),
-    RemedyKind("asymmetric-range", "symmetry of activations", change.asymmetric_range, title="asymmetric ranges"),
+    RemedyKind(
+        "asymmetric-range",
+        "symmetry of activations",
+        change.asymmetric_range,
+        title="asymmetric ranges",
+        spreads=True,
+        narrows=True,
+    ),
     RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),
     RemedyKind("unit-range", "ranges of activations between 0 and 1", change.unit_range),
     RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands),
@@ -239,6 +257,8 @@ def check_rows(rows: Iterable[RemedyKind]) -> None:
             raise ValueError(f"{row.name!r} is a bound: it cannot be prescribed for the whole network")
         if row.everywhere is not None and row.everywhere.turn is not None and row.change is None:
             raise ValueError(f"{row.name!r} has no change that could be tried on the whole network")
+        if row.spreads and (not row.is_remedy or row.bound is not None or row.spends_bits):
+            raise ValueError(f"{row.name!r} cannot be tried where it helps: it is no repair in the bits in force")
         known[row.name] = row
     for row in known.values():
         if row.advised_as is not None and row.advised_as not in known:

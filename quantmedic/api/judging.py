@@ -10,7 +10,7 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
-from quantmedic.engine.diagnosis.suspects import repairs_of, targets_of
+from quantmedic.engine.diagnosis.suspects import Repairer, targets_of
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.task_metric import sizes_to_tell
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
@@ -48,7 +48,7 @@ def judge(
     diagnosis = make_diagnosis(
         base,
         facts,
-        repairs=lambda findings: repairs_of(findings, base, case, facts),
+        repairs=Repairer(base, case, facts),
         repair=lambda change, outcome: facts_after(case, world, base, change, outcome),
         simulation=case.record.simulation,
         proof=case.record.proof,

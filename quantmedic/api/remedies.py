@@ -22,7 +22,14 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, with_supposed
-from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repairs_of, simulate, suspects_of
+from quantmedic.engine.diagnosis.suspects import (
+    Repairer,
+    Suspect,
+    general_repairs,
+    settle,
+    simulate,
+    suspects_of,
+)
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
@@ -95,7 +102,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             # What the budget shows, rules may name.
             facts = derive(case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
-        runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
+        runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run, measurement.base)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
     runs = runs.model_copy(update={"runs": {**runs.runs, **probes}})
@@ -153,7 +160,8 @@ def prove_remedies(
         why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
         return Proof(with_notice(case, f"no remedy was tried: {why}"))
     ranked = [cause.cause for cause in judged.causes]
-    suspects = [suspect for suspect in _suspects(case, facts, base) if suspect.cause in ranked]
+    found = settle(_suspects(case, facts, base), case.record.simulation, base)
+    suspects = [suspect for suspect in found if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
     try:
         copies = measurement.models.editable()
@@ -223,7 +231,7 @@ def _with_proof(case: Case, record: ProofRecord) -> Case:
 
 def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:
     results = with_supposed(evaluate(base, facts), base, facts)
-    return suspects_of(results, lambda findings: repairs_of(findings, base, case, facts))
+    return suspects_of(results, Repairer(base, case, facts))
 
 
 def require_writable_repair(path: Path, models: Sequence[ModelSource]) -> None:

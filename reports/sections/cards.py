@@ -29,7 +29,7 @@ from quantmedic.reports.sections.proof import (
     signed_gain,
     trial_text,
 )
-from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, visible
 
 SUBJECTS_SHOWN = 3
 #: Said beside a call that lacks the settings in force.
@@ -291,12 +291,11 @@ def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -
         for tool, found in examples.items()
     ]
     title = toolchain.title if toolchain is not None and own is not None else ""
-    all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
     return RemedyCard(
         title=capital(advice.title),
         changes=advice.changes,
         now=tuple(_present_values(advice.now)),
-        concerns="" if all_layers <= set(advice.layers) else _first_names(advice.layers),
+        concerns=_where_it_goes(advice, cause),
         unsure=", ".join(advice.unsure),
         predicted=_recovery_text(advice.predicted),
         measured=trial_text(advice.measured),
@@ -326,10 +325,22 @@ def _present_values(present: Iterable[Present]) -> Iterable[str]:
         yield f"{label}{joined}"
 
 
+def _where_it_goes(advice: Advice, cause: CauseReport) -> str:
+    """Layers or tensors that a remedy is for; empty where these are all that the cause concerns."""
+    if advice.spread:
+        names, what = (advice.tensors, "tensors") if advice.scope == "tensor" else (advice.layers, "layers")
+        return f"everywhere it helps: {number(len(names))} {what}, among them {_among(names)}"
+    all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
+    return "" if all_layers <= set(advice.layers) else _first_names(advice.layers)
+
+
+def _among(names: Sequence[str]) -> str:
+    return ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
+
+
 def _first_names(names: Sequence[str]) -> str:
     """The first few names and the number of the others."""
-    shown = ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
-    more = len(names) - SUBJECTS_SHOWN
+    shown, more = _among(names), len(names) - SUBJECTS_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 

@@ -347,6 +347,7 @@ def test_what_another_fault_hides_keeps_its_severity(base: RuleBase) -> None:
         [],
         simulation({}),
         lambda change: RunRecord(noise=(noise.get(tuple(sorted(change.grids)), 1.0) / 8,) * 8),
+        base,
     )
     found = {cause.cause: cause for cause in foretold(base, measured, simulation=ran).causes}
     assert found["weight-spread"].severity == "high"
