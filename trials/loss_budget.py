@@ -212,22 +212,29 @@ def _is_asked(group: Group) -> bool:
 def _asked(
     piece: PieceRecord, group: Group, case: Case, facts: CaseFacts, runs: BudgetRuns, others_in_float: Change
 ) -> PieceRecord:
-    """The piece with what its single source does under changes."""
+    """The piece with what its single source does under changes.
+
+    Where others hide its noise, they are in float for this; the deployed network only has what heals it best then.
+    """
     source = piece.sources[0]
-    seen = _changes(source, case, facts, runs.gone)
-    hidden = None
     loudest = int(np.argmax(group.share))
-    if 1.0 - group.without[loudest] < HIDDEN * group.alone[loudest]:
-        hidden = _changes(source, case, facts, lambda change: runs.gone_of(group.alone, others_in_float.join(change)))
-    return piece.model_copy(update={**dict(seen), "hidden": hidden})
+    if 1.0 - group.without[loudest] >= HIDDEN * group.alone[loudest]:
+        return piece.model_copy(update=dict(_changes(source, case, facts, runs.gone)))
+    hidden = _changes(source, case, facts, lambda change: runs.gone_of(group.alone, others_in_float.join(change)))
+    best = max(hidden.heals, key=lambda kind: hidden.heals[kind][loudest], default=None)
+    heals = {} if best is None else {best: runs.gone(change_of(best, case, facts, _targets_of(source)))}
+    return piece.model_copy(update={"hidden": hidden, "heals": heals})
+
+
+def _targets_of(source: SourceRecord) -> Targets:
+    return Targets(source.tensors, source.operators)
 
 
 def _changes(
     source: SourceRecord, case: Case, facts: CaseFacts, gone: Callable[[Change], tuple[float, ...]]
 ) -> ChangesRecord:
     """What changes of one quantizer take away."""
-    targets = Targets(source.tensors, source.operators)
-    changes = {kind: change_of(kind, case, facts, targets) for kind in HEALING[source.kind]}
+    changes = {kind: change_of(kind, case, facts, _targets_of(source)) for kind in HEALING[source.kind]}
     ends = (gone(_opened(case, source, end, facts)) if source.tensors else None for end in ("low", "high"))
     return ChangesRecord(
         clipped_low=next(ends),

@@ -38,6 +38,7 @@ def make_session(
     exposed: Sequence[str] = (),
     optimized: Path | None = None,
     plain: bool = False,
+    in_float: bool = False,
 ) -> ort.InferenceSession:
     """A CPU session of a model in memory.
 
@@ -48,6 +49,7 @@ def make_session(
         exposed: Tensors that are outputs too.
         optimized: Where to save the graph that is really executed.
         plain: Execute the graph as it is written: quantizers in float, no integer kernels.
+        in_float: Optimize the graph, but keep quantizers and what is between them in float.
 
     Raises:
         ModelError: onnxruntime refuses the model; names the file and its words.
@@ -63,7 +65,7 @@ def make_session(
     if wants_exact_kernels():
         options.add_session_config_entry("session.x64quantprecision", "1")
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
-    if model.functions:
+    if model.functions or in_float:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     if plain:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -1,11 +1,11 @@
 """The float network with simulated quantizers that can be changed from run to run, without building a session anew.
 
-Grids of activations, weights and biases are inputs of the session. Every quantizer of the deployed model is put on the
+Grids of activations, weights and biases are inputs of its segments. Every quantizer of the deployed model is put on the
 edges that it covers there; a step of 0 turns it off. Convolutions hold their weights as constants, both float and as
 stored, because those are computed several times as fast as weights that are inputs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.segments import Segments, State
 from quantmedic.collectors.from_onnx.simulated_nodes import (
     OFF,
     ROUNDER,
@@ -31,6 +31,7 @@ from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, WeightForm
+from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.tensors import grid_of
 
 Array = NDArray[np.generic]
@@ -41,7 +42,9 @@ MIN_OPSET, SPLIT_INPUT_OPSET = 9, 13
 MIN_IR = 4
 #: Bytes of weights that the network may hold as constants beside those of the float model.
 CONSTANT_BYTES = 256 << 20
-_GRIDS = "quantmedic:grids"
+_GRIDS, _SIZES = "quantmedic:grids", "quantmedic:grids:sizes"
+#: What is in force at one place, so that equal settings do the same.
+Setting = Hashable
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,18 @@ class _Layer:
     bias_input: str | None
     bias_shape: tuple[int, ...]
     has_constants: bool
+    operator: int
+
+    def setting(self, change: Change | None) -> tuple[WeightForm | None, bool]:
+        """The form of the weights, and whether the bias is in float."""
+        return (
+            ("float", True) if change is None else (change.weights.get(self.operator), self.operator in change.biases)
+        )
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs."""
+        return [name for name in (self.weight_input, self.bias_input, self.is_stored, self.is_float) if name]
 
     @property
     def is_stored(self) -> str:
@@ -65,8 +80,9 @@ class _Layer:
     def is_float(self) -> str:
         return f"{self.weight_input}:is-float"
 
-    def feed(self, form: WeightForm | None, *, float_bias: bool) -> dict[str, Array]:
-        """What to feed for weights in a form."""
+    def feed(self, change: Change | None) -> dict[str, Array]:
+        """What to feed under a change."""
+        form, float_bias = self.setting(change)
         found: dict[str, Array] = {self.weight_input: self.forms.weight(form)}
         if self.bias_input is not None:
             found[self.bias_input] = self.forms.bias(float_bias).reshape(self.bias_shape)
@@ -84,9 +100,50 @@ class _Operand:
     stored: Float32
     original: Float32
 
+    def setting(self, change: Change | None) -> bool:
+        """Whether it is in float."""
+        return change is None or self.operator in change.biases
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs."""
+        return [self.input]
+
+    def feed(self, change: Change | None) -> dict[str, Array]:
+        """What to feed under a change."""
+        return {self.input: self.original if self.setting(change) else self.stored}
+
+
+@dataclass(frozen=True)
+class _Quantizer:
+    """The quantizer of an activation, by the index of its tensor, and its deployed grid."""
+
+    tensor: int
+    grid: Grid
+
+    def setting(self, change: Change | None) -> Grid | None:
+        """The grid; None where it is off."""
+        return None if change is None else change.grids.get(self.tensor, self.grid)
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs."""
+        return [_grid_input(self.tensor)]
+
+    def feed(self, change: Change | None) -> dict[str, Array]:
+        """What to feed under a change."""
+        grid = self.setting(change)
+        return {_grid_input(self.tensor): np.array(OFF if grid is None else grid_row(grid), np.float32)}
+
 
 class OnnxSimulated:
-    """Runs the float network under a change of the deployed quantizers; see ``SimulatedNetwork``."""
+    """Runs the float network under a change of the deployed quantizers; see ``SimulatedNetwork``.
+
+    Attributes:
+        weighted: Operators whose weights can be changed, by index.
+        with_constants: Operators with other constants that can be changed along with the bias, by index.
+        tensors: Tensors whose quantizers can be changed, by index into the case's table.
+    """
 
     def __init__(self, models: PairedOnnxGraphs, case: Case, threads: int) -> None:
         """Build the network.
@@ -102,31 +159,25 @@ class OnnxSimulated:
                 help=f"export the model with opset {MIN_OPSET} or later",
             )
         self._graph = graph
-        self._grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
+        grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
         builder = _Builder(models, case)
-        opened = {k: builder.open_weights(op) for k, op in enumerate(models.quantized.operators)}
-        self._layers = {k: layer for k, layer in opened.items() if layer is not None}
-        self._operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
-        self._placed = [i for i, grid in enumerate(self._grids) if grid is not None and builder.place(i)]
-        self._outputs = [builder.output(i, j) for i, j in models.match.outputs]
-        builder.finish(len(self._placed))
-        self._session = make_session(builder.model, graph.path, threads, exposed=self._outputs)
-        self._known = {value.name for value in self._session.get_inputs()}
-
-    @property
-    def weighted(self) -> frozenset[int]:
-        """Operators whose weights can be changed, by index."""
-        return frozenset(self._layers)
-
-    @property
-    def with_constants(self) -> frozenset[int]:
-        """Operators with other constants that can be changed along with the bias, by index."""
-        return frozenset(operand.operator for operand in self._operands)
-
-    @property
-    def tensors(self) -> frozenset[int]:
-        """Tensors whose quantizers can be changed, by index into the case's table."""
-        return frozenset(self._placed)
+        layers = [found for op in models.quantized.operators if (found := builder.open_weights(op)) is not None]
+        operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
+        placed = ((i, grid) for i, grid in enumerate(grids) if grid is not None and builder.place(i))
+        quantizers = [_Quantizer(i, grid) for i, grid in placed]
+        outputs = [builder.output(i, j) for i, j in models.match.outputs]
+        builder.finish()
+        self._segments = Segments(builder.model, outputs, graph.path, threads)
+        self.weighted = frozenset(layer.operator for layer in layers)
+        self.with_constants = frozenset(operand.operator for operand in operands)
+        self.tensors = frozenset(quantizer.tensor for quantizer in quantizers)
+        every = (*quantizers, *layers, *operands)
+        self._settable = [[each for each in every if own.intersection(each.inputs)] for own in self._segments.inputs()]
+        for common in (None, Change()):
+            self._segments.expect(self._settings(common))
+        #: The last change, and what it puts in force.
+        self._last: tuple[Change | None, State, dict[int, dict[str, Array]]]
+        self._last = None, self._segments.state_of(self._settings(None)), {}
 
     def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
         """The matched outputs; of the network without any quantizer where ``change`` is None.
@@ -134,23 +185,21 @@ class OnnxSimulated:
         Raises:
             ModelError: The network fails on this batch.
         """
-        feed: dict[str, Array] = dict(feed_of(batch, self._graph))
-        feed[_GRIDS] = self._grid_values(change)
-        for k, layer in self._layers.items():
-            form: WeightForm | None = "float" if change is None else change.weights.get(k)
-            feed |= layer.feed(form, float_bias=change is None or k in change.biases)
-        for operand in self._operands:
-            is_float = change is None or operand.operator in change.biases
-            feed[operand.input] = operand.original if is_float else operand.stored
-        feed = {name: array for name, array in feed.items() if name in self._known}
-        return [np.asarray(array, np.float32) for array in run(self._session, self._outputs, feed, self._graph.path)]
+        if self._last[0] is not change:
+            self._last = change, self._segments.state_of(self._settings(change)), {}
+        _, state, feeds = self._last
 
-    def _grid_values(self, change: Change | None) -> Float32:
-        rows = []
-        for i in self._placed:
-            grid = None if change is None else change.grids.get(i, self._grids[i])
-            rows.append(OFF if grid is None else grid_row(grid))
-        return np.array(rows, np.float32).reshape(-1)
+        def feed(k: int) -> dict[str, Array]:
+            if k not in feeds:
+                feeds[k] = {name: array for each in self._settable[k] for name, array in each.feed(change).items()}
+            return feeds[k]
+
+        found = self._segments.run(batch, state, feed, feed_of(batch, self._graph))
+        return [np.asarray(array, np.float32) for array in found]
+
+    def _settings(self, change: Change | None) -> list[Setting]:
+        """What is in force in every segment."""
+        return [tuple(each.setting(change) for each in own) for own in self._settable]
 
 
 class _Builder:
@@ -164,7 +213,7 @@ class _Builder:
         self._nodes = {node.output[0]: node for node in self.model.graph.node if node.output}
         self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
         self._quantized: dict[str, str] = {}
-        self._pending: list[tuple[str, str]] = []
+        self._pending: list[tuple[str, str, int]] = []
         self._with_constants: list[tuple[onnx.NodeProto, _Layer]] = []
         self._bytes = 0
 
@@ -186,7 +235,8 @@ class _Builder:
         shape = () if forms.stored_bias is None else forms.stored_bias.shape
         # A bias that is no constant would keep a convolution from the fast kernel: it is added behind.
         shape = (*shape, 1, 1) if has_constants else shape
-        layer = _Layer(forms, weight_input, bias_input if forms.stored_bias is not None else None, shape, has_constants)
+        own_bias = bias_input if forms.stored_bias is not None else None
+        layer = _Layer(forms, weight_input, own_bias, shape, has_constants, op.index)
         if forms.stored_bias is not None:
             self._add_input(bias_input, shape)
             del node.input[2:]
@@ -264,7 +314,7 @@ class _Builder:
         self._quantized |= dict.fromkeys(ends, target)
         if not edges and not ends:
             return False
-        self._pending.append((record.float_name, target))
+        self._pending.append((record.float_name, target, index))
         return True
 
     def _is_coded(self, name: str) -> bool:
@@ -282,22 +332,23 @@ class _Builder:
         name = self._models.float_graph.outputs[i]
         return self._quantized.get(name, name)
 
-    def finish(self, count: int) -> None:
-        """Add the simulated quantizers and constant weights; onnxruntime puts the nodes in order itself."""
+    def finish(self) -> None:
+        """Add the simulated quantizers and constant weights, in any order."""
         graph = self.model.graph
         for node, layer in self._with_constants:
             self._choose_weights(node, layer)
-        if count:
-            self._add_input(_GRIDS, [ROW * count])
-            constants = {f"{_GRIDS}:nought": 0.0, f"{_GRIDS}:rounder": ROUNDER}
-            graph.initializer.extend(
-                helper.make_tensor(name, TensorProto.FLOAT, [1], [value]) for name, value in constants.items()
-            )
-            graph.node.append(self._split(ROW * count))
-        for k, (source, target) in enumerate(self._pending):
-            row = [f"{_GRIDS}:{ROW * k + n}" for n in range(ROW)]
-            nought, rounder = f"{_GRIDS}:nought", f"{_GRIDS}:rounder"
-            opset = self._models.float_graph.opset
+        nought, rounder = f"{_GRIDS}:nought", f"{_GRIDS}:rounder"
+        opset = self._models.float_graph.opset
+        graph.initializer.extend(
+            helper.make_tensor(name, TensorProto.FLOAT, [1], [value])
+            for name, value in ((nought, 0.0), (rounder, ROUNDER))
+        )
+        if opset >= SPLIT_INPUT_OPSET:
+            graph.initializer.append(helper.make_tensor(_SIZES, TensorProto.INT64, [ROW], [1] * ROW))
+        for source, target, index in self._pending:
+            row = [f"{_grid_input(index)}:{n}" for n in range(ROW)]
+            self._add_input(_grid_input(index), [ROW])
+            graph.node.append(_split(_grid_input(index), row, opset))
             graph.node.extend(quantizer_nodes(source, target, row, nought=nought, rounder=rounder, opset=opset))
 
     def _choose_weights(self, node: onnx.NodeProto, layer: _Layer) -> None:
@@ -311,10 +362,13 @@ class _Builder:
             graph.node.append(helper.make_node("Add", [node.output[0], layer.bias_input], [result]))
         node.CopyFrom(with_constant_weights(node, [layer.forms.weight(None), layer.forms.weight("float")], conditions))
 
-    def _split(self, count: int) -> onnx.NodeProto:
-        """The grids one by one; up to opset 12 the sizes are an attribute."""
-        parts, sizes = [f"{_GRIDS}:{k}" for k in range(count)], [1] * count
-        if self._models.float_graph.opset < SPLIT_INPUT_OPSET:
-            return helper.make_node("Split", [_GRIDS], parts, axis=0, split=sizes)
-        self.model.graph.initializer.append(helper.make_tensor(f"{_GRIDS}:sizes", TensorProto.INT64, [count], sizes))
-        return helper.make_node("Split", [_GRIDS, f"{_GRIDS}:sizes"], parts, axis=0)
+
+def _grid_input(tensor: int) -> str:
+    return f"{_GRIDS}:{tensor}"
+
+
+def _split(name: str, parts: list[str], opset: int) -> onnx.NodeProto:
+    """A row one by one; up to opset 12 the sizes are an attribute."""
+    if opset < SPLIT_INPUT_OPSET:
+        return helper.make_node("Split", [name], parts, axis=0, split=[1] * ROW)
+    return helper.make_node("Split", [name, _SIZES], parts, axis=0)

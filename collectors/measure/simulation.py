@@ -15,9 +15,16 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.stored_bins import main_role
 
 Float32 = NDArray[np.float32]
-#: Samples that are simulated; between these, as many as make so many values in a run, whatever time that takes.
+#: Samples that are simulated; between these, as many as make so many values in a run, whatever time that takes, and no
+#: more than a part of those that were measured.
 MIN_SAMPLES, MAX_SAMPLES = 16, 128
+#: Samples that are simulated even of few, and which part of all that were measured are in any case.
+ENOUGH, PART = 32, 8
+#: Samples that are run at a time at most: more of them take no less time each.
+RUN_SAMPLES = 32
 RUN_VALUES = 128e6
+#: Values of the samples that are run at a time, where those are more than a few.
+BATCH_VALUES = 8e6
 #: Bytes of the float outputs that are kept for comparison.
 OUTPUT_BYTES = 64 << 20
 
@@ -67,9 +74,11 @@ class Simulation:
     ) -> tuple[list[Batch], list[list[Float32]]]:
         """A random part of the samples with what the float network makes of them, as far as memory allows."""
         seen = case.record.datasets[role].seen
-        count = max(seen // MAX_SAMPLES, 1)
+        measured = sum(each.seen for each in case.record.datasets.values())
+        most = int(np.clip(measured // PART, ENOUGH, MAX_SAMPLES))
+        count = max(seen // most, 1)
         part = Part(0, count, options.seed) if count > 1 else None
-        wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
+        wanted = samples_within(RUN_VALUES, MIN_SAMPLES, most, case)
         batches: list[Batch] = []
         floats: list[list[Float32]] = []
         samples, size = 0, 0
@@ -85,9 +94,11 @@ class Simulation:
 
 
 def batch_size_of(case: Case) -> int:
-    """Samples of a simulated run: no more than were measured at a time."""
+    """Samples that are run at a time: as few as were measured so where those are few, else what their values allow."""
     size = case.record.run.get("batch_size")
-    return min(size, MIN_SAMPLES) if isinstance(size, int) else MIN_SAMPLES
+    if isinstance(size, int) and size < MIN_SAMPLES:
+        return size
+    return samples_within(BATCH_VALUES, MIN_SAMPLES, RUN_SAMPLES, case)
 
 
 def samples_within(values: float, least: int, most: int, case: Case) -> int:

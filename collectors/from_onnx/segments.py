@@ -1,0 +1,287 @@
+"""A simulated network in segments, one behind the other: a run computes only those from its first change on.
+
+Runs differ in few quantizers. What a segment gives under settings that it had before, behind segments that had theirs,
+is kept. A segment with all of its quantizers off, or all as deployed, has a session of its own where the settings are
+constants: without branches onnxruntime takes half of the time.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.session import make_session, run
+
+Array = NDArray[np.generic]
+Feed = Mapping[str, Array]
+#: Segments at most, and tensors that may cross from one to the next.
+MAX_SEGMENTS, MAX_CROSSING = 4, 3
+#: Nodes of a segment, about, at least.
+LEAST_NODES = 24
+#: Bytes that are kept of what segments gave.
+KEPT_BYTES = 128 << 20
+#: Runs under the same settings that cost about as much as opening a session of their own.
+OFTEN = 8
+#: Models of more bytes have no sessions with constant settings: those would hold all weights once more.
+CONSTANT_BYTES = 64 << 20
+#: Types of tensors that may cross.
+_TYPES = {"tensor(float)": TensorProto.FLOAT, "tensor(int64)": TensorProto.INT64, "tensor(bool)": TensorProto.BOOL}
+
+
+@dataclass
+class _Segment:
+    """Neighbouring nodes as a model.
+
+    Attributes:
+        model: The nodes with the constants that they read.
+        gives: Tensors that later segments read, and outputs of the network.
+        carries: Tensors that are needed behind it, its own or older ones.
+        session: With settings as inputs.
+        expected: Runs under settings that come often, by their number.
+        constant: Sessions with these as constants.
+    """
+
+    model: onnx.ModelProto
+    gives: tuple[str, ...]
+    carries: frozenset[str]
+    session: ort.InferenceSession
+    expected: dict[int, int] = field(default_factory=dict)
+    constant: dict[int, ort.InferenceSession] = field(default_factory=dict)
+
+    def comes_often(self, settings: int) -> bool:
+        """These settings came so often that a session of their own pays."""
+        if settings not in self.expected:
+            return False
+        self.expected[settings] += 1
+        return self.expected[settings] > OFTEN
+
+
+class State(NamedTuple):
+    """What is in force, by numbers.
+
+    Attributes:
+        own: Of every segment the number of its settings.
+        until: Of every segment the number of its settings and those of all before it.
+    """
+
+    own: tuple[int, ...]
+    until: tuple[int, ...]
+
+
+class Segments:
+    """A model cut into segments."""
+
+    def __init__(self, model: onnx.ModelProto, outputs: Sequence[str], path: Path, threads: int) -> None:
+        """Cut the model, whose nodes may stand in any order.
+
+        Args:
+            model: The model.
+            outputs: What a run gives.
+            path: Where the model came from, for messages.
+            threads: Threads within an operator.
+
+        Raises:
+            ModelError: onnxruntime refuses the model.
+        """
+        self._outputs, self._path, self._threads = list(outputs), path, threads
+        self._kept: OrderedDict[tuple[int, int], tuple[Batch, dict[str, Array]]] = OrderedDict()
+        self._bytes = 0
+        self._numbers: dict[tuple[int, Hashable], int] = {}
+        self._chains: dict[tuple[int, int], int] = {}
+        self._small = sum(len(c.raw_data) for c in model.graph.initializer) <= CONSTANT_BYTES
+        nodes = _in_order(model.graph)
+        self._segments = self._open(model, nodes, _cuts(nodes, outputs))
+
+    def inputs(self) -> list[frozenset[str]]:
+        """What every segment takes from outside."""
+        made = {name for segment in self._segments for name in segment.gives}
+        return [frozenset(i.name for i in segment.model.graph.input) - made for segment in self._segments]
+
+    def state_of(self, settings: Sequence[Hashable]) -> State:
+        """What is in force where every segment has these settings."""
+        own, until = [], []
+        before = -1
+        for k, each in enumerate(settings):
+            own.append(self._numbers.setdefault((k, each), len(self._numbers)))
+            before = self._chains.setdefault((before, own[-1]), len(self._chains))
+            until.append(before)
+        return State(tuple(own), tuple(until))
+
+    def expect(self, settings: Sequence[Hashable]) -> None:
+        """Be fast under these settings of every segment, where there is room for a session of their own."""
+        if self._small:
+            for segment, number in zip(self._segments, self.state_of(settings).own, strict=True):
+                segment.expected[number] = 0
+
+    def run(self, batch: Batch, state: State, feed: Callable[[int], Feed], given: Feed) -> list[Array]:
+        """The outputs for one batch.
+
+        Args:
+            batch: The samples.
+            state: What is in force.
+            feed: What that means to the inputs of a segment, by its number.
+            given: Inputs of the network.
+
+        Raises:
+            ModelError: The network fails on this batch.
+        """
+        start, values = self._longest(batch, state.until)
+        for k, segment in enumerate(self._segments[start:], start):
+            taken, session = {**given, **values}, segment.constant.get(state.own[k])
+            if session is None and segment.comes_often(state.own[k]):
+                session = segment.constant[state.own[k]] = self._open_constant(segment, feed(k))
+            if session is None:
+                taken, session = {**taken, **feed(k)}, segment.session
+            own = {value.name: taken[value.name] for value in session.get_inputs()}
+            found = dict(zip(segment.gives, run(session, segment.gives, own, self._path), strict=True))
+            values = {name: array for name, array in {**values, **found}.items() if name in segment.carries}
+            if k + 1 < len(self._segments):
+                self._keep(batch, state.until[k], values)
+        return [values[name] for name in self._outputs]
+
+    def _longest(self, batch: Batch, states: Sequence[int]) -> tuple[int, dict[str, Array]]:
+        """The first segment to run, and what those before it gave."""
+        for k in reversed(range(len(states) - 1)):
+            key = id(batch), states[k]
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return k + 1, self._kept[key][1]
+        return 0, {}
+
+    def _keep(self, batch: Batch, state: int, values: dict[str, Array]) -> None:
+        """Keep what a segment gave, and the batch, whose place in memory no other one may take meanwhile."""
+        self._kept[id(batch), state] = batch, values
+        self._bytes += _bytes_of(values)
+        while self._bytes > KEPT_BYTES:
+            self._bytes -= _bytes_of(self._kept.popitem(last=False)[1][1])
+
+    def _open_constant(self, segment: _Segment, values: Feed) -> ort.InferenceSession:
+        """A session with constant values of inputs."""
+        model = onnx.ModelProto()
+        model.CopyFrom(segment.model)
+        inputs = list(model.graph.input)
+        del model.graph.input[:]
+        model.graph.input.extend(value for value in inputs if value.name not in values)
+        model.graph.initializer.extend(
+            numpy_helper.from_array(np.ascontiguousarray(values[value.name]), value.name)
+            for value in inputs
+            if value.name in values
+        )
+        return make_session(model, self._path, self._threads, exposed=segment.gives, in_float=True)
+
+    def _open(self, model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], cuts: Sequence[int]) -> list[_Segment]:
+        """One segment between two cuts; a single one where something crosses that is no common tensor."""
+        bounds = [0, *cuts, len(nodes)]
+        types: dict[str, onnx.TypeProto] = {}
+        segments = []
+        for start, stop in pairwise(bounds):
+            later = _read_by(nodes[stop:]) | set(self._outputs)
+            made = {name for node in nodes[:stop] for name in node.output if name}
+            gives = tuple(name for node in nodes[start:stop] for name in node.output if name and name in later)
+            part = _model_of(model, nodes[start:stop], types)
+            session = make_session(part, self._path, self._threads, exposed=gives)
+            for value in session.get_outputs():
+                if cuts and value.type not in _TYPES:
+                    return self._open(model, nodes, ())
+                types[value.name] = _type_of(value)
+            segments.append(_Segment(part, gives, frozenset(made & later), session))
+        return segments
+
+
+def _type_of(value: ort.NodeArg) -> onnx.TypeProto:
+    """Its type and number of axes; how long they are, the data tell."""
+    axes = [None] * len(value.shape) if isinstance(value.shape, list) else None
+    found: onnx.TypeProto = helper.make_tensor_type_proto(_TYPES.get(value.type, TensorProto.UNDEFINED), axes)
+    return found
+
+
+def _model_of(
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], types: Mapping[str, onnx.TypeProto]
+) -> onnx.ModelProto:
+    """Some of a model's nodes with the constants and inputs that they read; ``types`` are those of other nodes."""
+    read = _read_by(nodes)
+    made = {name for node in nodes for name in node.output}
+    part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    part.graph.name = model.graph.name or "segment"
+    part.graph.node.extend(nodes)
+    constants = [c for c in model.graph.initializer if c.name in read]
+    part.graph.initializer.extend(constants)
+    part.graph.sparse_initializer.extend(c for c in model.graph.sparse_initializer if c.values.name in read)
+    part.graph.input.extend(value for value in model.graph.input if value.name in read)
+    part.graph.input.extend(
+        onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items() if name in read and name not in made
+    )
+    return part
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    """All that a node reads, its branches included."""
+    read = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            own |= {name for inner in graph.node for name in inner.output}
+            read |= _read_by(graph.node) | {value.name for value in graph.output}
+            read -= own
+    return read
+
+
+def _read_by(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    return {name for node in nodes for name in _reads(node)}
+
+
+def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes in their order, but each behind all that it reads, and added ones no sooner than they are read."""
+    writers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
+    needed = [sorted({writers[name] for name in _reads(node) if name in writers}) for node in graph.node]
+    ends = {k for own in needed for k in own}
+    done: dict[int, None] = {}
+    for last in (k for k in range(len(graph.node)) if k not in ends):
+        stack = [(last, False)]
+        while stack:
+            k, is_ready = stack.pop()
+            if is_ready:
+                done[k] = None
+            elif k not in done:
+                stack.append((k, True))
+                stack.extend((other, False) for other in reversed(needed[k]) if other not in done)
+    return [graph.node[k] for k in done]
+
+
+def _cuts(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
+    """Places that part the nodes about evenly, where few tensors cross; the numbers of the nodes behind them."""
+    made = {name for node in nodes for name in node.output if name}
+    if not set(outputs) <= made:
+        return []
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for k, node in enumerate(nodes):
+        first |= dict.fromkeys((name for name in node.output if name), k)
+        last |= dict.fromkeys(_reads(node) & made, k)
+    crossing = np.zeros(len(nodes) + 1, int)
+    for name, k in last.items():
+        crossing[first[name] + 1] += 1
+        crossing[k + 1] -= 1
+    crossing = np.cumsum(crossing)
+    count = int(np.clip(len(nodes) // LEAST_NODES, 1, MAX_SEGMENTS))
+    width = len(nodes) / count
+    found = []
+    for middle in (width * k for k in range(1, count)):
+        near = np.arange(max(int(middle - width / 2) + 1, 1), min(int(middle + width / 2), len(nodes) - 1) + 1)
+        if near.size:
+            best = int(min(near, key=lambda k: (crossing[k], abs(k - middle))))
+            found += [best] if crossing[best] <= MAX_CROSSING else []
+    return sorted(set(found))
+
+
+def _bytes_of(values: Mapping[str, Array]) -> int:
+    return sum(array.nbytes for array in values.values())
