@@ -23,6 +23,7 @@ from quantmedic.engine.case.loss_budget import (
     TaskShareRecord,
 )
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.budget_lines import ABOUT
 from quantmedic.engine.diagnosis.loss_budget import Division, Group, divide
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensors import grid_of
@@ -221,8 +222,9 @@ def _asked(
     if 1.0 - group.without[loudest] >= HIDDEN * group.alone[loudest]:
         return piece.model_copy(update=dict(_changes(source, case, facts, runs.gone)))
     hidden = _changes(source, case, facts, lambda change: runs.gone_of(group.alone, others_in_float.join(change)))
-    best = max(hidden.heals, key=lambda kind: hidden.heals[kind][loudest], default=None)
-    heals = {} if best is None else {best: runs.gone(change_of(best, case, facts, _targets_of(source)))}
+    enough = ABOUT * max((gone[loudest] for gone in hidden.heals.values()), default=0.0)
+    best = [kind for kind, gone in hidden.heals.items() if gone[loudest] >= enough > 0][:1]
+    heals = {kind: runs.gone(change_of(kind, case, facts, _targets_of(source))) for kind in best}
     return piece.model_copy(update={"hidden": hidden, "heals": heals})
 
 

@@ -23,6 +23,7 @@ from onnxruntime.quantization.quant_utils import quantize_data
 import quantmedic
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.measure import simulation as measure_simulation
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.pair.weight_forms import round_to_best_grid, round_to_grid
@@ -47,6 +48,12 @@ class Reader(CalibrationDataReader):
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._feeds, None)
+
+
+@pytest.fixture(autouse=True)
+def every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared with the whole set is simulated on the whole set."""
+    monkeypatch.setattr(measure_simulation, "PART", 1)
 
 
 @pytest.fixture(scope="module")
