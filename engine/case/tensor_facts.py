@@ -26,8 +26,8 @@ class SourceFacts(Facts):
         "dB",
     )
     operand_ratio: float | None = fact(
-        "where a Concat or Add joins it: widest range of its operands / narrowest one; operands of a Concat that "
-        "another joins are that one's, too",
+        "where a Concat or Add joins it: widest range of an operand and zero / narrowest range of one; operands of a "
+        "Concat that another joins are that one's, too",
         "ratio",
     )
     mechanism: Mechanism | None = fact(
@@ -304,7 +304,9 @@ class OperandFacts(Facts):
     index: int | None = fact("position among the operands")
     tensor: str | None = fact("name of the operand's tensor in the float model")
     width: float | None = fact("range width of the operand's values", "value")
-    range_ratio: float | None = fact("widest operand's range width / this operand's range width", "ratio")
+    range_ratio: float | None = fact(
+        "widest range of an operand and zero, which the joint grid has to hold / this operand's range width", "ratio"
+    )
     levels: float | None = fact("this operand's range width / scale of the joint quantizer", "levels")
     joint_sqnr_db: float | None = fact("sqnr_db of this operand's values on the joint quantizer's grid", "dB")
     joint_loss_db: float | None = fact(

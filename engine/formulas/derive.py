@@ -40,6 +40,7 @@ from quantmedic.engine.formulas.sources import (
     budget_of_model,
     layers_with_halves,
     layers_with_sources,
+    reach_of,
     tensors_with_sources,
     width_of,
 )
@@ -271,9 +272,9 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
         output = next((tensors[i] for i in op.outputs if i is not None), None)
         joint = grid_of(output.quantizer) if output is not None else None
         bits = output.quantizer.bits if output is not None else None
-        widths = [width_of(tensor) for _, tensor in inputs]
-        widest = max((w for w in widths if w is not None), default=0.0)
-        for position, ((i, tensor), width) in enumerate(zip(inputs, widths, strict=True)):
+        widest = max((reach for _, tensor in inputs if (reach := reach_of(tensor)) is not None), default=0.0)
+        for position, (i, tensor) in enumerate(inputs):
+            width = width_of(tensor)
             row = {
                 "layer": op.name,
                 "op_type": op.op_type,

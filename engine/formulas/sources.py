@@ -59,22 +59,23 @@ def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float, j
 
 
 def _operand_ratios(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[int, float]:
-    """Widest over narrowest range of the operands that an operator joins, by the index of its output.
+    """Widest reach over narrowest range of the operands that an operator joins, by the index of its output.
 
-    Operands of a Concat that another one joins are operands of that one, too.
+    Operands of a Concat that another one joins are operands of that one, too. Constants have a reach and no range.
     """
     found: dict[int, float] = {}
-    joined: dict[int, list[float]] = {}
+    joined: dict[int, list[int]] = {}
     for op in case.record.operators:
-        own = {i: width for i in op.inputs if i is not None and (width := width_of(tensors[i])) is not None}
+        own = [i for i in op.inputs if i is not None and width_of(tensors[i]) is not None]
         if op.op_type not in JOINING or len(own) < 2:
             continue
         nested = joined if op.op_type == "Concat" else {}
-        widths = [width for i in own for width in nested.get(i, [own[i]])]
+        operands = [part for i in own for part in nested.get(i, [i])]
         outputs = [i for i in op.outputs if i is not None]
-        nested |= dict.fromkeys(outputs, widths)
-        if min(widths) > 0:
-            found |= dict.fromkeys(outputs, max(widths) / min(widths))
+        nested |= dict.fromkeys(outputs, operands)
+        widths = [width for i in operands if (width := width_of(tensors[i]))]
+        if widths:
+            found |= dict.fromkeys(outputs, max(reach_of(tensors[i]) or 0.0 for i in operands) / min(widths))
     return found
 
 
@@ -161,6 +162,12 @@ def _mended(heals: Mapping[str, tuple[float, ...]], made: float, output: int) ->
         f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
         for name, values in gone.items()
     }
+
+
+def reach_of(tensor: TensorFacts) -> float | None:
+    """Width of the range of its values and zero, which every grid holds; None where they were not seen."""
+    values = tensor.data.values
+    return None if values.max is None or values.min is None else max(values.max, 0.0) - min(values.min, 0.0)
 
 
 def width_of(tensor: TensorFacts) -> float | None:

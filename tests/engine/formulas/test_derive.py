@@ -415,7 +415,8 @@ def test_operands_of_a_join() -> None:
     assert [(view.layer, view.index, view.tensor) for view in found] == [("join", 0, "f1"), ("join", 1, "f2")]
     widths = [float(np.ptp(values[i])) for i in (1, 2)]
     assert [view.width for view in found] == pytest.approx(widths)
-    assert [view.range_ratio for view in found] == pytest.approx([1.0, widths[0] / widths[1]])
+    widest = max(max(float(values[i].max()), 0.0) - min(float(values[i].min()), 0.0) for i in (1, 2))
+    assert [view.range_ratio for view in found] == pytest.approx([widest / width for width in widths])
     assert [view.levels for view in found] == pytest.approx([width / (32 / 255) for width in widths])
     assert all(view.own_sqnr_db > view.joint_sqnr_db for view in found)
 
