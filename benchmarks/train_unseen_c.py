@@ -221,17 +221,18 @@ def train(plan, epochs):
     return fit(network, plan, inputs, targets, epochs=epochs, rate=LEARNING_RATE, seed=SEED), inputs[:2]
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Train the networks of the third unseen set.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="some of " + ", ".join(PLANS))
-    parser.add_argument("--output", type=Path, default=TARGET)
+def run_plans(plans, target, description):
+    """The command line of a trainer: train the networks that it names, or all, and write them."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="some of " + ", ".join(plans))
+    parser.add_argument("--output", type=Path, default=target)
     parser.add_argument("--epochs", type=int, help="instead of each network's own number")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name in arguments.names or PLANS:
+    for name in arguments.names or plans:
         print(name, flush=True)
-        plan, path = PLANS[name], arguments.output / f"{name}.onnx"
+        plan, path = plans[name], arguments.output / f"{name}.onnx"
         network, example = train(plan, arguments.epochs or plan.epochs)
         export(network, plan, example, path)
         weights = sum(p.numel() for p in network.parameters())
@@ -240,4 +241,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_plans(PLANS, TARGET, "Train the networks of the third unseen set."))

@@ -31,9 +31,10 @@ from .protocol.row import LOUD_DB
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 from .tasks import TAIL
+from .unseen_d.plan import drawn_pairs
 
-assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b, unseen_c))
-assert all((faults_more, faults_more_activations))
+assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
+assert all((faults_more, faults_more_activations, unseen_a, unseen_b, unseen_c))
 
 #: Bump to rebuild cached cases.
 RECIPE_VERSION = 5
@@ -169,11 +170,17 @@ def _seen() -> list[str]:
 def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
     """Faults and controls of one of the sets that tuning never sees.
 
-    The third set is put into networks alone that tuning never sees either; the older ones, into every network.
+    The third set is put into networks alone that tuning never sees either; the older ones, into every network. Of the
+    fourth, a seed draws the networks of each.
     """
+    if which == "d":
+        for network, name in drawn_pairs(seed):
+            fault = name in FAULTS
+            yield Spec(network, (name,) if fault else (), control="" if fault else name, seed=seed)
+        return
     kinds = [kind for kind, fault in FAULTS.items() if fault.unseen == which]
     older = NETWORKS | REAL_NETWORKS
-    networks = FRESH_NETWORKS | {k: n for k, n in older.items() if n.unseen} if which == "c" else older
+    networks = FRESH_NETWORKS["c"] | {k: n for k, n in older.items() if n.unseen} if which == "c" else older
     for network in networks:
         yield from (Spec(network, (kind,), seed=seed) for kind in kinds)
     for network in networks:

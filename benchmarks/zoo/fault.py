@@ -6,7 +6,7 @@ from typing import Literal
 
 from .patient import Patient
 
-Unseen = Literal["", "a", "b", "c"]
+Unseen = Literal["", "a", "b", "c", "d"]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 
 

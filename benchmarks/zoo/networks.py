@@ -258,10 +258,11 @@ REAL_NETWORKS = {
 }
 
 
-#: Networks that belong to a set of faults which tuning never sees; the set registers them.
-FRESH_NETWORKS: dict[str, Network] = {}
+#: Networks that belong to a set of faults which tuning never sees, by the set, which registers them.
+FRESH_NETWORKS: dict[str, dict[str, Network]] = {}
 
 
 def known_network(name: str) -> Network:
     """A network of any list."""
-    return (FRESH_NETWORKS | REAL_NETWORKS | NETWORKS)[name]
+    fresh = {own: network for networks in FRESH_NETWORKS.values() for own, network in networks.items()}
+    return (fresh | REAL_NETWORKS | NETWORKS)[name]

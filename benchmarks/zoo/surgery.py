@@ -59,6 +59,12 @@ class Surgeon:
         self.graph.initializer.append(tensor)
         return name
 
+    def drop(self, name: str) -> None:
+        """Remove a constant that nobody reads any more."""
+        if not self.consumers(name):
+            for tensor in [tensor for tensor in self.graph.initializer if tensor.name == name]:
+                self.graph.initializer.remove(tensor)
+
     def producer(self, tensor: str) -> onnx.NodeProto | None:
         return next((node for node in self.graph.node if tensor in node.output), None)
 

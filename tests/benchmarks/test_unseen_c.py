@@ -6,14 +6,15 @@ import pytest
 from zoo.cases import UNSEEN_CONTROLS, standing
 from zoo.controls import CONTROLS
 from zoo.fault import FAMILIES, FAULTS
+from zoo.mild import LEAST_DB, MOST_DB, OFF_DB, sqnr, wanted_loss
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS
 from zoo.patient import healthy
 from zoo.quantizing import run
 from zoo.surgery import Inapplicable
 from zoo.unseen_c.metrics import all_joints, class_map, peaks
-from zoo.unseen_c.mild import LEAST_DB, MOST_DB, OFF_DB, sqnr, wanted_loss
 from zoo.unseen_c.samples import arms, plots, tables, words
 
+OWN = FRESH_NETWORKS["c"]
 KINDS = [fault for fault in FAULTS.values() if fault.unseen == "c"]
 #: Forms that change the float model without changing what it computes.
 KEEPING = ["spike-at-the-corner", "through-odds", "joined-with-their-sum", "decades-of-rows", "distance-for-a-product"]
@@ -21,18 +22,18 @@ KEEPING = ["spike-at-the-corner", "through-odds", "joined-with-their-sum", "deca
 
 def test_networks_and_controls_are_in_no_other_part() -> None:
     specs = [spec for part in ("all", "real", "unseen-a", "unseen-b") for spec in fault_zoo.chosen(part, "*", 200)]
-    assert not set(FRESH_NETWORKS) & ({spec.network for spec in specs} | set(NETWORKS) | set(REAL_NETWORKS))
+    assert not set(OWN) & ({spec.network for spec in specs} | set(NETWORKS) | set(REAL_NETWORKS))
     assert not set(UNSEEN_CONTROLS["c"]) & ({spec.control for spec in specs} | set(CONTROLS))
     own = fault_zoo.chosen("unseen-c", "*")
-    assert {spec.network for spec in own} > set(FRESH_NETWORKS)
-    assert all((NETWORKS | REAL_NETWORKS | FRESH_NETWORKS)[spec.network].unseen for spec in own)
+    assert {spec.network for spec in own} > set(OWN)
+    assert all((NETWORKS | REAL_NETWORKS | OWN)[spec.network].unseen for spec in own)
     assert not any(spec.tuning for spec in own)
 
 
 def test_the_set_covers_what_it_should() -> None:
     assert len(KINDS) >= 40 and len(UNSEEN_CONTROLS["c"]) >= 12
     assert {fault.family for fault in KINDS} >= set(FAMILIES) - {"runtime"}
-    assert all(network.path.stat().st_size <= 250_000 for network in FRESH_NETWORKS.values())
+    assert all(network.path.stat().st_size <= 250_000 for network in OWN.values())
 
 
 @pytest.mark.parametrize("make", [arms, plots, words, tables])
@@ -58,9 +59,9 @@ def test_losses_reach_from_few_to_many_decibels() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", FRESH_NETWORKS)
+@pytest.mark.parametrize("name", OWN)
 def test_a_sound_quantization_does_not_hurt(name: str) -> None:
-    found = standing(healthy(FRESH_NETWORKS[name]))
+    found = standing(healthy(OWN[name]))
     assert not found.hurts and found.float_score > 0.8
 
 
@@ -68,7 +69,7 @@ def test_a_sound_quantization_does_not_hurt(name: str) -> None:
 @pytest.mark.parametrize("kind", KEEPING)
 @pytest.mark.parametrize("name", ["keywords", "mixer"])
 def test_a_mild_fault_keeps_the_function_and_costs_what_it_should(name: str, kind: str) -> None:
-    sound = healthy(FRESH_NETWORKS[name]).with_(strength=3.0)
+    sound = healthy(OWN[name]).with_(strength=3.0)
     try:
         ill = FAULTS[kind].apply(sound)
     except Inapplicable:

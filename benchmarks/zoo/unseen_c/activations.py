@@ -7,10 +7,10 @@ import onnx
 
 from ..fault import fault
 from ..faults_activations import extremes
+from ..mild import mild
 from ..patient import Patient
 from ..surgery import Inapplicable, Surgeon
 from ..unseen_a.cuts import channel_peaks, kept, spots
-from .mild import mild
 
 GATES = ("Sigmoid", "Softmax")
 

@@ -5,10 +5,10 @@ from onnx import TensorProto
 
 from ..fault import fault
 from ..faults_activations import extremes
+from ..mild import mild
 from ..patient import Patient
 from ..surgery import Inapplicable
 from ..unseen_a.cuts import kept, positive_spots, spots
-from .mild import mild
 
 
 @fault(

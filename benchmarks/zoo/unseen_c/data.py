@@ -7,12 +7,12 @@ import numpy as np
 from ..fault import fault
 from ..faults_activations import extremes
 from ..faults_data import dullest, images, right_colours, with_colours
+from ..mild import mild
 from ..patient import Patient
 from ..pixels import SODIUM
 from ..surgery import Inapplicable
 from ..unseen_a.cuts import kept
 from ..unseen_a.data import real_numbers, sound_set
-from .mild import mild
 
 
 @fault(

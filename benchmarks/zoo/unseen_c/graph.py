@@ -4,10 +4,10 @@ import numpy as np
 
 from ..fault import fault
 from ..faults_activations import extremes
+from ..mild import mild
 from ..patient import Patient
 from ..surgery import Inapplicable
 from ..unseen_a.cuts import dense, kept, positive_spots, spots
-from .mild import mild
 
 
 @fault(

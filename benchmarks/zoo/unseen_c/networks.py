@@ -13,33 +13,37 @@ FOLDER = Path(__file__).parent / "networks"
 JOINTS = Task(lambda outputs: peaks(outputs[0]), all_joints, all_joints, "zoo.unseen_c.metrics:joints_found")
 MAPS = Task(lambda outputs: class_map(outputs[0]), well_mapped, mapped_alike, "zoo.unseen_c.metrics:pixels_mapped")
 
-for network in (
-    Network(
-        "keypoints",
-        "heatmaps, transposed convolutions",
-        FOLDER / "keypoints.onnx",
-        SIGNED,
-        images=pictures_of(arms),
-        task=JOINTS,
-        unseen=True,
-    ),
-    Network(
-        "segmenter",
-        "classes of pixels, dilated branches",
-        FOLDER / "segmenter.onnx",
-        UNIT,
-        images=pictures_of(plots),
-        task=MAPS,
-        unseen=True,
-    ),
-    Network(
-        "keywords",
-        "spectrogram, convolutions in time, LSTM",
-        FOLDER / "keywords.onnx",
-        None,
-        samples=signals_of(words),
-        unseen=True,
-    ),
-    Network("mixer", "table, mixing of tokens", FOLDER / "mixer.onnx", None, samples=signals_of(tables), unseen=True),
-):
-    FRESH_NETWORKS[network.name] = network
+FRESH_NETWORKS["c"] = {
+    network.name: network
+    for network in (
+        Network(
+            "keypoints",
+            "heatmaps, transposed convolutions",
+            FOLDER / "keypoints.onnx",
+            SIGNED,
+            images=pictures_of(arms),
+            task=JOINTS,
+            unseen=True,
+        ),
+        Network(
+            "segmenter",
+            "classes of pixels, dilated branches",
+            FOLDER / "segmenter.onnx",
+            UNIT,
+            images=pictures_of(plots),
+            task=MAPS,
+            unseen=True,
+        ),
+        Network(
+            "keywords",
+            "spectrogram, convolutions in time, LSTM",
+            FOLDER / "keywords.onnx",
+            None,
+            samples=signals_of(words),
+            unseen=True,
+        ),
+        Network(
+            "mixer", "table, mixing of tokens", FOLDER / "mixer.onnx", None, samples=signals_of(tables), unseen=True
+        ),
+    )
+}

@@ -8,10 +8,10 @@ import onnx
 from numpy.typing import NDArray
 
 from ..fault import fault
+from ..mild import mild
 from ..patient import Patient
 from ..surgery import Inapplicable, Linear, Surgeon
 from ..unseen_a.cuts import add_cancelling, at_layers, covered, dense, few_codes, recoded, taken_twice
-from .mild import mild
 
 
 @fault(

@@ -1,0 +1,124 @@
+"""Faults of a chosen size: what a form is given is searched until the output loses a chosen number of decibels.
+
+``mild`` puts in a few decibels of noise, ``severe`` from a few to fatally many, and ``costly`` takes a form that has no
+amount as it is, where it costs anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+
+import numpy as np
+
+from .draw import STRONGEST, WEAKEST
+from .patient import Patient
+from .quantizing import compare, run
+from .surgery import Inapplicable
+
+#: What a mild fault costs at the least and the most, in dB of the output.
+LEAST_DB, MOST_DB = 3.0, 12.0
+#: The same of a severe one, a third of which are below nine.
+FAINTEST_DB, FATAL_DB = 4.0, 40.0
+#: How far off the wanted loss may be, in dB and as a share; steps of the search, and samples on which it is measured.
+OFF_DB, OFF_SHARE, STEPS, SAMPLES = 2.0, 0.15, 8, 64
+
+Form = Callable[[Patient, float], Patient]
+
+
+def wanted_loss(strength: float) -> float:
+    """Log of the strength, from the least to the most."""
+    return float(LEAST_DB + (MOST_DB - LEAST_DB) * _share(strength))
+
+
+def severe_loss(strength: float) -> float:
+    """Log-uniform from the faintest loss to a fatal one where strengths are."""
+    return float(FAINTEST_DB * (FATAL_DB / FAINTEST_DB) ** _share(strength))
+
+
+def _share(strength: float) -> float:
+    return float(np.clip(np.log(strength / WEAKEST) / np.log(STRONGEST / WEAKEST), 0, 1))
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """What a search looks for.
+
+    Attributes:
+        ends: Between which amounts.
+        worst: Whether the column counts that loses most.
+        loss: From the strength to the wanted loss.
+        nearest: Whether the nearest real loss will do where no amount gives the wanted one.
+    """
+
+    ends: tuple[float, float]
+    worst: bool
+    loss: Callable[[float], float]
+    nearest: bool
+
+
+def mild(least: float, most: float, *, worst: bool = False) -> Callable[[Form], Callable[[Patient], Patient]]:
+    """A form that takes an amount becomes a fault whose amount is searched between two ends.
+
+    With ``worst`` the column counts that loses most: a wide one hides the others.
+    """
+    return _adapted(_Aim((least, most), worst, wanted_loss, nearest=False))
+
+
+def severe(least: float, most: float, *, worst: bool = False) -> Callable[[Form], Callable[[Patient], Patient]]:
+    """The same from a few decibels to a fatal loss; where no amount gives it, the nearest that costs something."""
+    return _adapted(_Aim((least, most), worst, severe_loss, nearest=True))
+
+
+def costly(form: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
+    """A form without an amount, where it costs at least as much as the mildest fault does."""
+
+    @wraps(form)
+    def apply(patient: Patient) -> Patient:
+        found = form(patient)
+        if max(_losses(patient, found)) < LEAST_DB:
+            raise Inapplicable(f"it costs less than {LEAST_DB} dB")
+        return found
+
+    return apply
+
+
+def _losses(sound: Patient, ill: Patient) -> list[float]:
+    return [sqnr(sound, worst) - sqnr(ill, worst) for worst in (False, True)]
+
+
+def _adapted(aim: _Aim) -> Callable[[Form], Callable[[Patient], Patient]]:
+    def adapt(form: Form) -> Callable[[Patient], Patient]:
+        @wraps(form)
+        def apply(patient: Patient) -> Patient:
+            return _searched(form, patient, aim)
+
+        return apply
+
+    return adapt
+
+
+def _searched(form: Form, patient: Patient, aim: _Aim) -> Patient:
+    wanted, sound = aim.loss(patient.strength), sqnr(patient, aim.worst)
+    near = max(OFF_DB, OFF_SHARE * wanted)
+    low, high = np.log(aim.ends)
+    best, off = None, np.inf if aim.nearest else near
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        found = form(patient, float(np.exp(middle)))
+        lost = sound - sqnr(found, aim.worst)
+        if abs(lost - wanted) < off and (not aim.nearest or lost >= LEAST_DB):
+            best, off = found, abs(lost - wanted)
+            if off < near / 2:
+                break
+        low, high = (middle, high) if lost < wanted else (low, middle)
+    if best is None:
+        raise Inapplicable(f"no amount costs {wanted:.1f} dB")
+    return best
+
+
+def sqnr(patient: Patient, worst: bool = False) -> float:
+    """Of the quantized outputs over a few samples, pooled or in the worst column."""
+    few = replace(patient, validation=patient.validation[:SAMPLES])
+    reference = run(few.network, few.shown_float or few.model, few.validation)
+    found = compare(few.task, reference, run(few.network, few.quantized(), few.validation), None)
+    return found.worst_column_db if worst else found.sqnr_db

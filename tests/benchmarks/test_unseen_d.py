@@ -1,0 +1,96 @@
+"""The fourth unseen set: its networks are small and sound, its faults and controls are in no other part."""
+
+import fault_zoo
+import numpy as np
+import pytest
+from zoo.cases import UNSEEN_CONTROLS, Spec, build, standing
+from zoo.controls import CONTROLS
+from zoo.fault import FAMILIES, FAULTS
+from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, severe_loss
+from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
+from zoo.patient import healthy
+from zoo.unseen_d.plan import FITS, PUBLISHED, drawn_pairs
+from zoo.unseen_d.samples import bags, beads, machines, prints, weaves
+
+KINDS = {name: fault for name, fault in FAULTS.items() if fault.unseen == "d"}
+OWN = FRESH_NETWORKS["d"]
+#: A seed that no figure comes from.
+SEED = 11
+
+
+def test_networks_and_controls_are_in_no_other_part() -> None:
+    parts = ("all", "real", "unseen-a", "unseen-b", "unseen-c")
+    specs = [spec for part in parts for spec in fault_zoo.chosen(part, "*", 200)]
+    assert not set(OWN) & ({spec.network for spec in specs} | set(NETWORKS) | set(REAL_NETWORKS))
+    assert not set(UNSEEN_CONTROLS["d"]) & ({spec.control for spec in specs} | set(CONTROLS))
+    assert not any(set(spec.kinds) & set(KINDS) for spec in specs)
+
+
+def test_the_set_covers_what_it_should() -> None:
+    assert len(KINDS) >= 40 and len(UNSEEN_CONTROLS["d"]) >= 12
+    assert {fault.family for fault in KINDS.values()} >= set(FAMILIES) - {"runtime"}
+    assert all(network.path.stat().st_size <= 300_000 for network in OWN.values())
+
+
+@pytest.mark.parametrize("seed", [None, 1, 200])
+def test_each_seed_draws_all_kinds_and_controls(seed: int | None) -> None:
+    own = fault_zoo.chosen("unseen-d", "*", seed)
+    assert {spec.control or spec.kinds[0] for spec in own} == {*KINDS, *UNSEEN_CONTROLS["d"]}
+    assert {spec.network for spec in own} == {*OWN, *PUBLISHED}
+    assert all(known_network(spec.network).unseen and not spec.tuning for spec in own)
+    assert len({spec.name for spec in own}) == len(own) == len(drawn_pairs(seed))
+
+
+def test_places_and_published_cases_name_what_there_is() -> None:
+    known = {*KINDS, *UNSEEN_CONTROLS["d"]}
+    assert set(FITS) <= known and all(found and set(found) <= set(OWN) for found in FITS.values())
+    assert set(PUBLISHED) <= set(REAL_NETWORKS) and {name for found in PUBLISHED.values() for name in found} <= known
+
+
+def test_it_is_closed() -> None:
+    assert "unseen-d" in fault_zoo.CLOSED
+
+
+@pytest.mark.parametrize("make", [bags, beads, machines, prints, weaves])
+def test_samples_follow_from_the_seed(make) -> None:
+    first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+
+
+def test_a_third_of_severe_losses_is_mild() -> None:
+    strengths = np.geomspace(0.1, 30, 300)
+    losses = np.array([severe_loss(strength) for strength in strengths])
+    assert losses[0] == pytest.approx(FAINTEST_DB) and losses[-1] == pytest.approx(FATAL_DB)
+    assert (np.diff(losses) > 0).all()
+    assert 0.25 < (losses < MOST_DB * 0.75).mean() < 0.4
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", OWN)
+def test_a_sound_quantization_does_not_hurt(name: str) -> None:
+    found = standing(healthy(OWN[name]))
+    assert not found.hurts and (found.float_score is None or found.float_score > 0.8)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_costs_something_and_heals(kind: str, tmp_path) -> None:
+    """In one of its networks at least, drawn by the seed or not."""
+    for network in FITS.get(kind, OWN):
+        built = build(Spec(network, (kind,), seed=SEED), tmp_path)
+        if built.status in ("inapplicable", "unhealed"):
+            continue
+        assert built.status != "broken", built.reason
+        assert max(built.recovery_db, built.recovery_worst_db) >= LEAST_DB - 1
+        assert not built.healed.hurts
+        return
+    pytest.fail("it has no place in any network")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", UNSEEN_CONTROLS["d"])
+def test_controls_cost_nothing(name: str, tmp_path) -> None:
+    found = [build(Spec(network, control=name, seed=SEED), tmp_path) for network in FITS.get(name, OWN)]
+    assert {built.status for built in found} <= {"control", "inapplicable"}
+    assert any(built.status == "control" for built in found)
