@@ -6,7 +6,8 @@ import numpy as np
 
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.proof import MetricTrial, TrialRecord, gain_of
+from quantmedic.engine.case.gains import gain_of
+from quantmedic.engine.case.proof import MetricTrial, TrialRecord
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.trials.bench import Bench, Measured

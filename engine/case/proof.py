@@ -1,14 +1,11 @@
 """What was proven: remedies carried out on copies of the model, measured on samples that they were not fitted on."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.record import Record
 
 #: Kind of a trial: calibrated again with the representative inputs, repaired; the cause stands in its key.
@@ -20,12 +17,6 @@ PRESCRIPTION = "prescription"
 #: How a gain is known: the printed prescription was run with its toolchain, the same change was made to a copy of the
 #: quantized model, or the change was simulated. Only the first two prove anything.
 Grade = Literal["executed", "edited", "simulated"]
-Floats = NDArray[np.float64]
-#: Noise below this share of what it was counts as gone: 60 dB.
-NOISELESS = 1e-6
-_RESAMPLES = 2000
-#: Values that one block of resamples may hold, so that memory does not grow with the samples.
-_BLOCK = 4_000_000
 
 
 class MetricTrial(Record):
@@ -74,6 +65,11 @@ class TrialRecord(Record):
     unedited: tuple[str, ...] = Field(default=(), description="what of the change could not be carried out")
     seconds: float = 0.0
     bound: bool = Field(default=False, description="what the remedy would repair was taken away: a most, never a proof")
+    typical: bool = Field(
+        default=False,
+        description="the gain is that of the median sample, because few samples hold most of the noise power, so that "
+        "its sum says nothing for sure",
+    )
 
     @property
     def proven(self) -> bool:
@@ -154,47 +150,3 @@ class ProofRecord(Record):
         """The trials of the chain, in order."""
         found = [self.trial(key, self.chain[:place]) for place, key in enumerate(self.chain)]
         return [trial for trial in found if trial is not None]
-
-
-class Gain(NamedTuple):
-    """What a change recovers at the output, with 95 % intervals; no interval of fewer than two samples."""
-
-    gain_db: float
-    low_db: float | None
-    high_db: float | None
-    share: float
-    share_low: float | None
-    share_high: float | None
-
-
-def gain_of(before: Floats, after: Floats, seed: int = 0) -> Gain:
-    """Gain in dB and share of the noise power that is gone.
-
-    The intervals are percentiles of a seeded bootstrap over samples (Efron and Tibshirani 1993, chapter 13), both
-    networks on the same ones.
-
-    Args:
-        before: Noise power at the output per sample, ``[samples]``.
-        after: The same with the remedy.
-        seed: Seed of the bootstrap.
-    """
-    share = _share_gone(before.sum(keepdims=True), after.sum(keepdims=True)).item()
-    if len(before) < 2:
-        return Gain(_gain_db(share), None, None, share, None, None)
-    rng = np.random.default_rng(seed)
-    rows = max(_BLOCK // len(before), 1)
-    found = []
-    for start in range(0, _RESAMPLES, rows):
-        picks = rng.integers(0, len(before), (min(rows, _RESAMPLES - start), len(before)))
-        found.append(_share_gone(before[picks].sum(axis=1), after[picks].sum(axis=1)))
-    low, high = np.quantile(np.concatenate(found), [0.025, 0.975]).tolist()
-    return Gain(_gain_db(share), _gain_db(low), _gain_db(high), share, low, high)
-
-
-def _share_gone(before: Floats, after: Floats) -> Floats:
-    """1 - after / before; 0 where there was no noise before."""
-    return 1.0 - np.divide(after, before, out=np.ones_like(before), where=before > 0)
-
-
-def _gain_db(share: float) -> float:
-    return -to_decibels(max(1.0 - share, NOISELESS))

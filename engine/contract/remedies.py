@@ -30,6 +30,10 @@ class Recovery(Data):
     high_db: float = Field(description="upper end of that interval")
     share: float = Field(description="share of the output's noise power that goes")
     bound: bool = Field(default=False, description="at most this: what it repairs was taken away, not repaired")
+    typical: bool = Field(
+        default=False,
+        description="the gain is that of the median sample: few samples hold most of the noise, its sum is unsure",
+    )
 
 
 class Advice(Data):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.proof import NOISELESS
+from quantmedic.engine.case.gains import NOISELESS, Interval, speaks_typical, typical_gain
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.decibels import sqnr_db, to_decibels
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -28,6 +28,7 @@ class Prediction(NamedTuple):
     Attributes:
         gain_db: Rise of the output's SQNR; of its 95 % interval the ends ``low_db`` and ``high_db``: jackknife over the
             samples, widened by the difference between simulated and deployed network.
+        typical: These are of the median sample, because the summed noise says nothing for sure (`speaks_typical`).
         share: Share of the output's noise power that goes, negative where it grows.
         sqnr_db: SQNR of the output after the change.
         agreement: Share of samples with the float network's class after the change; None without classes.
@@ -39,6 +40,7 @@ class Prediction(NamedTuple):
     share: float
     sqnr_db: float
     agreement: float | None
+    typical: bool = False
 
 
 def predict(simulation: SimulationRecord | None, key: str, before: str | None = None) -> Prediction | None:
@@ -92,16 +94,29 @@ def _prediction_between(simulation: SimulationRecord, before: RunRecord, after: 
     old, new, power = np.array(before.noise), np.array(after.noise), np.array(simulation.power)
     gain = _gain_db(old.sum(), new.sum())
     spread = 1.96 * _jackknife_error(old, new)
-    gap = abs(simulation_gap_db(simulation))
-    width = math.hypot(spread, gap if math.isfinite(gap) else FAITHFUL_DB)
+    pooled = _widened(Interval(gain, gain - spread, gain + spread), simulation_gap_db(simulation))
+    typical = typical_gain(old, new)
+    if typical is not None:
+        gap = typical_gain(np.array(simulation.simulated.noise), np.array(simulation.deployed.noise))
+        typical = _widened(typical, gap.value if gap is not None else 0.0)
+    speaks = speaks_typical(pooled, typical)
+    found = typical if typical is not None and speaks else pooled
     return Prediction(
-        gain_db=gain,
-        low_db=gain - width,
-        high_db=gain + width,
+        gain_db=found.value,
+        low_db=found.low,
+        high_db=found.high,
         share=float(1.0 - new.sum() / old.sum()) if old.sum() > 0 else 0.0,
         sqnr_db=output_sqnr_db(power, after),
         agreement=after.agreement,
+        typical=speaks,
     )
+
+
+def _widened(gain: Interval, gap_db: float) -> Interval:
+    """The interval with the difference between simulated and deployed network."""
+    gap = abs(gap_db) if math.isfinite(gap_db) else FAITHFUL_DB
+    below, above = math.hypot(gain.value - gain.low, gap), math.hypot(gain.high - gain.value, gap)
+    return Interval(gain.value, gain.value - below, gain.value + above)
 
 
 def _gain_db(before: float, after: float) -> float:

@@ -207,4 +207,5 @@ def _recovery(known: Prediction, simulated: str | None) -> Recovery:
         high_db=known.high_db,
         share=known.share,
         bound=simulated in AT_MOST,
+        typical=known.typical,
     )

@@ -20,6 +20,7 @@ from quantmedic.reports.sections.harm import harm_text
 from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
 from quantmedic.reports.sections.proof import (
+    TYPICAL,
     gain_text,
     integer_text,
     judged_text,
@@ -27,6 +28,7 @@ from quantmedic.reports.sections.proof import (
     proven_word,
     samples_text,
     signed_gain,
+    trial_gain_text,
     trial_text,
 )
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, visible
@@ -240,7 +242,9 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         return (executed_gain(diagnosis, given.executed.credit),)
     measured = []
     if cause.measured_gain_db is not None:
-        measured.append(gain_text(cause.measured_gain_db, cause.measured_low_db, cause.measured_high_db))
+        of_median = (tried := _trial_of(cause)) is not None and tried.typical
+        ends = cause.measured_low_db, cause.measured_high_db
+        measured.append(gain_text(cause.measured_gain_db, *ends, typical=of_median))
     if cause.measured_gain_metric is not None:
         trial = _trial_of(cause)
         known = trial is not None and trial.metric is not None and trial.metric.gain == cause.measured_gain_metric
@@ -251,7 +255,9 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
     gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
     if (alone := cause.predicted_gain_db) is not None:
         most = any(advice.predicted is not None and advice.predicted.bound for advice in cause.remedies[:1])
-        gains.append(Gain("predicted", f"{'at most ' if most else ''}{decibels(alone, '+')}"))
+        of_median = any(advice.predicted is not None and advice.predicted.typical for advice in cause.remedies[:1])
+        said = f"{'at most ' if most else ''}{decibels(alone, '+')}{TYPICAL if of_median else ''}"
+        gains.append(Gain("predicted", said))
         if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
             gains.append(Gain("once the others are repaired", decibels(last, "+")))
     return tuple(gains)
@@ -259,7 +265,7 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
 
 def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     """What the run of a prescription gave."""
-    parts = [gain_text(trial.gain_db, trial.low_db, trial.high_db), metric_text(trial.metric)]
+    parts = [trial_gain_text(trial), metric_text(trial.metric)]
     beyond = ", beyond quantizing again alone" if trial.after else ""
     judged = f"{proven_word(trial.metric)} on {samples_text(trial, diagnosis)} (executed){beyond}"
     return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
@@ -275,7 +281,8 @@ def _recovery_text(predicted: Recovery | None) -> str:
         return ""
     low, high = decibels(predicted.low_db, "+"), decibels(predicted.high_db, "+")
     most = "at most " if predicted.bound else ""
-    return f"{most}{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
+    where = f" at the output{TYPICAL if predicted.typical else ''}"
+    return f"{most}{decibels(predicted.gain_db, '+')}{where} ({low} … {high})"
 
 
 def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:

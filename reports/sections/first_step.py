@@ -14,7 +14,7 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
-from quantmedic.reports.sections.proof import gain_text, signed_gain
+from quantmedic.reports.sections.proof import signed_gain, trial_gain_text
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
@@ -150,7 +150,7 @@ def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:
     link = proof.chain[0]
     title, _, names = link.remedy.partition(": ")
     why = "no cause by itself explains the loss" + (f"; the layers: {names}" if names else "")
-    brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
+    brings = trial_gain_text(link.trial)
     judged = f"proven on {number(proof.judged)} {'samples' if proof.cross_fitted else 'other samples'} (edited)"
     gain = Gain("measured", brings, judged, "measured")
     return FirstStep(capital(visible(title)), visible(why, 600), gain, "", _first_label(diagnosis))

@@ -11,7 +11,7 @@ from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
-from quantmedic.reports.sections.proof import gain_text, samples_text, trial_text
+from quantmedic.reports.sections.proof import samples_text, trial_gain_text, trial_text
 from quantmedic.reports.text import capital, decibels, name, visible
 
 MARKS: dict[Mark, str] = {
@@ -144,7 +144,7 @@ def _baseline_text(run: ExecutionRecord, proof: Proof | None) -> str:
         return f" {REQUANTIZED}" if alone.trial.proven else ""
     if not alone.trial.proven:
         return " Quantizing again with nothing changed recovers none of it."
-    gain = gain_text(alone.trial.gain_db, alone.trial.low_db, alone.trial.high_db)
+    gain = trial_gain_text(alone.trial)
     return f" Of this, quantizing again with nothing changed recovers {gain} alone."
 
 

@@ -23,6 +23,8 @@ from quantmedic.reports.text import (
 )
 
 REASON_LIMIT = 300
+#: Behind a gain that is not of the summed noise power.
+TYPICAL = " in the median sample"
 #: What stands in the name of a choice before the colon where it is for no cause.
 NO_CAUSE = ("everywhere", "trial")
 STOPPED: dict[Stopped, str] = {
@@ -90,11 +92,16 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
     )
 
 
-def gain_text(gain: float | None, low: float | None, high: float | None) -> str:
-    """A gain in dB with its interval where there is one."""
+def gain_text(gain: float | None, low: float | None, high: float | None, *, typical: bool = False) -> str:
+    """A gain in dB with its interval where there is one; ``typical``: it is that of the median sample."""
     if gain is None or low is None or high is None:
         return decibels(gain, "+")
-    return f"{decibels(gain, '+')} ({level(low)} … {level(high)})"
+    return f"{decibels(gain, '+')} ({level(low)} … {level(high)}){TYPICAL if typical else ''}"
+
+
+def trial_gain_text(trial: TrialRecord) -> str:
+    """What a trial recovered in dB."""
+    return gain_text(trial.gain_db, trial.low_db, trial.high_db, typical=trial.typical)
 
 
 def metric_text(trial: MetricTrial | None) -> str:
@@ -181,7 +188,7 @@ def _execution_line(run: ExecutionRecord, proof: Proof) -> TrialLine:
     own = run.own
     if own is None or proof.baseline is None or not proof.executions[proof.baseline].trial.proven:
         return line
-    beyond = f"beyond quantizing again alone: {gain_text(own.gain_db, own.low_db, own.high_db)}"
+    beyond = f"beyond quantizing again alone: {trial_gain_text(own)}"
     return replace(line, reason="; ".join(text for text in (line.reason, beyond) if text))
 
 
@@ -198,7 +205,7 @@ def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> Trial
     return TrialLine(
         remedy=capital(name(remedy)),
         causes=tuple(name(cause) for cause in causes),
-        gain=gain_text(trial.gain_db, trial.low_db, trial.high_db),
+        gain=trial_gain_text(trial),
         share="worse than at first" if trial.share is not None and trial.share < 0 else percent(trial.share, 0),
         metric=metric_text(trial.metric),
         verdict=verdict,
@@ -255,7 +262,7 @@ def _halves_texts(proof: Proof) -> list[str]:
         elif trial is not None and trial.gain_db is not None:
             share = None if trial.share is None else max(trial.share, 0.0)
             gone = f", {percent(share, 0)} of the loss" if share is not None else ""
-            found.append(f"without {noise} noise {gain_text(trial.gain_db, trial.low_db, trial.high_db)}{gone}")
+            found.append(f"without {noise} noise {trial_gain_text(trial)}{gone}")
     return found
 
 

@@ -5,7 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord, gain_of
+from quantmedic.engine.case.gains import gain_of, typical_gain
+from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord
+from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.report_rows import proof_of
 
 powers = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=60)
@@ -28,7 +31,8 @@ def test_the_interval_holds_the_gain_and_the_same_seed_gives_it_again(before, se
     gain = gain_of(noise, after, seed)
     assert gain.low_db <= gain.high_db
     assert gain == gain_of(noise, after, seed)
-    assert gain.gain_db == pytest.approx(0, abs=1e-6)
+    assert gain.share == pytest.approx(0, abs=1e-6)
+    assert gain.typical or gain.gain_db == pytest.approx(0, abs=1e-6)
 
 
 def test_a_gain_that_chance_explains_is_not_proven():
@@ -47,6 +51,63 @@ def test_a_real_gain_is_proven():
     gain = gain_of(before, before * rng.lognormal(-0.7, 0.5, 100))
     assert TrialRecord(key="k", kind="k", **gain._asdict()).proven
     assert gain.low_db < gain.gain_db < gain.high_db
+
+
+SPIKE = np.append(np.full(63, 1.0), 1e4)
+#: Noise before and after: whether it is proven, and by the median sample.
+JUDGED = {
+    "all samples but a spike are mended": (SPIKE, np.append(np.full(63, 0.01), 1.1e4), True, True),
+    "a spike is mended, the others lose a little": (SPIKE, np.append(np.full(63, 1.1), 1.0), False, False),
+    "many loud samples are mended, the others lose a little": (
+        np.repeat([1.0, 100.0], 32),
+        np.append(np.full(32, 1.1), np.full(32, 1.0)),
+        True,
+        False,
+    ),
+    "most gain a little, and the sum surely loses more": (
+        np.repeat([1.0, 1.0], [44, 20]),
+        np.repeat([0.8, 100.0], [44, 20]),
+        False,
+        False,
+    ),
+    "the sum surely gains a little, and most samples lose more": (
+        np.repeat([1.0, 100.0], [44, 20]),
+        np.repeat([12.0, 10.0], [44, 20]),
+        False,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_the_median_sample_speaks_where_the_sum_is_not_sure(name):
+    before, after, proven, typical = JUDGED[name]
+    gain = gain_of(before, after)
+    assert (TrialRecord(key="k", kind="k", **gain._asdict()).proven, gain.typical) == (proven, typical)
+    runs = {"remedy": RunRecord(noise=tuple(after))}
+    known = RunRecord(noise=tuple(before))
+    record = SimulationRecord(dataset="validation", power=(1e5,) * 64, deployed=known, simulated=known, runs=runs)
+    found = predict(record, "remedy")
+    assert (found.low_db > 0, found.typical) == (proven, typical)
+    assert found.gain_db == pytest.approx(gain.gain_db, abs=0.01)
+
+
+@given(st.integers(8, 300), st.floats(-20, 20), st.integers(0, 9))
+def test_the_median_gain_is_that_of_the_samples_and_scales_with_them(samples, shift, seed):
+    rng = np.random.default_rng(seed)
+    before, after = rng.lognormal(0, 2, samples), rng.lognormal(0, 2, samples)
+    gain, shifted = typical_gain(before, after), typical_gain(before, after / 10 ** (shift / 10))
+    each = 10 * np.log10(before / after)
+    assert gain.value == pytest.approx(np.median(each))
+    assert {round(gain.low, 9), round(gain.high, 9)} <= set(np.round(each, 9))
+    assert shifted == pytest.approx([end + shift for end in gain])
+
+
+def test_the_median_of_noise_that_stays_the_same_is_hardly_ever_sure():
+    rng = np.random.default_rng(1)
+    found = [typical_gain(rng.lognormal(0, 2, 60), rng.lognormal(0, 2, 60)) for _ in range(300)]
+    assert sum(each.sure != 0 for each in found) <= 6
+    assert typical_gain(np.ones(7), np.ones(7)) is None
 
 
 def test_one_sample_has_no_interval_and_proves_nothing():
