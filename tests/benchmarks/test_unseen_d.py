@@ -43,7 +43,8 @@ def test_each_seed_draws_all_kinds_and_controls(seed: int | None) -> None:
 
 def test_places_and_published_cases_name_what_there_is() -> None:
     known = {*KINDS, *UNSEEN_CONTROLS["d"]}
-    assert set(FITS) <= known and all(found and set(found) <= set(OWN) for found in FITS.values())
+    assert set(FITS) <= known
+    assert all(isinstance(found, tuple) and found and set(found) <= set(OWN) for found in FITS.values())
     assert set(PUBLISHED) <= set(REAL_NETWORKS) and {name for found in PUBLISHED.values() for name in found} <= known
 
 
