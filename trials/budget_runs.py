@@ -65,7 +65,7 @@ class BudgetRuns:
         """Measure float, deployed and simulated network."""
         self._network, self._progress, self.done = simulation.network, progress, 0
         share = BRIEF if brief else 1.0
-        self.batches = _sample_evenly(simulation.batches, simulation.unit, case, int(share * MAX_SAMPLES))
+        self.batches = _sample_evenly(simulation.batches, simulation.unit, case, share)
         measured = sum(dataset.seen for dataset in case.record.datasets.values())
         self.planned = int(share * np.clip(PASSES * measured / samples_of(self.batches), MIN_RUNS, MAX_RUNS))
         self._known = _Known(case, self._network)
@@ -145,9 +145,12 @@ class _Known:
         )
 
 
-def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, most: int) -> list[Batch]:
-    """Some of the samples, evenly out of all of them; ``unit`` of them stay together."""
-    wanted = samples_within(RUN_VALUES, MIN_SAMPLES, most, case)
+def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, share: float) -> list[Batch]:
+    """Some of the samples, evenly out of all of them; ``unit`` of them stay together.
+
+    ``share``: so much of what others get.
+    """
+    wanted = samples_within(share * RUN_VALUES, int(share * MIN_SAMPLES), int(share * MAX_SAMPLES), case)
     total = samples_of(batches)
     if wanted >= total:
         return list(batches)

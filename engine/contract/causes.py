@@ -61,7 +61,8 @@ class CauseReport(Contract):
     evidence: tuple[EvidenceRow, ...]
     predicted_gain_db: float | None = Field(
         default=None,
-        description="rise of the output's SQNR by the first remedy that recovers about the most; simulated",
+        description="rise of the output's SQNR by the first remedy that recovers about the most, simulated; without "
+        "bounds, of a latent cause of what no quantizer makes, the most that there is",
     )
     predicted_low_db: float | None = None
     predicted_high_db: float | None = None

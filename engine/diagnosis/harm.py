@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
+from quantmedic.engine.case.gains import NOISELESS
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
@@ -25,6 +26,8 @@ from quantmedic.engine.rules.rulebase import RuleBase
 #: Samples beyond which no number is proposed: few sets of labels are larger.
 MOST_LABELS = 100_000
 _ASSUMED = "model.harmed"
+#: Share of the noise that no simulated repair takes away; a finding that rests on it or shows it tells whose it is.
+_UNSIMULATED = "model.unsimulated_share"
 #: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
 PROBES = ("requantized", "best-range")
 
@@ -74,6 +77,7 @@ def without_idle(
     """
     found = {_identity(f) for result in results for f in result.findings}
     kept = {cause for cause, outcome in outcomes.items() if is_recoverable(outcome, base)}
+    kept |= {result.rule.cause for result in supposed if _is_inferred(result.findings, base)}
     return [
         replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or _identity(f) in found))
         for r in supposed
@@ -84,8 +88,8 @@ def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
     """The most that a repair recovers: proven, else simulated with its whole interval and not refuted by a trial.
 
     More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of the
-    quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that would
-    heal the network: then few places make most of the noise. What other repairs leave to the chosen one counts too: of
+    quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that is
+    worth a word: then few places make most of the noise. What other repairs leave to the chosen one counts too: of
     layers that all make noise, no single one recovers much.
     """
     proven = {kind: t.gain_db for kind, t in outcome.trials.items() if t.proven and t.gain_db is not None}
@@ -94,9 +98,9 @@ def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
         for kind, found in outcome.remedies.items()
         if found.low_db > 0 and kind not in proven
     }
-    repairs = [gain for kind, gain in proven.items() if kind not in MORE_BITS or _stands_out(kind, gain, outcome, base)]
+    repairs = [g for kind, g in proven.items() if kind not in MORE_BITS or _is_of_few_places(kind, g, outcome, base)]
     bounds = (*MORE_BITS, *AT_MOST)
-    repairs += [g for kind, g in simulated.items() if kind not in bounds or _stands_out(kind, g, outcome, base)]
+    repairs += [g for kind, g in simulated.items() if kind not in bounds or _is_of_few_places(kind, g, outcome, base)]
     last = outcome.last
     if last is not None and last.low_db > 0 and outcome.added is None and _kind_of(outcome) not in bounds:
         repairs.append(last.gain_db)
@@ -112,10 +116,10 @@ def _upper_end(trial: TrialRecord | None) -> float:
     return trial.high_db if trial is not None and trial.high_db is not None else math.inf
 
 
-def _stands_out(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:
-    """What it recovers beyond what so many quantizers make of evenly divided noise would heal the network."""
+def _is_of_few_places(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:
+    """Beyond what so many quantizers make of evenly divided noise, it recovers enough to be worth a word."""
     left = 1.0 - outcome.reach.get(kind, 1.0)
-    return left > 0 and stands_out(gain_db + to_decibels(left), base)
+    return left > 0 and gain_db + to_decibels(left) >= base.threshold("latent_gain_db")
 
 
 def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
@@ -124,6 +128,22 @@ def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
         return None
     found = [predict(simulation, kind) for kind in PROBES]
     return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
+
+
+def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:
+    """The most that a repair recovers that no simulated run can show: without all noise that no quantizer makes.
+
+    None where no finding is about such noise.
+    """
+    shares = [e.value for found in findings for e in found.evidence if e.fact == _UNSIMULATED]
+    known = [share for share in shares if isinstance(share, float) and share > 0]
+    return max((-to_decibels(max(1.0 - share, NOISELESS)) for share in known), default=None)
+
+
+def _is_inferred(findings: Iterable[Finding], base: RuleBase) -> bool:
+    """Enough is to be had, although no run can show it."""
+    gain = unsimulated_gain_db(findings)
+    return gain is not None and gain >= base.threshold("latent_gain_db")
 
 
 def is_recoverable(outcome: RemedyOutcomes, base: RuleBase) -> bool:
@@ -231,15 +251,28 @@ def with_harm(
     """
     if loss.facts.model.harmed is None and not loss.is_proven:
         return tuple(causes)
-    stated = {s.cause: min((f.rule.severity for f in s.findings), key=SEVERITIES.index) for s in suspects}
-    found = []
-    for cause in causes:
-        harm = _harm_of(outcomes[cause.cause], loss)
-        severity = cause.severity
-        if not loss.is_proven and harm != "proven":
-            severity = stated[cause.cause] if harm is None else max("low", stated[cause.cause], key=SEVERITIES.index)
-        found.append(cause.model_copy(update={"harm": harm, "severity": severity}))
-    return tuple(sorted(found, key=lambda cause: (SEVERITIES.index(cause.severity), cause.harm != "latent")))
+    own = {s.cause: s.findings for s in suspects}
+    return tuple(
+        sorted((_judged(cause, own[cause.cause], outcomes[cause.cause], loss) for cause in causes), key=_order)
+    )
+
+
+def _judged(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutcomes, loss: Loss) -> CauseReport:
+    """The cause with what it costs."""
+    harm, severity = _harm_of(outcome, loss), cause.severity
+    more: dict[str, float | None] = {}
+    if harm is None and not loss.is_proven and _is_inferred(findings, loss.base):
+        harm, more = "latent", {"predicted_gain_db": unsimulated_gain_db(findings)}
+    if not loss.is_proven and harm != "proven":
+        stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
+        severity = stated if harm is None else max("low", stated, key=SEVERITIES.index)
+    return cause.model_copy(update={"harm": harm, "severity": severity, **more})
+
+
+def _order(cause: CauseReport) -> tuple[int, bool, bool]:
+    """The most severe first, then what is to be had; of that, what a run showed before what can only be inferred."""
+    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None
+    return SEVERITIES.index(cause.severity), cause.harm != "latent", cause.harm == "latent" and inferred
 
 
 def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:

@@ -82,7 +82,7 @@ def test_its_samples_come_evenly_out_of_all_that_are_simulated(pair: tuple[Path,
     case, _ = measured(pair)
 
     batches = [Batch({"image": X[k : k + 16]}, np.arange(k, k + 16)) for k in range(0, 48, 16)]
-    (found,) = budget_runs._sample_evenly(batches, 1, case, budget_runs.MAX_SAMPLES)
+    (found,) = budget_runs._sample_evenly(batches, 1, case, 1.0)
     kept = found.labels
     assert len(kept) == 32 and kept[0] == 0 and kept[-1] == 47
     assert np.diff(kept).max() == 2

@@ -1,5 +1,7 @@
 """The numbers behind a verdict: which samples decide, and what counts as recoverable."""
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +13,18 @@ import quantmedic
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, ModelFacts
 from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.diagnosis.diagnose import drop_class
-from quantmedic.engine.diagnosis.harm import MOST_LABELS, Loss, as_if_harmed, recoverable_db
+from quantmedic.engine.diagnosis.harm import (
+    MOST_LABELS,
+    Loss,
+    as_if_harmed,
+    recoverable_db,
+    unsimulated_gain_db,
+    without_idle,
+)
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.formulas.power import sizes_of_counts
 from quantmedic.engine.metrics.paired import score_interval
+from quantmedic.engine.rules.evaluate import Evidence, Finding, RuleResult
 
 BASE = quantmedic.load_rulebase()
 
@@ -100,13 +110,27 @@ def test_what_a_repair_with_the_bits_in_force_recovers(kind: str, low: float, ex
     ("gain", "reach", "counts"),
     [
         pytest.param(8.0, 0.1, True, id="one place of ten makes most of the noise"),
-        pytest.param(8.0, 0.5, False, id="half of the places make more than their half"),
+        pytest.param(5.0, 0.5, False, id="half of the places make little more than their half"),
         pytest.param(20.0, 0.5, True, id="half of the places make all of it"),
         pytest.param(3.0, 0.1, False, id="three decibels are no anomaly"),
     ],
 )
 def test_more_bits_count_for_few_places_that_make_most(gain: float, reach: float, counts: bool) -> None:
     assert recoverable_db(outcome("sixteen-bit", gain, gain - 1, reach=reach), BASE) == (gain if counts else None)
+
+
+@given(st.floats(0.001, 0.999))
+def test_what_no_quantizer_makes_is_to_be_had_by_who_shows_it(share: float) -> None:
+    shown = Evidence("model.unsimulated_share", share, "shown", None, None, "model")
+    other = replace(shown, fact="model.cpu_vnni", value=False)
+    rule = next(rule for rule in BASE.rules if rule.id == "R001")
+    finding = Finding(rule, "conv", "conv", "", (other, shown))
+    assert unsimulated_gain_db([finding]) == pytest.approx(-10 * math.log10(1 - share))
+    assert unsimulated_gain_db([replace(finding, evidence=(other,))]) is None
+    results = [RuleResult(rule, (finding,), (), 1, False)]
+    kept = without_idle(results, [replace(results[0], findings=())], {}, BASE)
+    least = BASE.threshold("latent_gain_db")
+    assert bool(kept[0].findings) == (-10 * math.log10(1 - share) >= least)
 
 
 @pytest.mark.parametrize(
