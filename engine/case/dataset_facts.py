@@ -4,6 +4,9 @@ from typing import Literal
 
 from quantmedic.engine.case.fact_base import Facts, Role, fact
 
+#: What may explain all ranges of a model that are not those of all values.
+RangeMethod = Literal["factor", "one-range", "percentile", "deviations", "samples"]
+
 
 class RelationFacts(Facts):
     """The representative inputs against the validation inputs: representative ≈ slope · validation + offset."""
@@ -208,6 +211,16 @@ class DatasetFacts(Facts):
     range_reach: float | None = fact(
         "median over quantized activations of: end of the quantizer's range on the side of this set's largest "
         "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",
+        "ratio",
+    )
+    range_method: RangeMethod | None = fact(
+        "what explains best, with one setting for all, the ranges that end over 5 % beside this set's largest "
+        "magnitude: a factor over it (headroom, half of a grid), one range for all, a percentile, so many deviations "
+        "from the mean, or extremes averaged over samples; of four such ranges at least"
+    )
+    range_method_error: float | None = fact(
+        "how far three in four of these ranges end from what it explains, |log| of the ratio: about 0 where these "
+        "samples and one method gave the ranges, large where other data or other weights did",
         "ratio",
     )
     input_range_ratio: float | None = fact(

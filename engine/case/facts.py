@@ -7,7 +7,7 @@ about; this one joins them into the scopes that rules range over, and is where t
 
 from pydantic.fields import FieldInfo
 
-from quantmedic.engine.case.dataset_facts import DatasetFacts, RelationFacts
+from quantmedic.engine.case.dataset_facts import DatasetFacts, RangeMethod, RelationFacts
 from quantmedic.engine.case.fact_base import ROLES, Facts, Pattern, Role, Scope
 from quantmedic.engine.case.layer_facts import KernelFacts, LayerFacts, ReportedFacts
 from quantmedic.engine.case.model_facts import ModelFacts
@@ -69,6 +69,7 @@ __all__ = [
     "OutputOperandFacts",
     "Pattern",
     "QuantizerFacts",
+    "RangeMethod",
     "RecordedFacts",
     "RelationFacts",
     "ReportedFacts",

@@ -1,6 +1,7 @@
 """Facts of the data sets and of the task metric, from the sample tables and the first input's statistics."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from quantmedic.engine.formulas.input_relation import (
     relation_facts,
 )
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
+from quantmedic.engine.formulas.methods import RangeEnd, explain_ranges
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
 
@@ -160,17 +162,26 @@ def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStati
 
 def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]:
     """How the quantizers' ranges fit what a data set shows; fixed ranges do not come from data."""
-    own = [t for t in tensors if t.quantizer.high is not None and t.producer not in KNOWN_RANGE]
     # What begins at zero in front of negative values lacks the sign; no other data would have shown that.
-    own = [t for t in own if not _lacks_sign(t.quantizer, getattr(t, role).values)]
+    places = {
+        place: t
+        for place, t in enumerate(tensors)
+        if t.quantizer.high is not None
+        and t.producer not in KNOWN_RANGE
+        and not _lacks_sign(t.quantizer, getattr(t, role).values)
+    }
+    own = list(places.values())
     shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
     reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
     exact = [abs(reach - 1.0) < EXACT for reach in reaches]
     usual = float(np.median(shares)) if shares else None
     beyond, short = sum(r > 1.0 + AWRY for r in reaches), sum(r < 1.0 - AWRY for r in reaches)
     own_input = input_range_facts(case, tensors, role)
+    explained = explain_ranges(_awry_ends(case, places, role))
     return {
         **own_input,
+        "range_method": explained[0] if explained else None,
+        "range_method_error": explained[1] if explained else None,
         "input_clipped_ratio": ratio(own_input.get("input_clipped_share"), _at_least(usual, 1e-3)),
         "clipped_share_max": max(shares, default=None),
         "clipped_share_median": usual,
@@ -179,6 +190,21 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
         "exact_range_share": sum(exact) / len(exact) if exact else None,
         "range_reach": float(np.median(reaches)) if reaches else None,
     }
+
+
+def _awry_ends(case: Case, tensors: Mapping[int, TensorFacts], role: Role) -> list[RangeEnd]:
+    """Ranges that the extremes of this set did not set; what only hands values on has the range of what it reads."""
+    found: dict[tuple[float, float], RangeEnd] = {}
+    for place, tensor in tensors.items():
+        values = getattr(tensor, role).values
+        reach = _reach(tensor.quantizer, values)
+        if not reach or reach < 0.0 or abs(reach - 1.0) <= AWRY or values.mean is None or values.std is None:
+            continue
+        value, sign = max((values.max, 1), (-values.min, -1))
+        bins = Bins.of(case.statistics[role].tensor(place).histogram, values.min, values.max)
+        end = RangeEnd(reach * value, value, sign, values.mean, values.std, values.sample_range_ratio, bins)
+        found.setdefault((end.end, end.value), end)
+    return list(found.values())
 
 
 def _lacks_sign(quantizer: QuantizerFacts, values: DistributionFacts) -> bool:

@@ -1,15 +1,22 @@
-"""The ranges that calibration methods would choose for a tensor, and the noise there, from its histogram alone."""
+"""The ranges that calibration methods would choose for a tensor, and the noise there, from its histogram alone.
 
-from collections.abc import Mapping
+And the other way round: which one method explains the ranges that a model has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.case.facts import RangeMethod
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, predict_sqnr
 from quantmedic.engine.special_functions import divergence
 
 Floats = NDArray[np.float64]
+#: Ranges without which nothing can be said of what all of them have in common.
+FEWEST_ENDS = 4
 #: Even bins over the magnitudes, and levels to which a candidate is reduced (Migacz 2017, "8-bit inference with
 #: TensorRT"; onnxruntime counts 128 bins and quantizes to 128).
 KL_BINS, KL_LEVELS = 2048, 128
@@ -17,6 +24,8 @@ KL_BINS, KL_LEVELS = 2048, 128
 _SHARES = {f"percentile-{100 * share:g}": share for share in sorted(PERCENTILES)}
 #: Count that an empty bin gets.
 SMOOTHING = 1e-4
+#: Ranges that differ by less are one range: the other sign has one code more.
+SAME_END = 0.02
 
 
 def method_grids(bins: Bins, bits: int, *, symmetric: bool) -> dict[str, Grid]:
@@ -96,3 +105,106 @@ def _smooth(counts: Floats) -> Floats | None:
     taken = SMOOTHING * empty.sum() / max((~empty).sum(), 1)
     filled = np.where(empty, SMOOTHING, counts - taken)
     return None if (filled <= 0).any() else filled / filled.sum()
+
+
+# --- Which method explains ranges -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RangeEnd:
+    """One range and the values that it is for, on the side of the largest magnitude.
+
+    Attributes:
+        end: Magnitude where the range ends.
+        value: The largest magnitude.
+        sign: -1 where that side is the negative one, else 1.
+        mean: Mean of the values.
+        deviation: Their standard deviation.
+        sample_ratio: Mean range width of a sample over that of the whole set; None where that is not known.
+        bins: Histogram of the values.
+    """
+
+    end: float
+    value: float
+    sign: int
+    mean: float
+    deviation: float
+    sample_ratio: float | None
+    bins: Bins
+
+    def share_beyond(self) -> float:
+        """Share of the values beyond the end."""
+        return self.bins.share_above(self.end) if self.sign > 0 else 1.0 - self.bins.share_above(-self.end)
+
+    def end_for(self, share: float) -> float:
+        """Magnitude beyond which this share of the values lies."""
+        return self.sign * self.bins.quantile(1.0 - share if self.sign > 0 else share)
+
+
+def explain_ranges(ends: Sequence[RangeEnd]) -> tuple[RangeMethod, float] | None:
+    """The method that explains ranges best with one setting for all, and by how much it misses three in four.
+
+    Returns:
+        The method and the 75 % quantile of |log(end / explained end)|, because other settings may hold for a few; None
+        of fewer ranges than can agree by chance.
+    """
+    if len(ends) < FEWEST_ENDS:
+        return None
+    found = {method: explained for method, explain in _EXPLAINED.items() if (explained := explain(ends)) is not None}
+    logs = np.log([e.end for e in ends])
+    misses = {
+        method: float(np.quantile(np.abs(logs - np.log(explained)), 0.75))
+        for method, explained in found.items()
+        if (explained > 0).all()
+    }
+    best = min(misses, key=lambda method: misses[method])
+    return best, misses[best]
+
+
+def _by_factor(ends: Sequence[RangeEnd]) -> Floats:
+    values = np.array([e.value for e in ends])
+    return values * float(np.median([e.end for e in ends] / values))
+
+
+def _by_one_range(ends: Sequence[RangeEnd]) -> Floats | None:
+    found = np.array([e.end for e in ends])
+    usual = float(np.median(found))
+    is_shared = np.mean(np.abs(found / usual - 1.0) < SAME_END) > 0.5
+    return np.full(len(ends), usual) if is_shared else None
+
+
+def _by_deviations(ends: Sequence[RangeEnd]) -> Floats | None:
+    means, deviations = np.array([e.sign * e.mean for e in ends]), np.array([e.deviation for e in ends])
+    if (deviations <= 0).any():
+        return None
+    reach = float(np.median((np.array([e.end for e in ends]) - means) / deviations))
+    return means + reach * deviations
+
+
+def _by_percentile(ends: Sequence[RangeEnd]) -> Floats | None:
+    if any(e.end >= e.value for e in ends):
+        return None
+    share = float(np.median([e.share_beyond() for e in ends]))
+    return np.array([e.end_for(share) for e in ends])
+
+
+def _by_samples(ends: Sequence[RangeEnd]) -> Floats | None:
+    """Extremes averaged over samples or batches: the less a sample reaches of the whole, the narrower."""
+    ratios = np.array([e.sample_ratio or np.nan for e in ends])
+    # Two settings explain more than one does by chance.
+    if len(ends) <= FEWEST_ENDS or not (ratios > 0).all() or any(e.end >= e.value for e in ends):
+        return None
+    values, logs = np.array([e.value for e in ends]), np.log(ratios)
+    short = np.log([e.end for e in ends] / values)
+    spread = float(((logs - logs.mean()) ** 2).sum())
+    slope = float(((logs - logs.mean()) * short).sum()) / spread if spread > 0 else 0.0
+    return values * np.exp(short.mean() + max(slope, 0.0) * (logs - logs.mean()))
+
+
+_EXPLAINED: Mapping[RangeMethod, Callable[[Sequence[RangeEnd]], Floats | None]] = {
+    "factor": _by_factor,
+    "one-range": _by_one_range,
+    "percentile": _by_percentile,
+    "deviations": _by_deviations,
+    "samples": _by_samples,
+}

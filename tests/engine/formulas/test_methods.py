@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
-from quantmedic.engine.formulas.methods import kl_threshold, method_grids, method_sqnrs_db
+from quantmedic.engine.formulas.methods import RangeEnd, explain_ranges, kl_threshold, method_grids, method_sqnrs_db
 
 KINDS = ("relu output", "outliers over a narrow bulk", "8-bit image")
 
@@ -70,3 +70,58 @@ def test_kl_agrees_with_onnxruntime() -> None:
 
 def test_nothing_but_zeros_has_no_range() -> None:
     assert method_grids(bins_of(np.zeros(10, np.float32)), 8, symmetric=False) == {}
+
+
+#: Tensors of ten samples, whose levels differ from tensor to tensor in what they mean for the extremes.
+TENSORS = [
+    np.abs(np.random.default_rng(i).standard_normal((10, 4000)) * np.linspace(1, 1 + i, 10)[:, None] ** 0.5).astype(
+        "f4"
+    )
+    * np.float32(3.0**i)
+    for i in range(8)
+]
+
+
+def range_end(x: Any, end: float) -> RangeEnd:
+    widths = x.max(1) - x.min(1)
+    flat = x.ravel()
+    return RangeEnd(end, x.max(), 1, x.mean(), x.std(), widths.mean() / (x.max() - x.min()), bins_of(flat))
+
+
+@pytest.mark.parametrize(
+    "method, ends",
+    [
+        ("factor", [4 * x.max() for x in TENSORS]),
+        ("factor", [0.5 * x.max() for x in TENSORS]),
+        ("one-range", [40.0 for _ in TENSORS]),
+        ("percentile", [np.quantile(x, 0.99) for x in TENSORS]),
+        ("deviations", [x.mean() + 2 * x.std() for x in TENSORS]),
+        ("samples", [x.max(1).mean() for x in TENSORS]),
+    ],
+)
+def test_the_method_that_gave_ranges_explains_them(method: str, ends: list[float]) -> None:
+    found = explain_ranges([range_end(x, float(end)) for x, end in zip(TENSORS, ends, strict=True)])
+    assert found is not None
+    assert found[0] == method
+    assert found[1] < 0.03
+
+
+def test_no_method_explains_ranges_of_another_model() -> None:
+    factors = np.exp(np.random.default_rng(1).standard_normal(len(TENSORS)))
+    ends = [range_end(x, float(f * x.max())) for x, f in zip(TENSORS, factors, strict=True)]
+    found = explain_ranges(ends)
+    assert found is not None
+    assert found[1] > 0.4
+    assert explain_ranges(ends[:3]) is None
+
+
+def test_ranges_below_zero_are_explained_alike() -> None:
+    ends = [range_end(x, float(np.quantile(x, 0.99))) for x in TENSORS]
+    below = [
+        RangeEnd(e.end, e.value, -1, -e.mean, e.deviation, e.sample_ratio, bins_of(-x.ravel()))
+        for e, x in zip(ends, TENSORS, strict=True)
+    ]
+    above, mirrored = explain_ranges(ends), explain_ranges(below)
+    assert above is not None and mirrored is not None
+    assert mirrored[0] == above[0]
+    assert mirrored[1] == pytest.approx(above[1], abs=1e-3)
