@@ -5,7 +5,7 @@ from typing import Literal
 from quantmedic.engine.case.fact_base import Facts, Role, fact
 
 #: What may explain all ranges of a model that are not those of all values.
-RangeMethod = Literal["factor", "one-range", "percentile", "deviations", "samples"]
+RangeMethod = Literal["factor", "one-range", "percentile", "deviations"]
 
 
 class RelationFacts(Facts):
@@ -214,9 +214,9 @@ class DatasetFacts(Facts):
         "ratio",
     )
     range_method: RangeMethod | None = fact(
-        "what explains best, with one setting for all, the ranges that end over 5 % beside this set's largest "
-        "magnitude: a factor over it (headroom, half of a grid), one range for all, a percentile, so many deviations "
-        "from the mean, or extremes averaged over samples; of four such ranges at least"
+        "what explains best, with one setting for all, the ranges that end over 10 % beside this set's largest "
+        "magnitude: a factor over it (headroom, half of a grid), one range for all, a percentile, or so many "
+        "deviations from the mean; of four such ranges at least"
     )
     range_method_error: float | None = fact(
         "how far three in four of these ranges end from what it explains, |log| of the ratio: about 0 where these "

@@ -39,6 +39,8 @@ CERTAIN = 0.98
 EXACT = 0.01
 #: A range that ends this far from the largest magnitude was not set by it.
 AWRY = 0.05
+#: Percentiles that keep nearly all values end within this of the largest magnitude, as ranges of all values do.
+CUT = 0.1
 #: Share of negative values that a range which begins at zero was not taken from: the usual tails are cut off by a
 #: hundredth at most.
 FEW_NEGATIVE = 0.01
@@ -198,11 +200,11 @@ def _awry_ends(case: Case, tensors: Mapping[int, TensorFacts], role: Role) -> li
     for place, tensor in tensors.items():
         values = getattr(tensor, role).values
         reach = _reach(tensor.quantizer, values)
-        if not reach or reach < 0.0 or abs(reach - 1.0) <= AWRY or values.mean is None or values.std is None:
+        if not reach or reach < 0.0 or abs(reach - 1.0) <= CUT or values.mean is None or values.std is None:
             continue
         value, sign = max((values.max, 1), (-values.min, -1))
         bins = Bins.of(case.statistics[role].tensor(place).histogram, values.min, values.max)
-        end = RangeEnd(reach * value, value, sign, values.mean, values.std, values.sample_range_ratio, bins)
+        end = RangeEnd(reach * value, value, sign, values.mean, values.std, bins)
         found.setdefault((end.end, end.value), end)
     return list(found.values())
 

@@ -120,7 +120,6 @@ class RangeEnd:
         sign: -1 where that side is the negative one, else 1.
         mean: Mean of the values.
         deviation: Their standard deviation.
-        sample_ratio: Mean range width of a sample over that of the whole set; None where that is not known.
         bins: Histogram of the values.
     """
 
@@ -129,7 +128,6 @@ class RangeEnd:
     sign: int
     mean: float
     deviation: float
-    sample_ratio: float | None
     bins: Bins
 
     def share_beyond(self) -> float:
@@ -157,13 +155,17 @@ def explain_ranges(ends: Sequence[RangeEnd]) -> tuple[RangeMethod, float] | None
         for method, explained in found.items()
         if (explained > 0).all()
     }
+    if not misses:
+        return None
     best = min(misses, key=lambda method: misses[method])
     return best, misses[best]
 
 
-def _by_factor(ends: Sequence[RangeEnd]) -> Floats:
+def _by_factor(ends: Sequence[RangeEnd]) -> Floats | None:
+    """Headroom, or a part of the codes: no method cuts off a part of every range, but smaller data do."""
     values = np.array([e.value for e in ends])
-    return values * float(np.median([e.end for e in ends] / values))
+    factor = float(np.median([e.end for e in ends] / values))
+    return values * factor if factor > 1.0 else None
 
 
 def _by_one_range(ends: Sequence[RangeEnd]) -> Floats | None:
@@ -188,23 +190,9 @@ def _by_percentile(ends: Sequence[RangeEnd]) -> Floats | None:
     return np.array([e.end_for(share) for e in ends])
 
 
-def _by_samples(ends: Sequence[RangeEnd]) -> Floats | None:
-    """Extremes averaged over samples or batches: the less a sample reaches of the whole, the narrower."""
-    ratios = np.array([e.sample_ratio or np.nan for e in ends])
-    # Two settings explain more than one does by chance.
-    if len(ends) <= FEWEST_ENDS or not (ratios > 0).all() or any(e.end >= e.value for e in ends):
-        return None
-    values, logs = np.array([e.value for e in ends]), np.log(ratios)
-    short = np.log([e.end for e in ends] / values)
-    spread = float(((logs - logs.mean()) ** 2).sum())
-    slope = float(((logs - logs.mean()) * short).sum()) / spread if spread > 0 else 0.0
-    return values * np.exp(short.mean() + max(slope, 0.0) * (logs - logs.mean()))
-
-
 _EXPLAINED: Mapping[RangeMethod, Callable[[Sequence[RangeEnd]], Floats | None]] = {
     "factor": _by_factor,
     "one-range": _by_one_range,
     "percentile": _by_percentile,
     "deviations": _by_deviations,
-    "samples": _by_samples,
 }
