@@ -81,25 +81,6 @@ def statistics_of_another_family(patient: Patient) -> Patient:
 
 
 @fault(
-    "luma-and-chroma",
-    "data",
-    "preprocessing-mismatch",
-    "channel-order-mismatch",
-    "domain-shift",
-    unseen="d",
-    also=("over-clipped-activations",),
-)
-@costly
-def luma_and_chroma(patient: Patient) -> Patient:
-    """Calibration frames come as brightness and two differences of colour, and nobody converts them."""
-    pixels, spec = coloured(patient)
-    red, green, blue = np.moveaxis(pixels.astype(np.float32), 1, 0)
-    luma = 0.299 * red + 0.587 * green + 0.114 * blue
-    planes = [luma, 128 + 0.564 * (blue - luma), 128 + 0.713 * (red - luma)]
-    return patient.with_(calibration=spec.apply(np.stack(planes, 1).round().clip(0, 255)))
-
-
-@fault(
     "alpha-first",
     "data",
     "channel-order-mismatch",

@@ -18,7 +18,7 @@ FITS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("deep-colour", "bytes-with-a-sign", "corner-tiles"), PICTURES),
     "own-deviation": ("weaves", "prints"),
     "statistics-of-another-family": PICTURES,
-    **dict.fromkeys(("mean-and-deviation-swapped", "luma-and-chroma", "alpha-first"), ("beads",)),
+    **dict.fromkeys(("mean-and-deviation-swapped", "alpha-first"), ("beads",)),
     **dict.fromkeys(("some-columns-in-another-unit", "unplugged-sensor", "fill-values-in-the-log"), TABLES),
     "columns-in-another-order": ("bags",),
     "held-readings": ("machines",),
@@ -38,7 +38,7 @@ FITS: dict[str, tuple[str, ...]] = {
 #: Published networks are slow: what is put into each of them, whatever the seed.
 PUBLISHED = {
     "nsfw": ("observers-hardly-moved", "bit-that-sticks", "as-it-was"),
-    "dnsmos": ("tables-that-end-early", "through-floats-of-eight-bits", "peaks-cut-a-little"),
+    "dnsmos": ("padding-counted-as-data", "through-floats-of-eight-bits", "peaks-cut-a-little"),
     "plcmos": ("output-read-with-another-scale", "thresholds-for-fewer-bits", "as-it-was"),
 }
 
