@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 
+from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.engine.decibels import sqnr_db
 
 from .networks import Network
@@ -104,11 +104,7 @@ def run(network: Network, model: onnx.ModelProto, inputs: Array, *, tensors: tup
         del shown.graph.output[:]
         shown.graph.output.extend([onnx.ValueInfoProto(name=name) for name in tensors])
         model = shown
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.x64quantprecision", "1")  # The same on every host.
-    session = ort.InferenceSession(model.SerializeToString(), options)
+    session = make_session(model, Path("network.onnx"), threads=1)
     name = model.graph.input[0].name
     names = list(tensors) or None
     parts = [

@@ -80,7 +80,7 @@ def make_session(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
         ) from error
     try:
-        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return _open(content, options)
     except Exception as error:
         raise ModelError(
             "onnxruntime cannot load the model",
@@ -88,6 +88,18 @@ def make_session(
             help=older_than_its_quantizers(model)
             or "does it run by itself? quantmedic doctor tells the version of onnxruntime",
         ) from error
+
+
+def _open(content: bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+    try:
+        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception:
+        if not wants_exact_kernels():
+            raise
+        # onnxruntime 1.32 fails to rewrite weights that several operators share: floats do not saturate either.
+        options.add_session_config_entry("session.x64quantprecision", "0")
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: Path) -> list[Array]:
