@@ -54,23 +54,6 @@ def make_session(
     Raises:
         ModelError: onnxruntime refuses the model; names the file and its words.
     """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # A pattern reserves all intermediate tensors at once, which most of the exposed ones leave unused.
-    options.enable_mem_pattern = False
-    # Spinning threads of one session would take the cores from the other.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if wants_exact_kernels():
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
-    if model.functions or in_float:
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-    if plain:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if optimized is not None:
-        options.optimized_model_filepath = str(optimized)
     try:
         # Messages written one behind the other are read as one: so a large model is not copied for a few outputs.
         more = onnx.ModelProto(graph=onnx.GraphProto(output=added_outputs(model, exposed)))
@@ -79,8 +62,15 @@ def make_session(
         raise ModelError(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
         ) from error
+    in_float = in_float or bool(model.functions)
     try:
-        return _open(content, options)
+        try:
+            return _open(content, _options(threads, optimized, plain=plain, in_float=in_float))
+        except Exception:
+            if in_float or not wants_exact_kernels():
+                raise
+            # onnxruntime 1.32 fails to rewrite weights that several operators share: floats do not saturate either.
+            return _open(content, _options(threads, optimized, plain=plain, in_float=True))
     except Exception as error:
         raise ModelError(
             "onnxruntime cannot load the model",
@@ -90,16 +80,29 @@ def make_session(
         ) from error
 
 
-def _open(content: bytes, options: ort.SessionOptions) -> ort.InferenceSession:
-    try:
-        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception:
-        if not wants_exact_kernels():
-            raise
-        # onnxruntime 1.32 fails to rewrite weights that several operators share: floats do not saturate either.
-        options.add_session_config_entry("session.x64quantprecision", "0")
+def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # A pattern reserves all intermediate tensors at once, which most of the exposed ones leave unused.
+    options.enable_mem_pattern = False
+    # Spinning threads of one session would take the cores from the other.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
+    if in_float:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    elif wants_exact_kernels():
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    if plain:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
+    return options
+
+
+def _open(content: bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: Path) -> list[Array]:
