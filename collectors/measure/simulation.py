@@ -15,11 +15,8 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.stored_bins import main_role
 
 Float32 = NDArray[np.float32]
-#: Samples that are simulated; between these, as many as make so many values in a run, whatever time that takes, and no
-#: more than a part of those that were measured.
+#: Samples that are simulated; between these, as many as make so many values in a run, whatever time that takes.
 MIN_SAMPLES, MAX_SAMPLES = 16, 128
-#: Samples that are simulated even of few, and which part of all that were measured are in any case.
-ENOUGH, PART = 32, 8
 #: Samples that are run at a time at most: more of them take no less time each.
 RUN_SAMPLES = 32
 RUN_VALUES = 128e6
@@ -74,11 +71,9 @@ class Simulation:
     ) -> tuple[list[Batch], list[list[Float32]]]:
         """A random part of the samples with what the float network makes of them, as far as memory allows."""
         seen = case.record.datasets[role].seen
-        measured = sum(each.seen for each in case.record.datasets.values())
-        most = int(np.clip(measured // PART, ENOUGH, MAX_SAMPLES))
-        count = max(seen // most, 1)
+        count = max(seen // MAX_SAMPLES, 1)
         part = Part(0, count, options.seed) if count > 1 else None
-        wanted = samples_within(RUN_VALUES, MIN_SAMPLES, most, case)
+        wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
         batches: list[Batch] = []
         floats: list[list[Float32]] = []
         samples, size = 0, 0
