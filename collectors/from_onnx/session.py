@@ -62,6 +62,7 @@ def make_session(
         raise ModelError(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
         ) from error
+    # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
     in_float = in_float or bool(model.functions)
     try:
         try:
@@ -89,7 +90,6 @@ def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: boo
     options.enable_mem_pattern = False
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
     if in_float:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     elif wants_exact_kernels():

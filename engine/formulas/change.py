@@ -6,7 +6,7 @@ are listed in `engine/rules/remedy_kinds.py`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -273,11 +273,7 @@ def helped_places(case: Case, facts: CaseFacts, change: Change) -> Targets:
 
 def _helped_tensors(case: Case, facts: CaseFacts, change: Change) -> list[int]:
     """Tensors whose predicted rounding SQNR rises enough."""
-    pairs = [
-        (i, old, new)
-        for i, new in change.grids.items()
-        if new is not None and (old := grid_of(facts.tensors[i].quantizer)) is not None
-    ]
+    pairs = list(_replaced_grids(facts, change))
     before, after = (
         predicted_sqnr(case, main_role(case), [(i, grids[place]) for i, *grids in pairs]) for place in (0, 1)
     )
@@ -304,12 +300,14 @@ def _rises(before: float | None, after: float | None) -> bool:
 
 def widened_tensors(facts: CaseFacts, change: Change) -> dict[int, bool]:
     """Whether each new grid reaches over a wider range than the one in force."""
-    olds = {i: grid_of(facts.tensors[i].quantizer) for i in change.grids}
-    return {
-        i: new.high - new.low > old.high - old.low
-        for i, new in change.grids.items()
-        if new is not None and (old := olds[i]) is not None
-    }
+    return {i: new.high - new.low > old.high - old.low for i, old, new in _replaced_grids(facts, change)}
+
+
+def _replaced_grids(facts: CaseFacts, change: Change) -> Iterator[tuple[int, Grid, Grid]]:
+    """Tensors that get another grid, with the one in force and the new one."""
+    for i, new in change.grids.items():
+        if new is not None and (old := grid_of(facts.tensors[i].quantizer)) is not None:
+            yield i, old, new
 
 
 def widens(before: TensorFacts, after: TensorFacts) -> bool:
