@@ -61,7 +61,7 @@ def test_explain_rule_fact_topic_and_typo():
         ("withstood", "### Harm", "fails no gate"),
         ("latent", "### Harm", "what is to be had"),
         ("clipping", "## Words", "outside the range"),
-        ("not judged", "## How to read a verdict", "and how to supply"),
+        ("not judged", "## How to read a verdict", "how to supply it"),
         ("lost together only", "## What the task loses", "sample by sample"),
     ],
 )
