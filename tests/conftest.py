@@ -28,45 +28,11 @@ os.environ["QUANTMEDIC_EXACT_KERNELS"] = "1"
 os.environ["QUANTMEDIC_NO_PROVE"] = "1"
 
 import quantmedic  # noqa: E402
-from quantmedic.collectors.measure.host import has_vnni  # noqa: E402
 from quantmedic.demo import patient  # noqa: E402
 
 INNER_LOOP = "not thorough"
 
 pytest.register_assert_rewrite("builders")
-
-# What they hold against each other is equal only where sums of u8 x s8 products do not saturate, as with VNNI: an
-# x86 processor without it computes something else, and R001 is about that.
-NEED_EXACT_SUMS = {
-    "test_16_bit_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtime_does",
-    "test_a_row_is_the_operator_alone_on_deployed_inputs",
-    "test_an_integer_operator_comes_within_a_step",
-    "test_bias_that_was_cut_off_is_repaired_by_its_own_remedy_alone",
-    "test_bias_that_would_not_fit_gets_a_wider_step_for_its_weights",
-    "test_both_are_learned_on_copies_that_keep_their_form",
-    "test_classes_margins_and_ties_equal_numpy",
-    "test_deployed_values_of_a_quarter_of_the_samples_are_counted_in_any_order",
-    "test_device_that_agrees_is_healthy",
-    "test_dropped_taps_are_told_and_left_out",
-    "test_errors_of_activations_equal_numpy",
-    "test_exclude_list_that_matches_nothing",
-    "test_float_weights_between_codes_stay_float",
-    "test_mean_errors_vanish_on_the_fitted_samples",
-    "test_models_of_all_producers_can_be_edited",
-    "test_operands_of_a_concat_with_very_different_ranges",
-    "test_operator_error_is_that_of_the_operator_on_float_inputs",
-    "test_progress_counts_samples",
-    "test_reading_codes_leaves_kernels_and_outputs_alone",
-    "test_relu_left_to_a_quantizer_comes_back_with_its_removal",
-    "test_simulation_is_admitted_where_most_taps_are_at_fault",
-    "test_sixteen_bit_codes_are_written_for_the_opset",
-    "test_statically_quantized_models",
-    "test_step_error_is_that_of_the_float_operator_on_deployed_inputs",
-    "test_swish_needs_the_layer_in_front_in_float",
-    "test_taps_at_fault_are_dropped",
-    "test_they_come_on_top_of_other_changes",
-    "test_weights_of_dynamic_products",
-}
 
 # How long an example takes depends on what else the machine does: no test judges by that.
 settings.register_profile("quick", deadline=None, max_examples=10)
@@ -128,12 +94,3 @@ def _inner_loop_without_torch(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if is_inner_loop(request.config):
         assert "torch" not in sys.modules, "a test of the inner loop imported torch: mark it thorough"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if has_vnni() is not False:
-        return
-    skipped = pytest.mark.skip(reason="sums of this processor's integer kernels saturate: it has no VNNI")
-    for item in items:
-        if getattr(item, "originalname", item.name) in NEED_EXACT_SUMS:
-            item.add_marker(skipped)

@@ -12,7 +12,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
-from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
+from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
@@ -63,7 +63,7 @@ def make_session(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
         ) from error
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
-    in_float = in_float or bool(model.functions)
+    in_float = in_float or bool(model.functions) or (wants_exact_kernels() and multiplies_codes(model))
     try:
         try:
             return _open(content, _options(threads, optimized, plain=plain, in_float=in_float))

@@ -123,3 +123,16 @@ def _quantizer_marks(model: onnx.ModelProto) -> Iterator[str]:
             break
     if any(node.input[0] in constants for node in quantizers):
         yield "weights pass a QuantizeLinear"
+
+
+def multiplies_codes(model: onnx.ModelProto) -> bool:
+    """Whether a matrix product takes coded activations for its second operand.
+
+    Asked for kernels that do not saturate, onnxruntime 1.32 makes weights unsigned, but not codes that several
+    operators read: their sums saturate all the same on an x86 processor without VNNI.
+    """
+    made = {name: node for node in model.graph.node for name in node.output}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    readers = (made.get(node.input[1]) for node in model.graph.node if node.op_type == "MatMul")
+    codes = {node.input[0] for node in readers if node is not None and node.op_type == "DequantizeLinear"}
+    return any(name not in constants and made[name].op_type != "Constant" for name in codes if name in made)

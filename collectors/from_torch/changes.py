@@ -44,7 +44,8 @@ def on_grid(grid: Grid) -> Replace:
 
     def replace(x: torch.Tensor) -> torch.Tensor:
         values = x.dequantize() if x.is_quantized else x
-        return torch.clamp(torch.round(values / grid.step) * grid.step, grid.low, grid.high).to(values.dtype)
+        wide = values.to(torch.promote_types(values.dtype, torch.float32))  # Grids may reach beyond half precision.
+        return torch.clamp(torch.round(wide / grid.step) * grid.step, grid.low, grid.high).to(values.dtype)
 
     return replace
 

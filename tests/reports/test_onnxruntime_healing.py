@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from builders import onnx_models
 from builders.onnx_patients import (
@@ -218,7 +217,7 @@ def script(key: tuple[str, int], patient: Patient, folder: Path) -> str:
 
 
 def outputs(path: Path, x: Array) -> Array:
-    return np.asarray(ort.InferenceSession(str(path)).run(None, {"image": x})[0])
+    return np.asarray(onnx_models.session(path).run(None, {"image": x})[0])
 
 
 def noise(folder: Path, quantized: str) -> float:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from builders import onnx_models
 from numpy.typing import NDArray
@@ -76,7 +75,7 @@ def run_script(folder: Path, given: str) -> subprocess.CompletedProcess[str]:
 
 
 def outputs(model: Path, x: Array) -> Array:
-    return np.asarray(ort.InferenceSession(str(model)).run(None, {"image": x})[0])
+    return np.asarray(onnx_models.session(model).run(None, {"image": x})[0])
 
 
 def noise(folder: Path, quantized: str, x: Array) -> float:

@@ -40,6 +40,7 @@ from quantmedic import collect, load_rulebase  # noqa: E402
 from quantmedic.collectors.data.batches import Batch  # noqa: E402
 from quantmedic.collectors.from_torch.inputs import TorchData  # noqa: E402
 from quantmedic.collectors.from_torch.models import TorchModels, open_torch_models  # noqa: E402
+from quantmedic.collectors.measure.host import has_vnni  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
 from quantmedic.engine.diagnosis.prescription import complete_code  # noqa: E402
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force  # noqa: E402
@@ -435,7 +436,11 @@ def test_seven_bits_are_those_of_the_activations() -> None:
         found = patient(plain(), quantize, x, x, x)
         (asked,) = filled_options(SNIPPETS["reduce-range", flow], {}, "test").values()
         coarse = found.noise(found.execute(script(found, asked)).runner(1))
-        assert 2 < coarse / found.noise(found.models.quantized_runner(1)) < 8, "four times the power of their noise"
+        ratio = coarse / found.noise(found.models.quantized_runner(1))
+        if flow == "FX" and has_vnni() is False:
+            assert ratio < 1, "sums of 8 bits saturate in the kernels of this processor"
+        else:
+            assert 2 < ratio < 8, "four times the power of their noise"
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

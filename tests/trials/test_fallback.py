@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from builders.onnx_models import conv_net, images, own, qdq, random, save_pair, token_net
+from builders.onnx_models import conv_net, images, own, qdq, random, save_pair, session, token_net
 from builders.trial_bench import Reader
 from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_static
@@ -55,8 +55,8 @@ def trial(
 
 
 def outputs(path: Path | onnx.ModelProto, data: Array) -> Array:
-    session = ort.InferenceSession(path if isinstance(path, Path) else path.SerializeToString())
-    return np.asarray(session.run(None, {session.get_inputs()[0].name: data})[0], np.float64)
+    opened = session(path)
+    return np.asarray(opened.run(None, {opened.get_inputs()[0].name: data})[0], np.float64)
 
 
 def sqnr_db(floats: Array, found: Array) -> float:

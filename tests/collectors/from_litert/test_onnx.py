@@ -7,9 +7,8 @@ from typing import Any
 
 import flatbuffers
 import numpy as np
-import onnxruntime as ort
 import pytest
-from builders import litert_models
+from builders import litert_models, onnx_models
 from builders.properties import examples
 from builders.recordings import RECORDINGS
 from hypothesis import given
@@ -186,9 +185,7 @@ def run_litert(model: bytes, feeds: Mapping[int, Array]) -> list[Array]:
 def run_onnx(model: LiteModel, feeds: Mapping[int, Array]) -> list[Array]:
     translation = translate(model)
     assert not translation.untranslated, translation.untranslated
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    session = ort.InferenceSession(translation.model.SerializeToString(), options)
+    session = onnx_models.session(translation.model)
     named = {tensor.name: real_values(tensor, feeds[tensor.index]) for tensor in model.tensors if tensor.index in feeds}
     return list(session.run(None, {value.name: named[value.name] for value in session.get_inputs()}))
 
@@ -723,7 +720,7 @@ def test_a_first_side_that_is_open_stays_open(tmp_path: Path) -> None:
     graph = graph_of(model)
     assert static_shapes(graph.model)["t0"] == (None, 7, 6, 4)
     batch = RNG.normal(size=(3, 7, 6, 4)).astype("f4")
-    session = ort.InferenceSession(graph.model.SerializeToString())
+    session = onnx_models.session(graph.model)
     whole_, one = (session.run(None, {"t0": x})[0] for x in (batch, batch[1:2]))
     np.testing.assert_allclose(whole_[1:2], one, rtol=1e-5, atol=1e-6)
 
@@ -733,7 +730,7 @@ def test_outputs_that_are_inputs_constants_or_named_twice(tmp_path: Path) -> Non
     model = read(tmp_path / "m.tflite", content(tensors, [Step("ADD", [0, 1], [2], {}, "AddOptions")], [0, 2, 1, 2]))
     graph = graph_of(model)
     assert graph.output_roots[:2] == ["t0", "t2"]
-    ort.InferenceSession(graph.model.SerializeToString())
+    onnx_models.session(graph.model)
 
 
 def test_channels_are_last(tmp_path: Path) -> None:
@@ -908,8 +905,8 @@ def test_a_translated_model_computes_what_its_onnx_twin_computes(tmp_path: Path)
     twins = litert_models.every_operator()
     graph = graph_of(read(tmp_path / "f.tflite", twins.litert()))
     x = RNG.normal(size=(4, 3, 8, 8)).astype("f4")
-    (theirs,) = ort.InferenceSession(twins.onnx().SerializeToString()).run(None, {"image": x})
-    session = ort.InferenceSession(graph.model.SerializeToString())
+    (theirs,) = onnx_models.session(twins.onnx()).run(None, {"image": x})
+    session = onnx_models.session(graph.model)
     (mine,) = session.run(None, {"image": litert_models.channels_last(x)})
     np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
 

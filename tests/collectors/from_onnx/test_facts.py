@@ -346,7 +346,7 @@ def test_operands_of_a_concat_with_very_different_ranges(measure):
         width = x.max() - x.min()
         assert (operand.layer, operand.op_type) == ("cat", "Concat")
         assert operand.width == pytest.approx(width, rel=1e-5)
-        assert operand.range_ratio == pytest.approx((floats["wide"].max() - floats["wide"].min()) / width, rel=1e-5)
+        assert operand.range_ratio == pytest.approx(floats["wide"].max() / width, rel=1e-5), "zero is on the grid"
         assert operand.levels == pytest.approx(width / float(step), rel=1e-5)
         joint = error_of(x, real_of(codes_of(x, step, zero), step, zero))["sqnr_db"]
         assert operand.joint_sqnr_db == pytest.approx(joint, abs=0.7)
@@ -1304,7 +1304,7 @@ def test_progress_counts_samples(measure):
         batch_size=5,
         progress=lambda *step: seen.append(step),
     )
-    assert [step for step in seen if step[0] != "remedies"] == [
+    assert [step for step in seen if step[0] in ("representative", "validation")] == [
         ("representative", 5, 6),
         ("representative", 6, 6),
         ("validation", 5, 13),

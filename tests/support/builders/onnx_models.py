@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 
+from quantmedic.collectors.from_onnx.session import make_session
+
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
 MICROSOFT = "com.microsoft"
@@ -452,11 +454,10 @@ def section(model: onnx.ModelProto, start: str, end: str) -> onnx.ModelProto:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-def session(model: onnx.ModelProto) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+def session(model: onnx.ModelProto | Path) -> ort.InferenceSession:
+    """What quantmedic holds the deployed model for: integer kernels whose sums do not saturate, on every processor."""
+    path = model if isinstance(model, Path) else Path("model.onnx")
+    return make_session(onnx.load(path) if isinstance(model, Path) else model, path, 1)
 
 
 def run(model: onnx.ModelProto, feed: Feed, names: Sequence[str] | None = None) -> dict[str, Array]:

@@ -1,17 +1,17 @@
 """A pair of models that was measured and simulated, on which changes are tried."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from builders.onnx_models import images, own, save_pair
+from builders.onnx_models import images, own, save_pair, session
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.session import make_session, run
@@ -81,21 +81,22 @@ class Bench:
             onnx.checker.check_model(edited.model)
         return edited
 
-    def outputs(self, model: onnx.ModelProto, *, plain: bool = False) -> list[list[Array]]:
-        """Outputs by batch."""
+    def outputs(
+        self, model: onnx.ModelProto, *, plain: bool = False, batches: Iterable[Batch] | None = None
+    ) -> list[list[Array]]:
+        """Outputs by batch, of all samples unless batches are given."""
         graph = self.models.quantized
         names = [graph.outputs[j] for _, j in self.models.match.outputs]
-        session = make_session(model, graph.path, 1, plain=plain)
-        batches = self.data.batches(16, None)
-        return [[np.asarray(x) for x in run(session, names, feed_of(batch, graph), graph.path)] for batch in batches]
+        opened = make_session(model, graph.path, 1, plain=plain)
+        wanted = self.data.batches(16, None) if batches is None else batches
+        return [[np.asarray(x) for x in run(opened, names, feed_of(batch, graph), graph.path)] for batch in wanted]
 
     def edited_db(self, change: Change, *, plain: bool = False) -> float:
         """Output SQNR of the edited model as the runtime executes it, or as it is written."""
-        outputs = [
-            [np.asarray(x, np.float32) for x in found] for found in self.outputs(self.edit(change).model, plain=plain)
-        ]
-        power = np.array(self.simulation.record.power)
-        return output_sqnr_db(power, self.simulation._noise.compare(outputs[: len(self.simulation.batches)]))
+        batches = self.simulation.batches
+        found = self.outputs(self.edit(change).model, plain=plain, batches=batches)
+        outputs = [[np.asarray(x, np.float32) for x in arrays] for arrays in found]
+        return output_sqnr_db(np.array(self.simulation.record.power), self.simulation._noise.compare(outputs))
 
     def simulated_db(self, change: Change) -> float:
         return output_sqnr_db(np.array(self.simulation.record.power), self.simulation.run(change))
@@ -123,9 +124,9 @@ def bench(folder: Path, float_model: onnx.ModelProto, model: onnx.ModelProto, da
 
 def float_outputs(bench: Bench) -> Array:
     graph = bench.models.float_graph
-    session = ort.InferenceSession(graph.model.SerializeToString())
+    opened = session(graph.model)
     batches = bench.data.batches(16, None)
-    return np.concatenate([session.run(None, {k: batch.inputs[k] for k in graph.inputs})[0] for batch in batches])
+    return np.concatenate([opened.run(None, {k: batch.inputs[k] for k in graph.inputs})[0] for batch in batches])
 
 
 def edited_outputs(bench: Bench, change: Change) -> Array:
