@@ -53,6 +53,7 @@ def prove(
     progress: Progress = no_progress,
     execute: Execute | None = None,
     first: bool = False,
+    pair: Sequence[Repair] = (),
 ) -> Proven:
     """Try the remedies of the suspects on copies, then run the prescriptions that follow from it.
 
@@ -70,6 +71,7 @@ def prove(
         progress: Called with ``trials``, the seconds spent and the budget.
         execute: Runs prescriptions; None: none can be run.
         first: Only the remedies of the cause that leads are tried, and the first prescription is run.
+        pair: Two repairs that a simulation shows to be needed together, the better one first.
 
     Raises:
         QuantmedicError: The models cannot be run on these data.
@@ -80,7 +82,7 @@ def prove(
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
         search = _Search(trials, base)
-        stopped = search.run_first(suspects) if first else search.run(suspects)
+        stopped = search.run_first(suspects, pair) if first else search.run(suspects, pair)
     except OutOfTimeError:
         stopped = "budget"
     except KeyboardInterrupt:
@@ -106,8 +108,8 @@ class _Search:
     def __init__(self, trials: Trials, base: RuleBase) -> None:
         self._trials, self._base = trials, base
 
-    def run(self, suspects: Sequence[Suspect]) -> Stopped:
-        """All trials.
+    def run(self, suspects: Sequence[Suspect], pair: Sequence[Repair] = ()) -> Stopped:
+        """All trials; where no cause explains the loss, a pair is tried before what is general.
 
         Raises:
             OutOfTimeError: The budget has come to its end.
@@ -118,14 +120,16 @@ class _Search:
         general = trials.general(kinds_everywhere("early"))
         best = self._best_of_causes(suspects)
         if not any(self._explains(trials.alone(repair)) for repair in best):
+            if self._try_pair(pair):
+                return "explained"
+            trials.chain.clear()
             best += self._proven(general)
         trials.chain += sorted(best, key=self._standing, reverse=True)[:1]
         others = [r for suspect in suspects for r in suspect.repairs if r.kind not in BOUNDS]
-        for repair in [*best, *others, *general]:
+        for repair in [*pair, *best, *others, *general]:
             if self._is_explained():
                 return "explained"
-            if all(link.kind != repair.kind or link.change != repair.change for link in trials.chain):
-                self._put_on_top(repair)
+            self._put_on_top(repair)
         if not self._is_explained():
             self._put_instead(trials.fewest_in_float())
         for repair in trials.general(kinds_everywhere("late")):
@@ -135,15 +139,17 @@ class _Search:
             trials.alone(bound)
         return "explained" if self._is_explained() else "tried-all"
 
-    def run_first(self, suspects: Sequence[Suspect]) -> Stopped:
-        """The remedies of the cause that leads.
+    def run_first(self, suspects: Sequence[Suspect], pair: Sequence[Repair] = ()) -> Stopped:
+        """The remedies of the cause that leads, and the pair that leads where none of these explains the loss.
 
         Raises:
             OutOfTimeError: The budget has come to its end.
         """
         best = next((found for suspect in suspects[:1] if (found := self._best_of(suspect)) is not None), None)
         self._trials.chain += [best] if best is not None else []
-        return "explained" if best is not None and self._explains(self._trials.alone(best)) else "first"
+        if self._is_explained() or self._try_pair(pair):
+            return "explained"
+        return "first"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
         """The best proven remedy of each cause, until one explains the whole loss."""
@@ -174,6 +180,17 @@ class _Search:
                 break
         return found
 
+    def _try_pair(self, pair: Sequence[Repair]) -> bool:
+        """Put the second of a pair on top of the first, instead of a chain that reaches less; whether that heals."""
+        trials, before = self._trials, list(self._trials.chain)
+        reached = trials.chain_share()
+        trials.chain.clear()
+        for repair in pair:
+            self._put_on_top(repair)
+        if trials.chain_share() <= reached:
+            trials.chain[:] = before
+        return self._is_explained()
+
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
         trials = self._trials
@@ -191,6 +208,9 @@ class _Search:
         return round(min(self._trials.alone(repair).gain_db or 0.0, ENOUGH_DB) / PREFERENCE_DB)
 
     def _put_on_top(self, repair: Repair) -> None:
+        """The repair joins the chain where it adds something to what is not in the chain already."""
+        if any(link.kind == repair.kind and link.change == repair.change for link in self._trials.chain):
+            return
         trial = self._trials.on_top(repair)
         if trial.proven and (trial.gain_db or 0.0) >= self._base.threshold("negligible_gain_db"):
             self._trials.chain.append(repair)

@@ -14,7 +14,7 @@ from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.contract.loss_budget import LossBudgetReport
 from quantmedic.engine.contract.previous import Previous
-from quantmedic.engine.contract.remedies import Prescription, Proof
+from quantmedic.engine.contract.remedies import Prescription, Proof, RemedyPair
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.rulebase import Threshold
@@ -64,6 +64,9 @@ class Diagnosis(Contract):
     histograms: tuple[Histogram, ...] = ()
     loss_budget: LossBudgetReport | None = Field(
         default=None, description="where the noise at the outputs comes from; None where it was not measured"
+    )
+    pair: RemedyPair | None = Field(
+        default=None, description="two remedies that are needed together; None where one suffices, or nothing shows it"
     )
     proof: Proof | None = Field(default=None, description="what was tried on the model itself, if that was asked for")
     toolchain: Chosen | None = Field(default=None, description="toolchain that the prescription is written for")

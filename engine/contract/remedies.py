@@ -85,6 +85,23 @@ class Withheld(Data):
     layers: tuple[str, ...] = Field(default=(), description="layers that it holds for, worst first; empty: all")
 
 
+class PairedRemedy(Contract):
+    """One remedy of a pair."""
+
+    key: str = Field(description="name of its simulated run")
+    kind: str = Field(description="what is changed: a kind of engine/rules/remedy_kinds.py")
+    title: str
+    causes: tuple[str, ...] = Field(description="causes that it is advised for; empty: it is for the whole network")
+    predicted: Recovery = Field(description="what it recovers by itself")
+
+
+class RemedyPair(Contract):
+    """Two remedies that recover clearly more together than any single one that was simulated."""
+
+    remedies: tuple[PairedRemedy, PairedRemedy] = Field(description="the better one first")
+    predicted: Recovery = Field(description="what both recover together")
+
+
 class TrialRow(Contract):
     """A trial, with the remedy that it carried out and the causes that advise it."""
 

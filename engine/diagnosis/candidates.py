@@ -7,7 +7,7 @@ from typing import NamedTuple
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, TrialRow
+from quantmedic.engine.contract.remedies import Advice, PairedRemedy, TrialRow
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
@@ -73,12 +73,15 @@ def reads_anew(parts: Iterable[Part]) -> bool:
 def chosen_remedies(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> tuple[Choice, ...]:
     """What is prescribed where nothing was executed.
 
-    The remedies of the proven chain; else the first that was not disproven, or what stands in for it where the
-    toolchain has no option; a bound only where there is nothing else.
+    The remedies of the proven chain; else the two that are needed together; else the first that was not disproven, or
+    what stands in for it where the toolchain has no option; a bound only where there is nothing else.
     """
     if diagnosis.proof is not None and diagnosis.proof.chain:
         rows = [_of_row(row, diagnosis, base) for row in diagnosis.proof.chain]
         return tuple(_replace_unsupported(choice, toolchain) for choice in rows)
+    pair = _of_pair(diagnosis, base)
+    if pair and not any(choice.lead is not None and choice.lead.is_disproven for choice in pair):
+        return tuple(_replace_unsupported(choice, toolchain) for choice in pair)
     found = next(_of_causes(diagnosis), None)
     return (_replace_unsupported(found, toolchain),) if found is not None else ()
 
@@ -139,6 +142,7 @@ def choices_by_id(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) ->
 
 def _all_candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:
     yield chosen_remedies(diagnosis, base, toolchain)
+    yield _of_pair(diagnosis, base)
     proof = diagnosis.proof
     for row in proof.chain if proof is not None else ():
         yield (_of_row(row, diagnosis, base),)
@@ -194,6 +198,18 @@ def _general_choice(remedy: Remedy, diagnosis: Diagnosis) -> Choice:
 def choice_of_trial(trial: TrialRecord, diagnosis: Diagnosis, base: RuleBase) -> Choice:
     """The remedy for the whole network that a trial carried out."""
     return _of_row(TrialRow(causes=(), remedy=trial.detail or trial.kind, trial=trial), diagnosis, base)
+
+
+def _of_pair(diagnosis: Diagnosis, base: RuleBase) -> tuple[Choice, ...]:
+    """The two remedies that are needed together; none where one suffices."""
+    return tuple(_of_paired(own, diagnosis, base) for own in (diagnosis.pair.remedies if diagnosis.pair else ()))
+
+
+def _of_paired(own: PairedRemedy, diagnosis: Diagnosis, base: RuleBase) -> Choice:
+    row = TrialRow(causes=own.causes, remedy=own.title, trial=TrialRecord(key=own.key, kind=own.kind))
+    found = _of_row(row, diagnosis, base)
+    advised = tuple((cause, advice.model_copy(update={"predicted": own.predicted})) for cause, advice in found.advised)
+    return found._replace(id=f"pair:{own.key}", advised=advised, measured=None)
 
 
 def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> Choice:

@@ -191,7 +191,7 @@ def _sort_remedies(
         tried = trial is not None and trial.gain_db is not None
         gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
         if gain is None or gain >= -base.threshold("negligible_gain_db"):
-            predicted = _recovery(known, advice.simulate) if known is not None else None
+            predicted = recovery_of(known, advice.simulate) if known is not None else None
             measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
             kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
         else:
@@ -200,7 +200,8 @@ def _sort_remedies(
     return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
 
 
-def _recovery(known: Prediction, simulated: str | None) -> Recovery:
+def recovery_of(known: Prediction, simulated: str | None) -> Recovery:
+    """A simulated gain as report.json has it; of a kind that only bounds it is a most."""
     return Recovery(
         gain_db=known.gain_db,
         low_db=known.low_db,

@@ -6,8 +6,9 @@ from quantmedic.engine.case.facts import CaseFacts, ReportedFacts, Role, TensorF
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.layers import ErrorRow, GroupRow, LayerRow
-from quantmedic.engine.contract.remedies import Proof, TrialRow
-from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.contract.remedies import PairedRemedy, Proof, RemedyPair, TrialRow
+from quantmedic.engine.diagnosis.remedy_outcomes import recovery_of
+from quantmedic.engine.diagnosis.suspects import Pair, Suspect
 from quantmedic.engine.rules.evaluate import RuleResult
 from quantmedic.engine.rules.remedy_kinds import HALVES, REMEDY_KINDS
 
@@ -113,6 +114,35 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
         baseline=record.baseline,
         unexecuted=record.unexecuted,
     )
+
+
+def pair_of(pair: Pair | None, causes: Sequence[CauseReport]) -> RemedyPair | None:
+    """The pair with the names of its remedies; None where one of them is no longer advised, for a cause or for all."""
+    if pair is None:
+        return None
+    found = []
+    for repair, asking, alone in zip(pair.repairs, pair.causes, pair.alone, strict=True):
+        advising = [
+            (cause.cause, advice.title)
+            for cause in causes
+            if cause.cause in asking
+            for advice in cause.remedies
+            if advice.simulate == repair.kind
+        ]
+        everywhere = REMEDY_KINDS[repair.kind].everywhere
+        title = advising[0][1] if advising else everywhere.title if everywhere is not None else None
+        if title is None:
+            return None
+        found.append(
+            PairedRemedy(
+                key=repair.key,
+                kind=repair.kind,
+                title=title,
+                causes=tuple(dict.fromkeys(cause for cause, _ in advising)),
+                predicted=recovery_of(alone, repair.kind),
+            )
+        )
+    return RemedyPair(remedies=(found[0], found[1]), predicted=recovery_of(pair.together, None))
 
 
 def _trial_row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[CauseReport]) -> TrialRow:

@@ -1,10 +1,11 @@
 """Findings grouped into suspected causes, with the changes that would repair them and what those recover."""
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
+from typing import TypeVar
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
 from quantmedic.engine.case.proof import ProofRecord
@@ -12,16 +13,22 @@ from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.diagnosis.advice import advise, where_it_stands
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, is_faithful, predict
 from quantmedic.engine.formulas.change import Change, Targets, everything, helped_places, widened_tensors
+from quantmedic.engine.formulas.sources import noisiest_output
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.remedies import Remedy
-from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, REMEDY_KINDS, change_of
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS, REMEDY_KINDS, change_of
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
+T = TypeVar("T")
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
 MAX_SUSPECTS, MAX_REMEDIES = 12, 4
 #: A remedy named earlier in a rule costs less: it stands unless a later one recovers this much more, in dB.
 PREFERENCE_DB = 3.0
+#: A single repair that takes away so much suffices: half of the dB that count.
+SUFFICIENT_DB = ENOUGH_DB / 2
+#: Of repairs that take away about this share of what the best one does, the first is taken into a pair.
+ABOUT = 0.9
 #: Gives the repairs of the findings of one cause.
 Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
 
@@ -217,8 +224,8 @@ class Repairer:
 
 
 def _places_of(change: Change) -> set[tuple[str, int]]:
-    operators = {*change.weights, *change.biases}
-    return {("tensor", i) for i in change.grids} | {("operator", k) for k in operators}
+    grids, weights = {("tensor", i) for i in change.grids}, {("weight", k) for k in change.weights}
+    return grids | weights | {("bias", k) for k in change.biases}
 
 
 def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[Repair]:
@@ -305,3 +312,134 @@ def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
         return repairs[0].key, repairs[0].change
     changes = [repair.change for repair in repairs]
     return f"together:{_digest(changes)}", reduce(Change.join, changes, Change())
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two repairs that recover clearly more together than any repair does alone, the better one first.
+
+    Attributes:
+        repairs: The two.
+        causes: Of each the causes that ask for it; none where it is for the whole network.
+        alone: What each recovers by itself.
+        together: What both recover.
+    """
+
+    repairs: tuple[Repair, Repair]
+    causes: tuple[tuple[str, ...], tuple[str, ...]]
+    alone: tuple[Prediction, Prediction]
+    together: Prediction
+
+
+def simulate_pairs(
+    suspects: Sequence[Suspect],
+    case: Case,
+    facts: CaseFacts,
+    simulation: SimulationRecord,
+    run: Callable[[Change], RunRecord],
+    base: RuleBase,
+) -> SimulationRecord:
+    """Run what heals a whole family of sources, and pairs of repairs, where no single repair suffices.
+
+    A loss may need two remedies: neither recovers much while the noise of the other's source stays.
+    """
+    singles = _single_repairs(settle(suspects, simulation, base))
+    if not is_faithful(simulation) or not _is_wanting(singles, simulation, base):
+        return simulation
+    runs = dict(simulation.runs)
+    for repair in general_repairs(_family_kinds(case), case, facts):
+        singles.append(repair)
+        if repair.key not in runs:
+            runs[repair.key] = run(repair.change)
+    known = simulation.model_copy(update={"runs": runs})
+    for pair in _likely_pairs(singles, known, base):
+        key, change = _together(pair)
+        if key not in runs:
+            runs[key] = run(change)
+        found = predict(simulation.model_copy(update={"runs": runs}), key)
+        if found is not None and found.gain_db >= ENOUGH_DB - PREFERENCE_DB:
+            break
+    return simulation.model_copy(update={"runs": runs})
+
+
+def find_pair(
+    suspects: Sequence[Suspect], case: Case, facts: CaseFacts, simulation: SimulationRecord | None, base: RuleBase
+) -> Pair | None:
+    """The pair of repairs that a network needs for which no single one suffices; None where none was simulated.
+
+    A pair that stays within the bits in force is preferred.
+    """
+    if simulation is None or not facts.model.harmed or not is_faithful(simulation):
+        return None
+    ran = [kind for kind in _family_kinds(case) if f"{kind}:everywhere" in simulation.runs]
+    singles = _single_repairs(suspects) + general_repairs(ran, case, facts)
+    reached = max((known.gain_db for repair in singles if (known := predict(simulation, repair.key))), default=0.0)
+    best: Pair | None = None
+    for pair in _likely_pairs(singles, simulation, base):
+        together = predict(simulation, _together(pair)[0])
+        if together is None or together.low_db <= 0:
+            continue
+        gain = min(together.gain_db, ENOUGH_DB)
+        if gain >= max(reached, best.together.gain_db if best is not None else 0.0) + PREFERENCE_DB:
+            first, second = (_asked_by(repair, suspects) for repair in pair)
+            alone = [predict(simulation, repair.key) for repair in pair]
+            assert alone[0] is not None and alone[1] is not None
+            best = Pair(pair, (first, second), (alone[0], alone[1]), together)
+    return best
+
+
+def _asked_by(repair: Repair, suspects: Iterable[Suspect]) -> tuple[str, ...]:
+    return tuple(suspect.cause for suspect in suspects if any(own.key == repair.key for own in suspect.repairs))
+
+
+def _single_repairs(suspects: Iterable[Suspect]) -> list[Repair]:
+    """Repairs that can be carried out, each once; what a bound recovers is no repair's."""
+    own = (repair for suspect in suspects for repair in suspect.repairs if repair.kind not in AT_MOST)
+    return list({repair.key: repair for repair in own}.values())
+
+
+def _is_wanting(singles: Iterable[Repair], simulation: SimulationRecord, base: RuleBase) -> bool:
+    """No single repair suffices."""
+    known = (predict(simulation, repair.key) for repair in singles)
+    return not any(found is not None and (found.gain_db >= SUFFICIENT_DB or heals(found, base)) for found in known)
+
+
+def _family_kinds(case: Case) -> list[str]:
+    """Kinds that heal most of a family of sources as a whole: in the bits in force, and whatever the bits."""
+    budget = case.record.loss_budget
+    if budget is None:
+        return []
+    kinds: dict[str, None] = {}
+    output = noisiest_output(budget)
+    for family in budget.families:
+        gone = {kind: shares[output] for kind, shares in family.heals.items() if REMEDY_KINDS[kind].everywhere}
+        for barred in (MORE_BITS, ()):
+            kind = _most_of([(share, kind) for kind, share in gone.items() if kind not in barred])
+            kinds |= {kind: None} if kind is not None else {}
+    return list(kinds)
+
+
+def _likely_pairs(
+    singles: Sequence[Repair], simulation: SimulationRecord, base: RuleBase
+) -> Iterator[tuple[Repair, Repair]]:
+    """What takes away most, with what takes away most elsewhere: first in the bits in force, then whatever they are."""
+    if not _is_wanting(singles, simulation, base):
+        return
+    shares = [(found.share, repair) for repair in singles if (found := predict(simulation, repair.key)) is not None]
+    seen: tuple[Repair, Repair] | None = None
+    for barred in (MORE_BITS, ()):
+        own = [(share, repair) for share, repair in shares if repair.kind not in barred]
+        first = _most_of(own)
+        if first is None:
+            continue
+        elsewhere = [each for each in own if not _places_of(each[1].change) & _places_of(first.change)]
+        second = _most_of(elsewhere)
+        if second is not None and (first, second) != seen:
+            seen = first, second
+            yield seen
+
+
+def _most_of(shares: Sequence[tuple[float, T]]) -> T | None:
+    """The first that takes away about as much of the noise as the best one; what others hide may recover nothing."""
+    most = max((share for share, _ in shares), default=0.0)
+    return next((each for share, each in shares if share >= min(ABOUT * most, most)), None)

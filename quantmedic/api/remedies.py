@@ -25,9 +25,11 @@ from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, wit
 from quantmedic.engine.diagnosis.suspects import (
     Repairer,
     Suspect,
+    find_pair,
     general_repairs,
     settle,
     simulate,
+    simulate_pairs,
     suspects_of,
 )
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
@@ -103,6 +105,8 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             facts = derive(case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
         runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run, measurement.base)
+        if facts.model.harmed:
+            runs = simulate_pairs(suspects, case, facts, runs, run, measurement.base)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
     runs = runs.model_copy(update={"runs": {**runs.runs, **probes}})
@@ -163,6 +167,7 @@ def prove_remedies(
     found = settle(_suspects(case, facts, base), case.record.simulation, base)
     suspects = [suspect for suspect in found if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
+    pair = find_pair(found, case, facts, case.record.simulation, base)
     try:
         copies = measurement.models.editable()
         workshop, reason = _open_workshop(measurement, judged)
@@ -179,6 +184,7 @@ def prove_remedies(
             progress=measurement.progress,
             execute=_execution_of(case, workshop, base, toolchain, first) if workshop is not None else None,
             first=first,
+            pair=pair.repairs if pair is not None else (),
         )
     except QuantmedicError as error:
         if first:

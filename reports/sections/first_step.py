@@ -14,7 +14,7 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
-from quantmedic.reports.sections.proof import signed_gain, trial_gain_text
+from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
@@ -43,6 +43,8 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
         return executed
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
         return _first_link(diagnosis, diagnosis.proof)
+    if (paired := _paired_step(diagnosis, causes)) is not None:
+        return paired
     card = _first_card(diagnosis, causes)
     if card is not None and _gains_nothing(diagnosis.causes[card.rank - 1]):
         card = None
@@ -66,6 +68,22 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
             why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
         return FirstStep(advice[0], f"{why}; this page says where to look first", None, "")
     return None
+
+
+def _paired_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:
+    """The two remedies that are needed together, where these are prescribed; None where one suffices."""
+    pair, given = diagnosis.pair, diagnosis.prescription
+    chain = diagnosis.proof.chain if diagnosis.proof is not None else ()
+    if pair is None or given is None or chain or [s.title for s in given.steps] != [r.title for r in pair.remedies]:
+        return None
+    both = pair.predicted
+    return FirstStep(
+        capital(visible(", and ".join(step.title for step in given.steps), 300)),
+        "no single remedy suffices; " + visible("; ".join(step.changes for step in given.steps if step.changes), 600),
+        Gain("predicted", gain_text(both.gain_db, both.low_db, both.high_db, typical=both.typical)),
+        next((card.code for card in causes if card.cause in pair.remedies[0].causes), ""),
+        _first_label(diagnosis),
+    )
 
 
 def _simulated_step(diagnosis: Diagnosis) -> FirstStep | None:

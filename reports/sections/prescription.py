@@ -6,12 +6,12 @@ from typing import Annotated
 
 from quantmedic.engine.case.proof import ExecutionRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Proof, Step
+from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Proof, RemedyPair, Step
 from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
-from quantmedic.reports.sections.proof import samples_text, trial_gain_text, trial_text
+from quantmedic.reports.sections.proof import gain_text, samples_text, trial_gain_text, trial_text
 from quantmedic.reports.text import capital, decibels, name, visible
 
 MARKS: dict[Mark, str] = {
@@ -66,6 +66,7 @@ class PrescriptionBox:
     basis: Annotated[str, "whether the remedies are proven, as a sentence"]
     grade: Annotated[str, "executed, edited or simulated: how the gain is known; empty where it is not"]
     executed: Annotated[str, "what became of running this very text, as sentences; empty where it was not run"]
+    together: Annotated[str, "two remedies that are needed together, as a sentence; empty where one suffices"]
     steps: Annotated[tuple[StepLine, ...], "the remedies, in the order in which to apply them"]
     configurations: Annotated[tuple[ConfigurationBlock, ...], "what to paste"]
     remarks: Annotated[tuple[str, ...], "with which version it was checked, what it takes, what was left out"]
@@ -82,12 +83,27 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
         basis=EXECUTED if given.grade == "executed" else BASES[given.basis],
         grade=given.grade or "",
         executed=_execution_text(given, diagnosis),
+        together=pair_text(diagnosis.pair),
         steps=tuple(_step_line(step, chosen) for step in given.steps),
         configurations=tuple(
             ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
         ),
         remarks=tuple(_remarks(given, chosen)),
     )
+
+
+def pair_text(pair: RemedyPair | None) -> str:
+    """What two remedies recover together, and why not one alone."""
+    if pair is None:
+        return ""
+    first, second = pair.remedies
+    other = visible(second.title, 200)
+    titles = f"{capital(visible(first.title, 200))}, and {other[:1].lower()}{other[1:]}"
+    both = gain_text(
+        pair.predicted.gain_db, pair.predicted.low_db, pair.predicted.high_db, typical=pair.predicted.typical
+    )
+    alone = " and ".join(decibels(each.predicted.gain_db, "+") for each in pair.remedies)
+    return f"No single remedy suffices. {titles}: together predicted {both}, alone {alone}."
 
 
 def prescription_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
@@ -112,6 +128,7 @@ def _file_head(box: PrescriptionBox, given: Prescription, configuration: Configu
         box.how,
         box.basis,
         *([box.executed] if box.executed else []),
+        *([box.together] if box.together else []),
         *steps,
         *(text for step in given.steps if said for text in (*step.notes, *step.says)),
         *box.remarks,

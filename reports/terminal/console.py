@@ -70,7 +70,9 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     yield from wrap_line(context.drop_text)
     if context.budget is not None and (context.verdict != "healthy" or verbosity == "verbose"):
         yield from budget_lines(context.budget, verbosity, paint)
-    if context.first is not None and (context.proof is not None or (context.failure is not None and context.causes)):
+    paired = context.prescription is not None and context.prescription.together
+    tried = context.proof is not None or (context.failure is not None and context.causes)
+    if context.first is not None and (paired or tried):
         yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from wrap_line(f"warning: {notice}", indent=2)
@@ -174,6 +176,7 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     title = f"prescription for {box.toolchain}" if box.toolchain else "no prescription"
     yield paint(f"{title}{f': {files}' if files else ''}", "bold")
     yield from wrap_line(box.how, indent=2, hang=0)
+    yield from wrap_line(box.together, indent=2, hang=0)
     for place, line in enumerate(box.steps, 1):
         alone = box.executed and len(box.steps) == 1  # What it brings is said by the sentence on its run.
         facts = ", ".join(part for part in ("" if alone else line.gain, line.option) if part)
