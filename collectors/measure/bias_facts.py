@@ -30,12 +30,15 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     floats = twin_values if comparable else stored.values
     if floats is None:
         return BiasFacts()
-    rounding = ErrorFacts()
-    if comparable and stored.quantizer is not None and stored.values is not None:
-        rounding = rounding_facts(floats, stored.values, None, None)
+    rounding, off = ErrorFacts(), None
+    if comparable and stored.values is not None:
+        off = float(np.abs(stored.values.astype(np.float64) - floats).max(initial=0.0))
+        if stored.quantizer is not None:
+            rounding = rounding_facts(floats, stored.values, None, None)
     step = _bias_step(op, graph, weight, stored)
     if step is None:
-        return BiasFacts(bits=0 if stored.quantizer is None else stored.quantizer.bits, rounding=rounding)
+        bits = 0 if stored.quantizer is None else stored.quantizer.bits
+        return BiasFacts(bits=bits, max_error=off, rounding=rounding)
     with np.errstate(divide="ignore"):
         codes = np.abs(floats.ravel().astype(np.float64)) / step
     # LiteRT adds to 16-bit activations in 64 bits.
@@ -54,7 +57,7 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         max_code=float(codes.max()),
         max_code_per_channel=_max_code_per_channel(codes, op, weight),
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
-        max_error=rounding.max,
+        max_error=off,
         max_error_steps=_largest_error_steps(floats, stored, step) if comparable else None,
         cut_bits=cut,
         overflowing_channels=int(beyond.sum()) if stored.quantizer is not None else 0,

@@ -258,6 +258,11 @@ class TensorFacts(Facts):
         "pieces), softmax-input (a Softmax reads it, directly or through operators that only move values), none"
     )
     range_slack: float | None = fact("quantizer's reach (largest magnitude it represents) / absmax", "ratio")
+    power_of_two_excess: float | None = fact(
+        "quantizer's reach / the next power of two at or above absmax, where every scale is a power of two: 1 where "
+        "rounding up explains the range, 2 and more where values beyond these set it",
+        "ratio",
+    )
     asymmetry_waste: float | None = fact(
         "1 - (max - min) / (2 · absmax), with 0.0 as a value: share of a symmetric range that the values leave empty",
         "share",

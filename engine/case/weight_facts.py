@@ -189,7 +189,7 @@ class BiasFacts(Facts):
         "the same if every channel c had a weight scale of its own: s_w[c] = channel absmax / (2^(bits-1) - 1)", "codes"
     )
     bits: int | None = fact("bits of the stored bias; 32, or 0 where it stays float", "bits")
-    max_error: float | None = fact("largest |stored bias - float bias|", "value")
+    max_error: float | None = fact("largest |stored bias - float bias|, also of a stored bias in float", "value")
     max_error_steps: float | None = fact(
         "largest |stored bias - float bias| / (s_x·s_w[c]): up to 0.5 for rounding to nearest", "steps"
     )

@@ -65,6 +65,8 @@ class Change:
 HELPS_DB = 1.0
 #: A bias that is off by more, in steps of its grid, is more than rounded.
 ROUNDED_STEPS = 1.0
+#: A correction that leaves a constant of more than this part of itself was not made for these data.
+LEFT_OF_CORRECTION = 0.5
 #: Scales and ends of ranges that differ by less, relative to the wider range, are the same setting.
 SAME = 0.01
 #: Fits a change to what a case holds, for these targets.
@@ -90,7 +92,19 @@ def _min_max_grids(
 
 
 def recalibrate(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    return full_range(case, facts, _all_tensors(facts))
+    """New ranges for all activations, and biases without what was learned for them on other data."""
+    return full_range(case, facts, _all_tensors(facts)).join(Change(biases=_biases_of_other_data(facts)))
+
+
+def _biases_of_other_data(facts: CaseFacts) -> frozenset[int]:
+    """Biases in float that calibration changed, if most of those that can be judged shift the output by that change.
+
+    Corrected on data like these, they would take a constant away instead of adding one. One calibration changed all.
+    """
+    changed = {k: x.bias.max_error for k, x in enumerate(facts.layers) if x.bias.bits == 0 and x.bias.max_error}
+    shifts = [(facts.layers[k].weight_error.shift, size) for k, size in changed.items()]
+    added = [shift > LEFT_OF_CORRECTION * size for shift, size in shifts if shift is not None]
+    return frozenset(changed) if 2 * sum(added) > len(added) else frozenset()
 
 
 def full_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:

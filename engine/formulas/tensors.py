@@ -214,9 +214,18 @@ def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str
         "negative_ratio": ratio(negative, quantizer.high),
         "range_excess_bits": bits_between(values.abs_p99_99, reach),
         "range_slack": ratio(reach, values.absmax),
+        "power_of_two_excess": ratio(reach, _next_power_of_two(values.absmax)) if quantizer.power_of_two else None,
         "sample_levels": ratio(sample, quantizer.scale),
         "median_levels": ratio(typical, quantizer.scale),
     }
+
+
+def _next_power_of_two(value: float | None) -> float | None:
+    """The least power of two that reaches it; None of what is none, zero or infinite."""
+    if value is None or value <= 0 or not math.isfinite(value):
+        return None
+    fraction, exponent = math.frexp(value)
+    return math.ldexp(1.0, exponent - 1 if fraction == 0.5 else exponent)
 
 
 def recorded_facts(

@@ -65,6 +65,27 @@ def test_a_healthy_model_with_everything_told(net, pictures, log_folder) -> None
     assert case.record.model.search.unreachable is False, "the toolkit's own text log was read"
 
 
+@pytest.mark.parametrize("factor", [30, 255])
+@pytest.mark.parametrize("shown", ["proper", "calibrated-on"])
+def test_thresholds_of_other_data_are_not_blamed_on_rounding_up(pictures, factor, shown) -> None:
+    """The toolkit corrects biases by these data too, so that new ranges alone would heal nothing."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3), torch.nn.ReLU()]
+    net = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(16 * 144, 10)).eval()
+
+    def too_large():
+        return ([factor * batch[0]] for batch in pictures[0]())
+
+    model = quantize(net, [too_large], mct.core.CoreConfig())
+    representative = pictures[0] if shown == "proper" else too_large
+    diagnosis = judge(quantmedic.collect(net, model, representative=representative, validation=pictures[1]))
+    first = diagnosis.causes[0]
+    assert first.cause == ("stale-calibration" if shown == "proper" else "preprocessing-mismatch")
+    assert first.remedies[0].id == ("calibrate-again" if shown == "proper" else "one-preprocessing")
+    assert first.predicted_gain_db > 10
+    assert [cause.cause for cause in diagnosis.causes if "A013" in cause.rules] == []
+
+
 def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
     model = quantize(net, pictures, mct.core.CoreConfig())
     case = quantmedic.collect(net, model, representative=pictures[0], mct_log=log_folder)

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.statistics import numpy_loops as reference
-from quantmedic.engine.case.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
+from quantmedic.engine.case.facts import (
+    BiasFacts,
+    CaseFacts,
+    DistributionFacts,
+    ErrorFacts,
+    ModelFacts,
+    QuantizerFacts,
+    WeightFacts,
+)
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, OutputRecord, TensorRecord
 from quantmedic.engine.case.statistics import BUCKETS, SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.decibels import sqnr_of_nmse
@@ -22,6 +30,7 @@ from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.derive import derive, is_degraded
 from quantmedic.engine.formulas.error_facts import error_facts
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
+from quantmedic.engine.formulas.tensors import grid_facts
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -564,3 +573,13 @@ def test_divisors_are_measured_in_steps(op_type: str, low: float, steps: float |
     record = case.record.model_copy(update={"operators": (operator(0, "inverse", op_type, (0,)),)})
     found = derive(replace(case, record=record), BASE).layers[0].divisor_steps
     assert found == (None if steps is None else pytest.approx(steps / quantizer.scale))
+
+
+@given(value=st.floats(1e-6, 1e6), doublings=st.integers(-3, 8))
+def test_what_rounding_up_to_a_power_of_two_explains(value: float, doublings: int) -> None:
+    threshold = 2.0 ** math.ceil(math.log2(value))
+    quantizer = QuantizerFacts(low=-threshold * 2.0**doublings, high=threshold, power_of_two=True)
+    found = grid_facts(DistributionFacts(min=-value, max=value, absmax=value), quantizer)
+    assert found["power_of_two_excess"] == pytest.approx(2.0 ** max(doublings, 0))
+    free = grid_facts(DistributionFacts(absmax=value), quantizer.model_copy(update={"power_of_two": False}))
+    assert free["power_of_two_excess"] is None, "nothing was rounded up"
