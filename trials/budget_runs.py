@@ -10,13 +10,20 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch, cut, rows_alike
 from quantmedic.collectors.measure.models import Models, SimulatedNetwork
 from quantmedic.collectors.measure.output_noise import OutputNoise
-from quantmedic.collectors.measure.simulation import Simulation, batch_size_of, samples_within
+from quantmedic.collectors.measure.simulation import (
+    Simulation,
+    batch_size_of,
+    samples_within,
+    simulated_samples,
+    values_per_sample,
+)
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.loss_budget import OutputPart
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.metrics.contributions import loss_interval
 from quantmedic.engine.metrics.kinds import loses_shares
@@ -32,6 +39,14 @@ MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 8, 32, 8e6
 MIN_RUNS, MAX_RUNS, PASSES = 100, 140, 10.0
 #: A network whose outputs are clean gets this share of the samples and of the runs: what matters there is loud.
 BRIEF = 0.5
+#: Dividing the noise takes at most about so many runs for each source: two at every halving, and what heals it.
+RUNS_PER_SOURCE = 6
+#: Runs in which remedies are simulated, about; more causes take more.
+REMEDY_RUNS = 10
+#: Measuring a sample, which runs both models and counts every value, takes about as long as so many simulated runs.
+RUNS_PER_MEASURED = 3
+#: So many values in all runs take a moment, whatever the machine.
+MOMENT = 3e8
 #: Share of the runs that divide the noise; the rest asks what heals.
 DIVIDING = 0.75
 
@@ -66,8 +81,7 @@ class BudgetRuns:
         self._network, self._progress, self.done = simulation.network, progress, 0
         share = BRIEF if brief else 1.0
         self.batches = _sample_evenly(simulation.batches, simulation.unit, case, share)
-        measured = sum(dataset.seen for dataset in case.record.datasets.values())
-        self.planned = int(share * np.clip(PASSES * measured / samples_of(self.batches), MIN_RUNS, MAX_RUNS))
+        self.planned = _planned_runs(case, samples_of(self.batches), share)
         self._known = _Known(case, self._network)
         self._found: dict[Effect, tuple[Floats, Floats]] = {}
         floats = [self._network.outputs(batch, None) for batch in self.batches]
@@ -145,12 +159,73 @@ class _Known:
         )
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What attribution is expected to take, from counts, so that every machine says the same.
+
+    Attributes:
+        runs: Runs that divide the noise, about.
+        samples: Samples of such a run.
+        simulated: Samples on which remedies are simulated afterwards.
+        measured: Samples that were measured.
+        values: Values that the measured tensors have in a sample.
+    """
+
+    runs: int
+    samples: int
+    simulated: int
+    measured: int
+    values: float
+
+    @property
+    def is_large(self) -> bool:
+        """It takes longer than measuring did, and more than a moment."""
+        passes = self.runs * self.samples + REMEDY_RUNS * self.simulated
+        return passes > RUNS_PER_MEASURED * self.measured and passes * self.values > MOMENT
+
+
+def expected_cost(case: Case, *, brief: bool = False) -> Cost:
+    """What dividing the noise and simulating remedies is expected to take.
+
+    Args:
+        case: What was measured.
+        brief: See `BudgetRuns`.
+    """
+    share = BRIEF if brief else 1.0
+    seen = case.record.datasets[main_role(case)].seen
+    simulated = min(simulated_samples(case), seen)
+    samples = min(_wanted_samples(case, share), simulated)
+    quantized = sum(tensor.quantizer.bits is not None for tensor in case.record.tensors)
+    for operator in case.record.operators:
+        quantized += operator.weight.quantizer.bits is not None
+        quantized += operator.bias.bits is not None
+    return Cost(
+        runs=min(_planned_runs(case, samples, share), RUNS_PER_SOURCE * quantized),
+        samples=samples,
+        simulated=simulated,
+        measured=_measured_samples(case),
+        values=values_per_sample(case),
+    )
+
+
+def _planned_runs(case: Case, samples: int, share: float) -> int:
+    return int(share * np.clip(PASSES * _measured_samples(case) / samples, MIN_RUNS, MAX_RUNS))
+
+
+def _measured_samples(case: Case) -> int:
+    return sum(dataset.seen for dataset in case.record.datasets.values())
+
+
+def _wanted_samples(case: Case, share: float) -> int:
+    return samples_within(share * RUN_VALUES, int(share * MIN_SAMPLES), int(share * MAX_SAMPLES), case)
+
+
 def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, share: float) -> list[Batch]:
     """Some of the samples, evenly out of all of them; ``unit`` of them stay together.
 
     ``share``: so much of what others get.
     """
-    wanted = samples_within(share * RUN_VALUES, int(share * MIN_SAMPLES), int(share * MAX_SAMPLES), case)
+    wanted = _wanted_samples(case, share)
     total = samples_of(batches)
     if wanted >= total:
         return list(batches)

@@ -6,5 +6,13 @@ from collections.abc import Callable
 Progress = Callable[[str, int, int | None], None]
 
 
+#: Says one line about what comes next.
+Announce = Callable[[str], None]
+
+
+def no_announcement(text: str) -> None:
+    """Say nothing."""
+
+
 def no_progress(stage: str, done: int, total: int | None) -> None:
     """Report nothing."""

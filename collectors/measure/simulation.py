@@ -73,7 +73,7 @@ class Simulation:
         seen = case.record.datasets[role].seen
         count = max(seen // MAX_SAMPLES, 1)
         part = Part(0, count, options.seed) if count > 1 else None
-        wanted = samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
+        wanted = simulated_samples(case)
         batches: list[Batch] = []
         floats: list[list[Float32]] = []
         samples, size = 0, 0
@@ -96,12 +96,17 @@ def batch_size_of(case: Case) -> int:
     return samples_within(BATCH_VALUES, MIN_SAMPLES, RUN_SAMPLES, case)
 
 
+def simulated_samples(case: Case) -> int:
+    """Samples that are simulated, where there are so many."""
+    return samples_within(RUN_VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
+
+
 def samples_within(values: float, least: int, most: int, case: Case) -> int:
     """Samples whose measured tensors hold so many values, between bounds."""
-    return int(np.clip(values / max(_values_per_sample(case), 1.0), least, most))
+    return int(np.clip(values / max(values_per_sample(case), 1.0), least, most))
 
 
-def _values_per_sample(case: Case) -> float:
+def values_per_sample(case: Case) -> float:
     """Values that the measured tensors have in a sample, on average."""
     statistics = case.statistics[main_role(case)]
     counts = np.add.reduceat(statistics.columns["count"], statistics.offsets[:-1])

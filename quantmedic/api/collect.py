@@ -26,7 +26,7 @@ from quantmedic.api.options import (
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.collect import Extras, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
@@ -118,6 +118,8 @@ def collect(
         thumbnails: Keep small versions of a few samples where they are images, for reports to show.
         profile: Also measure how long a run of each model takes, and each operator of a quantized ONNX model. Times
             differ from run to run, so two cases of one input are no longer equal.
+        attribution: Divide the noise among its sources and simulate what remedies recover: without it only the rules
+            speak, and nothing is predicted.
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -139,12 +141,14 @@ def collect_pair(
     *,
     rules: RuleBase | None = None,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Case:
-    """``collect`` with its options in groups; see there."""
+    """``collect`` with its options in groups; see there. ``announce`` is called with a line on what takes long."""
     write_fixed = options.proof.write_fixed
     if write_fixed is not None:
         require_writable_repair(Path(write_fixed), (float_model, quantized_model))
-    return _write_repair(prove_pair(float_model, quantized_model, options, rules=rules, progress=progress), write_fixed)
+    proof = prove_pair(float_model, quantized_model, options, rules=rules, progress=progress, announce=announce)
+    return _write_repair(proof, write_fixed)
 
 
 def prove_pair(
@@ -154,6 +158,7 @@ def prove_pair(
     *,
     rules: RuleBase | None = None,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Proof:
     """``collect_pair`` that gives the repaired model back instead of writing it."""
     data, measuring, proof = options.data, options.measuring, options.proof
@@ -187,6 +192,7 @@ def prove_pair(
         options=_observer_options(data, measuring),
         base=base,
         progress=progress,
+        announce=announce,
     )
     if measuring.memory is not None:
         models.limit_memory(measuring.memory // measurement.options.lanes)
@@ -200,7 +206,7 @@ def prove_pair(
         try:
             if measuring.profile:
                 case = _with_latency(case, measurement)
-            case = simulate_remedies(case, measurement)
+            case = simulate_remedies(case, measurement) if measuring.attribution else case
         except KeyboardInterrupt:
             # All samples are measured: what is lost is only what remedies recover.
             _save_checkpoint(case, options.saving)

@@ -77,6 +77,7 @@ class MeasuringOptions:
     step_error: bool = False
     thumbnails: bool = True
     profile: bool = False
+    attribution: bool = True
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ class CollectArguments(TypedDict, total=False):
     settings_files: Sequence[str | Path]
     thumbnails: bool
     profile: bool
+    attribution: bool
 
 
 def group_arguments(

@@ -10,7 +10,7 @@ from quantmedic.api.judging import judge
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement
 from quantmedic.collectors.from_onnx.file import require_writable
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited, Models
@@ -39,6 +39,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.budget_runs import expected_cost
 from quantmedic.trials.execute import find_executor
 from quantmedic.trials.loss_budget import measure_loss_budget
 from quantmedic.trials.prescriptions import Executed, Workshop
@@ -59,6 +60,7 @@ class Measurement:
     options: Options
     base: RuleBase
     progress: Progress
+    announce: Announce = no_announcement
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
         return case
     role = main_role(case)
     done = 0
+    _announce_cost(case, facts, measurement)
     measurement.progress("remedies", done, None)
     try:
         simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
@@ -113,6 +116,21 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     return replace(case, record=case.record.model_copy(update={"simulation": runs}))
 
 
+def _announce_cost(case: Case, facts: CaseFacts, measurement: Measurement) -> None:
+    """Say what attribution is expected to take, where that is more than what measuring took."""
+    cost = expected_cost(case, brief=_is_brief(facts, measurement.base))
+    if cost.is_large:
+        measurement.announce(
+            f"attribution takes longer than measuring {cost.measured} samples did: up to {cost.runs} runs of "
+            f"{cost.samples} samples divide the noise, and further ones of {cost.simulated} show what remedies recover "
+            f"(--no-attribution leaves it out; see: quantmedic explain loss-budget)"
+        )
+
+
+def _is_brief(facts: CaseFacts, base: RuleBase) -> bool:
+    return not facts.model.harmed and is_clean(facts, base)
+
+
 def _with_budget(
     case: Case,
     facts: CaseFacts,
@@ -127,7 +145,7 @@ def _with_budget(
         metric=measurement.metric,
         threads=measurement.options.threads,
         progress=lambda done, total: measurement.progress("loss budget", done, total),
-        brief=not facts.model.harmed and is_clean(facts, measurement.base),
+        brief=_is_brief(facts, measurement.base),
     )
     return replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
 

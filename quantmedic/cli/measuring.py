@@ -13,12 +13,17 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
+def announce(text: str) -> None:
+    """A line on stderr: what comes next takes long."""
+    click.echo(text, err=True)
+
+
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:
     """A measured case; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
     checkpoint = options.saving.checkpoint
     try:
         with progress_bars() as progress, interrupted_by_termination():
-            return collect_pair(float_model, quantized_model, options, rules=base, progress=progress)
+            return collect_pair(float_model, quantized_model, options, rules=base, progress=progress, announce=announce)
     except Interrupted as interrupt:
         if checkpoint is None:
             raise

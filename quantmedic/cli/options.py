@@ -192,6 +192,11 @@ measuring_options = OptionGroup(
             is_flag=True,
             help="Also time both models and their operators; such reports differ from run to run.",
         ),
+        "attribution": option(
+            "--attribution/--no-attribution",
+            default=True,
+            help="Divide the noise among its sources, and simulate what remedies recover. [default: yes]",
+        ),
     },
 )
 

@@ -43,7 +43,7 @@ ALL = "all"
 EXPECTED: dict[str, dict[str, str]] = {
     "demo": {
         "data": "samples",
-        "measuring": "mode batch_size threads seed operator_error step_error thumbnails profile",
+        "measuring": "mode batch_size threads seed operator_error step_error thumbnails profile attribution",
         "proof": ALL,
         "rules": ALL,
         "judging": ALL,

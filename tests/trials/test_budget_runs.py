@@ -8,6 +8,8 @@ import pytest
 from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
+from quantmedic.api.collect import collect_pair
+from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.engine.case.loss_budget import LossBudget
@@ -87,3 +89,37 @@ def test_its_samples_come_evenly_out_of_all_that_are_simulated(pair: tuple[Path,
     assert len(kept) == 32 and kept[0] == 0 and kept[-1] == 47
     assert np.diff(kept).max() == 2
     np.testing.assert_array_equal(found.inputs["image"], X[kept])
+
+
+def asked(pair: tuple[Path, Path], samples: int, *, attribution: bool = True) -> tuple[list[str], Case]:
+    """What was announced, and the case."""
+    said: list[str] = []
+    options = CollectOptions(
+        data=DataOptions(validation=images(samples)), measuring=MeasuringOptions(attribution=attribution)
+    )
+    return said, collect_pair(*pair, options, announce=said.append)
+
+
+def test_what_takes_longer_than_measuring_is_announced(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, case = asked(pair, 48)
+    assert not said  # A moment, whatever the machine.
+    monkeypatch.setattr(budget_runs, "MOMENT", 0.0)
+    said, case = asked(pair, 48)
+    cost, budget = budget_runs.expected_cost(case), case.record.loss_budget
+    assert budget is not None and budget.samples == cost.samples and budget.runs <= cost.runs
+    assert case.record.simulation is not None and len(case.record.simulation.power) == cost.simulated
+    (line,) = said
+    assert f"up to {cost.runs} runs of {cost.samples} samples" in line and "--no-attribution" in line
+    # The runs do not grow with the samples, so that many of them cost more to measure than to divide.
+    assert not asked(pair, 3000)[0]
+
+
+def test_attribution_can_be_left_out(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_runs, "MOMENT", 0.0)
+    said, case = asked(pair, 48, attribution=False)
+    assert not said
+    assert case.record.loss_budget is None and case.record.simulation is None
+    judged = quantmedic.judge(case)
+    assert judged.verdict == "degraded" and judged.causes and judged.loss_budget is None
