@@ -250,9 +250,12 @@ def _log_rest(
         )
     if diagnosis.not_judged:
         logger.info(f"{len(diagnosis.not_judged)} rules could not be judged, the report says why")
-    if diagnosis.verdict == "degraded" and not any(cause.severity in words.SERIOUS for cause in diagnosis.causes):
-        pages = ", ".join(f"{config.report_dir}/manual/general/{page}.html" for page in diagnosis.advice[:3])
-        logger.warning(f"accuracy is lost and no cause was found; general measures, in this order: {pages}")
+    pages = ", ".join(f"{config.report_dir}/manual/general/{page}.html" for page in diagnosis.advice[:3])
+    if diagnosis.advice_place == "folded":
+        logger.info(f"if the remedies do not help, general measures, in this order: {pages}")
+    elif diagnosis.verdict == "degraded" and pages:
+        why = "what was tried did not help" if diagnosis.advice_place == "first" else "no cause was found"
+        logger.warning(f"accuracy is lost and {why}; general measures, in this order: {pages}")
     logger.info(f"verdict: {diagnosis.verdict}, report: {config.report_dir}/index.html")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
-from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
@@ -178,6 +178,7 @@ class ReportContext:
     proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     advice_text: Annotated[str, "why they are to be read, as a sentence"]
+    advice_place: Annotated[AdvicePlace | None, "first: in front of the causes; open or folded: behind them"]
     birth: Annotated[BirthChart, "what each layer adds against the accumulated error"]
     charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
     histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
@@ -225,7 +226,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         drop=_metric_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
-        first=first_step(diagnosis, causes, [page.title for page in advice]),
+        first=first_step(diagnosis, causes, [page.title for page in advice if diagnosis.advice_place != "folded"]),
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         budget=budget_box(diagnosis, manuals),
@@ -236,6 +237,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         proof=proof_box(diagnosis),
         advice=advice,
         advice_text=_advice_text(diagnosis),
+        advice_place=diagnosis.advice_place,
         birth=birth_chart(diagnosis, judged_role(diagnosis)),
         charts=error_charts(diagnosis),
         histograms=histogram_charts(diagnosis.histograms),
@@ -393,8 +395,10 @@ def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
 
 
 def _advice_text(diagnosis: Diagnosis) -> str:
-    if any(cause.tried for cause in diagnosis.causes):
-        return "A remedy of every cause was tried without effect."
+    if diagnosis.advice_place == "folded":
+        return "If the remedies of the causes do not help, the general measures are next."
+    if diagnosis.advice_place == "first":
+        return "What was tried for the causes had no effect."
     if diagnosis.causes:
         return "None of the causes found accounts for a loss."
     return "No rule named a cause."

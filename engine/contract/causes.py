@@ -98,6 +98,11 @@ class CauseReport(Contract):
         """Severe enough to account for a loss."""
         return self.severity in ("high", "medium")
 
+    @property
+    def was_tried_in_vain(self) -> bool:
+        """A remedy was tried since the previous case without effect, or all were carried out and recovered nothing."""
+        return bool(self.tried) or (bool(self.remedies) and all(remedy.is_disproven for remedy in self.remedies))
+
 
 class RuleNote(Contract):
     """A rule that named no cause, and why."""

@@ -37,6 +37,9 @@ class EvidenceStrength(Contract):
     high: float | None = None
 
 
+AdvicePlace = Literal["first", "open", "folded"]
+
+
 class Diagnosis(Contract):
     """The answer: this is ``report.json``."""
 
@@ -56,6 +59,11 @@ class Diagnosis(Contract):
     not_applicable: tuple[RuleNote, ...]
     ignored: tuple[RuleNote, ...]
     advice: tuple[str, ...] = Field(description="general manual pages, in the order in which to read them")
+    advice_place: AdvicePlace | None = Field(
+        default=None,
+        description="where they stand: first, where every cause that accounts for the loss was tried without effect; "
+        "open, where no cause accounts for it; folded below causes that do. None without pages",
+    )
     layers: tuple[LayerRow, ...]
     model: ModelFacts
     metrics: MetricFacts

@@ -7,7 +7,7 @@ from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts, MetricFacts, Mo
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
-from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
+from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis, DropClass, EvidenceStrength, Verdict
 from quantmedic.engine.contract.harm import Undecided
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.certainty import with_certainty
@@ -122,7 +122,8 @@ def make_diagnosis(
         not_judged=_notes(results, "not-judged", base),
         not_applicable=_notes(results, "not-applicable", base),
         ignored=tuple(RuleNote(rule=rule.id, name=rule.name, scope=rule.scope) for rule in base.ignored),
-        advice=_general_pages(tuple(cause for cause in causes if not cause.tried), facts.model, size, verdict),
+        advice=(pages := _general_pages(causes, facts.model, size, verdict)),
+        advice_place=_place_of_advice(causes) if pages else None,
         layers=layer_rows(facts, results),
         model=facts.model,
         metrics=facts.model.metric,
@@ -221,7 +222,7 @@ def _note(result: RuleResult, base: RuleBase) -> RuleNote:
 def _general_pages(
     causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None, verdict: Verdict
 ) -> tuple[str, ...]:
-    """General pages in the order that the size of the drop suggests; none where no loss is proven.
+    """General pages in the order that the size of the drop suggests; none where no loss is proven or explained.
 
     Harm that no metric measured counts as a large drop. A quantization that failed has a page of its own.
     """
@@ -230,10 +231,19 @@ def _general_pages(
     tuning = ("threshold-error-method", "calibration-search", "bias-correction")
     layers = ("leave-layers-in-float", "mixed-precision-images", "hessian-scores", "gptq", "qat")
     data = ("preprocessing", "representative-data")
-    if verdict == "undecided" or _explains_loss(causes) or (size in (None, "none") and not model.harmed):
+    proven = size not in (None, "none") or bool(model.harmed)
+    if verdict == "undecided" or not (proven or _explains_loss(causes)):
         return ()
     orders = {"moderate": tuning + data + layers, "small": layers + tuning + data}
     return orders.get(size or "large", data + tuning + layers)
+
+
+def _place_of_advice(causes: tuple[CauseReport, ...]) -> AdvicePlace:
+    """In front of causes whose remedies did not help, below those that are still to be tried."""
+    serious = [cause for cause in causes if cause.is_serious]
+    if any(not cause.was_tried_in_vain for cause in serious):
+        return "folded"
+    return "first" if any(cause.was_tried_in_vain for cause in causes) else "open"
 
 
 def _histograms(

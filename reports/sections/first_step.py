@@ -36,7 +36,13 @@ class FirstStep:
 
 
 def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequence[str]) -> FirstStep | None:
-    """The step, or None where nothing needs to change; ``advice`` are titles of general pages, in their order."""
+    """The step, or None where nothing needs to change.
+
+    Args:
+        diagnosis: What is shown.
+        causes: Its causes.
+        advice: Titles of the general pages in their order, where they may lead: not those below causes to be tried.
+    """
     if diagnosis.verdict == "healthy":
         return None
     if (executed := _executed_step(diagnosis, causes)) is not None:
@@ -48,7 +54,7 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
     card = _first_card(diagnosis, causes)
     if card is not None and _gains_nothing(diagnosis.causes[card.rank - 1]):
         card = None
-    if card is not None and not (advice and (card.tried or not diagnosis.causes[card.rank - 1].is_serious)):
+    if card is not None and not (advice and _is_left_behind(diagnosis.causes[card.rank - 1])):
         advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
         remedy = next((shown for advice, shown in advised if _may_lead(advice)), next(iter(card.remedies), None))
         gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else None
@@ -64,7 +70,7 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
     if advice:
         why = "no rule names the cause"
         if causes:
-            tried = any(card.tried for card in causes)
+            tried = any(cause.was_tried_in_vain for cause in diagnosis.causes)
             why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
         return FirstStep(advice[0], f"{why}; this page says where to look first", None, "")
     return None
@@ -116,6 +122,11 @@ def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCar
     proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
     able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
     return next(iter([*proven, *able, *standing]), None)
+
+
+def _is_left_behind(cause: CauseReport) -> bool:
+    """General advice comes before it: it accounts for no loss, or what mends it was tried in vain."""
+    return cause.was_tried_in_vain or not cause.is_serious
 
 
 def _gains_nothing(cause: CauseReport) -> bool:

@@ -82,6 +82,8 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     if context.previous is not None:
         yield ""
         yield from _previous_lines(context.previous, verbosity, paint)
+    if context.advice_place == "first":
+        yield from _advice_lines(context, diagnosis.advice)
     yield from _cause_lines(context, verbosity, paint)
     if context.proof is not None:
         yield ""
@@ -89,10 +91,8 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     if context.prescription is not None:
         yield ""
         yield from _prescription_lines(context.prescription, paint)
-    if diagnosis.advice:
-        yield ""
-        yield f"{context.advice_text} Read in this order:"
-        yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in diagnosis.advice)
+    if context.advice_place in ("open", "folded"):
+        yield from _advice_lines(context, diagnosis.advice)
     if context.compared:
         yield ""
         yield from _comparison_table(context.compared, paint)
@@ -120,6 +120,17 @@ def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
+
+
+def _advice_lines(context: ReportContext, stems: Sequence[str]) -> Iterator[str]:
+    """General pages one by one; below causes that are still to be tried in one sentence."""
+    yield ""
+    if context.advice_place != "folded":
+        yield f"{context.advice_text} Read in this order:"
+        yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in stems)
+        return
+    names = ", ".join(visible(stem, NAME_LIMIT) for stem in stems)
+    yield from wrap_line(f"{context.advice_text} In this order (quantmedic explain NAME): {names}")
 
 
 def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:

@@ -81,7 +81,7 @@ def test_remedy_that_does_not_matter_is_named_and_ranked_down(cases: dict[str, C
     """Wider ranges while the calibration images lack their normalization: nothing is won."""
     alone = quantmedic.judge(cases["extremes"], rules)
     assert alone.causes[0].cause == "over-clipped-activations"
-    assert alone.advice == ()
+    assert alone.advice_place == "folded"
     found = judge(cases, rules, "percentile", "extremes")
     assert found.previous is not None
     assert found.previous.effect.same_data
@@ -94,6 +94,7 @@ def test_remedy_that_does_not_matter_is_named_and_ranked_down(cases: dict[str, C
     assert [one.remedy for one in cause.tried] == ["widen-activation-range"]
     assert found.causes[-1] is cause
     assert found.advice[0] == "preprocessing", "which is where the fault is"
+    assert found.advice_place == "first"
 
 
 def test_narrower_ranges_are_not_taken_for_the_remedy_that_widens(cases: dict[str, Case], rules: RuleBase) -> None:

@@ -77,7 +77,9 @@ def test_one_warning_per_cause(diagnosis: Diagnosis) -> None:
 
 
 def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> None:
-    text = render_console(diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",)}))
+    text = render_console(
+        diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "advice_place": "open"})
+    )
     assert "  manual/general/preprocessing.html\n" in text
 
 

@@ -92,7 +92,11 @@ def test_without_labels_the_drop_is_not_measured(
 
 def test_a_drop_without_a_cause_leads_to_general_pages(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
     bare = diagnosis.model_copy(
-        update={"causes": (), "advice": ("preprocessing", "no-such-page", "calibration-search")}
+        update={
+            "causes": (),
+            "advice": ("preprocessing", "no-such-page", "calibration-search"),
+            "advice_place": "open",
+        }
     )
     context = build_context(bare, manuals)
     assert [page.code for page in context.advice] == ["general/preprocessing", "general/calibration-search"]

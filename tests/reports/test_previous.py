@@ -88,12 +88,27 @@ def test_nothing_is_said_without_a_previous_case(name: str, diagnosis: Diagnosis
 
 def test_general_page_comes_first_where_all_was_tried(diagnosis: Diagnosis, manuals: dict[str, str]) -> None:
     one = diagnosis.model_copy(update={"causes": diagnosis.causes[:1]})
-    context = build_context(since(one, advice=("preprocessing",)), manuals)
+    context = build_context(since(one, advice=("preprocessing",), advice_place="first"), manuals)
     assert context.first is not None
     assert context.first.title == "Preprocessing"
     assert "tried without effect" in context.first.detail
-    assert context.advice_text == "A remedy of every cause was tried without effect."
+    assert context.advice_text == "What was tried for the causes had no effect."
     assert build_context(since(diagnosis), manuals).first.code == "D001"
+
+
+@pytest.mark.parametrize("place", ["first", "folded"])
+def test_general_advice_stands_in_front_of_causes_or_folded_below(
+    place: str, diagnosis: Diagnosis, manuals: dict[str, str]
+) -> None:
+    shown = diagnosis.model_copy(update={"advice": ("preprocessing",), "advice_place": place})
+    texts = {
+        "html": (render_index(build_context(shown, manuals), shown), '<section id="advice"', '<section id="causes"'),
+        "markdown": (render_markdown(build_context(shown, manuals)), "## General advice", "## Causes"),
+        "console": (render_console(shown), "preprocessing", "D001"),
+    }
+    for form, (text, advice, causes) in texts.items():
+        assert (text.index(advice) < text.index(causes)) == (place == "first"), form
+    assert ("<details><summary>1 general measures" in texts["html"][0]) == (place == "folded")
 
 
 @pytest.mark.parametrize(

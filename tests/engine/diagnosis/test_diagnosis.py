@@ -613,13 +613,13 @@ def test_advice_follows_the_drop(base: RuleBase) -> None:
     assert large[-1] == moderate[-1] == "qat"
 
 
-def test_no_general_advice_beside_a_cause_or_without_a_drop(base: RuleBase) -> None:
-    assert judge(base, facts([tensor("conv1", zscore=50)], metric=metric(0.1, 0.05))).advice == ()
-    assert judge(base, facts([tensor("conv1", sqnr=10)], metric=metric(0.1, 0.05))).advice, (
-        "a mild cause explains no drop"
-    )
-    assert judge(base, facts(metric=metric(0.1, -0.05))).advice == ()
-    assert judge(base, facts()).advice == ()
+def test_general_advice_is_folded_below_a_cause_and_absent_without_a_drop(base: RuleBase) -> None:
+    beside = judge(base, facts([tensor("conv1", zscore=50)], metric=metric(0.1, 0.05)))
+    assert (beside.advice[0], beside.advice_place) == ("preprocessing", "folded")
+    mild = judge(base, facts([tensor("conv1", sqnr=10)], metric=metric(0.1, 0.05)))
+    assert mild.advice_place == "open", "a mild cause explains no drop"
+    for without in (facts(metric=metric(0.1, -0.05)), facts()):
+        assert (judge(base, without).advice, judge(base, without).advice_place) == ((), None)
 
 
 # What was not found

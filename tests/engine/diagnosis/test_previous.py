@@ -306,7 +306,7 @@ def test_cause_that_was_tried_in_vain_goes_last_with_that_remedy() -> None:
     assert [(row.remedy, row.helped) for row in last.tried] == [("split-weights", False)]
     assert last.tried[0].effect_db == pytest.approx(0.2)
     assert "split-weights" not in [remedy.id for remedy in last.remedies][:-1]
-    assert found.advice == (), "a cause is left that was not tried"
+    assert found.advice_place == "folded", "a cause is left that was not tried"
 
 
 def test_what_helped_keeps_its_place() -> None:
@@ -329,8 +329,9 @@ def test_remedy_on_few_of_the_layers_does_not_speak_against_the_cause() -> None:
 
 def test_general_pages_follow_where_all_was_tried() -> None:
     then = facts(growth=0.2)
-    assert judge(then).advice == ()
+    assert judge(then).advice_place == "folded"
     found = judge(facts(growth=0.2, samples=500), before(then))
+    assert found.advice_place == "first"
     assert [cause.cause for cause in found.causes] == ["few-samples"]
     assert found.advice[:2] == ("preprocessing", "representative-data")
     assert found.verdict == "degraded"
