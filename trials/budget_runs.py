@@ -238,6 +238,7 @@ def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, share: float
         batch.take(kept[(kept >= start) & (kept < start + batch.samples)] - start)
         for batch, start in zip(batches, starts, strict=False)
     ]
-    size = batch_size_of(case)
+    # Models that take exactly one sample at a time give batches of one.
+    size = 1 if all(batch.samples == 1 for batch in batches) else batch_size_of(case)
     alike = groupby((part for part in parts if part.samples), rows_alike)
     return [batch for _, group in alike for batch in cut(group, size)]

@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -55,6 +55,19 @@ def memory_column(name: str, array: Array) -> Column:
     """An array that is in memory."""
     info = ArrayInfo("array", name or "unnamed", array.shape, array.dtype)
     return Column(info, lambda rows: _memory_blocks(array, rows))
+
+
+def repeated_column(column: Column, samples: int) -> Column:
+    """The same array for every sample."""
+    info = replace(column.info, shape=(samples, *column.info.shape))
+
+    def blocks(wanted: Iterable[Rows]) -> Iterator[Array]:
+        array = column.load()
+        for rows in wanted:
+            size = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+            yield np.broadcast_to(array, (size, *array.shape))
+
+    return Column(info, blocks)
 
 
 def npy_column(path: Path) -> Column:
@@ -157,8 +170,8 @@ def _member_column(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
 
 def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> Column:
     if not info.shape or 0 in info.shape:
-        empty = np.empty(info.shape, info.dtype)
-        return Column(info, lambda rows: _memory_blocks(empty, rows))
+        few = np.fromfile(path, info.dtype, math.prod(info.shape), offset=offset).reshape(info.shape)
+        return Column(info, lambda rows: _memory_blocks(few, rows))
 
     def map_file() -> Array:
         return np.memmap(path, info.dtype, "r", offset, info.shape, "F" if fortran else "C")

@@ -78,6 +78,9 @@ class Dataset:
         self.samples = source.samples
         self.labelled = labels is not None or source.labelled
         self.notices = [*source.notices]
+        if len(inputs) > 1:
+            stored = {name: found.shape for name, found in source.preview.items()}
+            inputs = [spec.as_stored(stored[spec.name]) if spec.name in stored else spec for spec in inputs]
         self._source = source
         self._labels = labels
         self._inputs = {spec.name: Input.of(spec, preprocessing, source.is_images, role) for spec in inputs}

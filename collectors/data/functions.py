@@ -126,7 +126,7 @@ class FunctionSource:
     def _piece(self, item: object, place: str, first: int) -> Piece:
         arrays, labels = self._split_labels(item, place)
         inputs, labels_inside = bind(arrays, self._inputs, f"{self.origin} {place}", self._role)
-        inputs = _with_spread_scalars(inputs, self._inputs)
+        inputs = _with_constants(inputs, self._inputs)
         labels = labels_inside if labels is None else labels
         checked = None if labels is None else checked_labels(labels, f"{self.origin}  {place}, {LABELS}")
         lengths = {array.shape[:1] for array in inputs.values()} | (set() if checked is None else {checked.shape[:1]})
@@ -171,14 +171,14 @@ class FunctionSource:
         return DataError(f"{self._role} data: {message}", where=[self.origin, *lines], help=help)
 
 
-def _with_spread_scalars(inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> dict[str, Array]:
-    """A number for an input without axes, as onnxruntime's readers give it, counts for every sample of its batch."""
-    lengths = {len(array) for array in inputs.values() if array.ndim}
-    scalars = {spec.name for spec in specs if len(spec.shape) <= 1}
+def _with_constants(inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> dict[str, Array]:
+    """An array for an input without sample axis, as onnxruntime's readers give it, is that of all samples."""
+    same = {spec.name for spec in specs if spec.name in inputs and spec.is_constant(inputs[spec.name].shape)}
+    lengths = {len(array) for name, array in inputs.items() if name not in same and array.ndim}
     if len(lengths) != 1:
         return dict(inputs)
     (length,) = lengths
     return {
-        name: np.broadcast_to(array, (length,)) if name in scalars and not array.ndim else array
+        name: np.broadcast_to(array, (length, *array.shape)) if name in same else array
         for name, array in inputs.items()
     }

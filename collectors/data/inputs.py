@@ -18,11 +18,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model: ``None`` in the shape is a dynamic axis, axis 0 counts samples."""
+    """One input of a model: ``None`` in the shape is a dynamic axis, axis 0 counts samples.
+
+    ``whole``: the model's own input has no such axis, and takes the array of one sample.
+    """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: DType
+    whole: bool = False
+
+    def is_constant(self, shape: Sequence[int]) -> bool:
+        """An array of this shape lacks the sample axis of an input that has none itself: it is that of every sample."""
+        return (self.whole or len(self.shape) == 1) and _agree(shape, self.shape[1:])
+
+    def as_stored(self, shape: Sequence[int]) -> "InputSpec":
+        """The input as the data show it: taken whole where they have one axis more, and the others fit."""
+        if self.shape[:1] == (None,) or not _agree(shape[1:], self.shape):
+            return self
+        return replace(self, shape=(1, *self.shape), whole=True)
+
+
+def _agree(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    return len(shape) == len(wanted) and all(want in (None, have) for have, want in zip(shape, wanted, strict=True))
 
 
 @dataclass(frozen=True)
@@ -89,8 +107,7 @@ class Input:
 
     def _fits(self, shape: Sequence[int]) -> bool:
         """Whether all axes but the first agree."""
-        pairs = zip(shape[1:], self.spec.shape[1:], strict=False)
-        return len(shape) == len(self.spec.shape) and all(want in (None, have) for have, want in pairs)
+        return len(shape) == len(self.spec.shape) and _agree(shape[1:], self.spec.shape[1:])
 
     def _permutation(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """How to transpose stored arrays; ``None`` for not at all."""
@@ -156,6 +173,9 @@ class Input:
     def _shape_advice(self, shape: tuple[int, ...]) -> tuple[str | None, str]:
         """What the shape looks like, and what to do about it."""
         want = self.spec.shape
+        if self.spec.whole:
+            one = shape_text((*want[1:],)).replace("N", "?")
+            return "the model's input has no sample axis", f"save one array {one} per sample, or a single one for all"
         if len(shape) == len(want) - 1 and self._fits((1, *shape)):
             return "this looks like one sample without a sample axis", "save array[np.newaxis]; axis 0 counts samples"
         if len(shape) == len(want) == 4 and self.stored is None and (seen := self._layout_seen(shape)):
@@ -186,10 +206,13 @@ def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
     """The number of samples that the model takes at once, if it is fixed."""
     fixed = {spec.shape[0] for spec in inputs} - {None}
     if len(fixed) > 1 or 0 in fixed:
+        other = max(inputs, key=lambda spec: spec.shape[0] or 0)
         raise DataError(
             "the model's inputs have different fixed first axes",
             where=aligned_rows(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs]),
-            help="export the models with the same, or a dynamic, batch axis on every input",
+            help="give one array per sample for inputs without a batch axis, such as a recurrent state (of "
+            f"{other.name} {shape_text((None, *other.shape))}), or export the models with the same, or a dynamic, "
+            "batch axis on every input",
         )
     return fixed.pop() if fixed else None
 

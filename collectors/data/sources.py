@@ -18,6 +18,7 @@ from quantmedic.collectors.data.arrays import (
     memory_column,
     npy_column,
     npz_columns,
+    repeated_column,
     runs,
 )
 from quantmedic.collectors.data.batches import Piece, Selection
@@ -148,6 +149,7 @@ class _ArraySource:
         self.origin = origin
         self._columns, labels = bind(columns, inputs, origin, role)
         self._files = files
+        self._repeat_constants(inputs)
         self.preview = {name: column.info for name, column in self._columns.items()}
         self.labelled = labels is not None
         self._labels = None if labels is None else checked_labels(labels.load(), f"{origin}  {LABELS}")
@@ -190,6 +192,17 @@ class _ArraySource:
         columns = (array_content(name, column.load()) for name, column in self._columns.items())
         labels = () if self._labels is None else array_content(LABELS, self._labels)
         return chain(chain.from_iterable(columns), labels)
+
+    def _repeat_constants(self, inputs: Sequence[InputSpec]) -> None:
+        """An array that is the same for all samples counts for each of them."""
+        same = {s.name for s in inputs if s.name in self._columns and s.is_constant(self._columns[s.name].info.shape)}
+        others = (column.info.shape for name, column in self._columns.items() if name not in same)
+        lengths = [shape[0] for shape in others if shape]
+        if lengths:
+            self._columns = {
+                name: repeated_column(column, lengths[0]) if name in same else column
+                for name, column in self._columns.items()
+            }
 
     def _common_length(self, role: Role) -> int:
         found = [column.info for column in self._columns.values()]

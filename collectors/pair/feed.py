@@ -1,5 +1,7 @@
 """Inputs of a graph: what they take, and how a batch is handed to them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,11 +14,32 @@ Array = NDArray[np.generic]
 
 def input_specs(graph: Graph) -> list[InputSpec]:
     """What a data set has to supply."""
-    # A scalar input is one number per sample: a data set holds them as a vector, fed one by one.
+    whole = _taken_whole(graph.input_specs)
     return [
-        InputSpec(spec.name, spec.shape or (1,), np.dtype(object) if spec.dtype is None else spec.dtype)
+        InputSpec(
+            spec.name,
+            (1, *(spec.shape or ())) if spec.name in whole else spec.shape or (),
+            np.dtype(object) if spec.dtype is None else spec.dtype,
+            whole=spec.name in whole,
+        )
         for spec in graph.input_specs
     ]
+
+
+def _taken_whole(specs: Sequence[TensorSpec]) -> set[str]:
+    """Inputs without a sample axis: a data set holds one array of their shape per sample, and they are fed one by one.
+
+    So are scalars; an input whose first axis is fixed and counts something else, as the layers of a recurrent state,
+    where that of another is 1; and one whose samples lie along a later axis, where they lead the other inputs.
+    """
+    leading = {spec.name: spec.shape[0] for spec in specs if spec.shape}
+    scalars = {spec.name for spec in specs if not spec.shape}
+    if 1 in leading.values():
+        return scalars | {name for name, size in leading.items() if size not in (None, 1)}
+    if None in leading.values():
+        later = (spec for spec in specs if spec.shape and spec.shape[0] is not None and None in spec.shape[1:])
+        return scalars | {spec.name for spec in later}
+    return scalars
 
 
 def feed_of(batch: Batch, graph: Graph) -> dict[str, Array]:
@@ -30,9 +53,10 @@ def feed_of(batch: Batch, graph: Graph) -> dict[str, Array]:
 
 
 def _as_taken(array: Array, spec: TensorSpec, graph: Graph) -> Array:
-    """What an input takes: a number where it is a scalar, codes where the graph dequantizes it."""
+    """What an input takes: the array itself where it has no sample axis, codes where the graph dequantizes it."""
     taps = graph.quantizers.get(spec.name, [])
     takes_codes = spec.dtype is not None and spec.dtype.kind in "iu"
     if array.dtype.kind == "f" and takes_codes and taps and taps[0].quantizer is not None:
         array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
-    return array if spec.shape else array.reshape(())
+    # What has no sample axis comes as a batch of one.
+    return array if array.ndim == len(spec.shape or ()) else array.reshape(array.shape[1:])

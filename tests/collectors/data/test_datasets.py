@@ -670,7 +670,45 @@ def test_fixed_batch_larger_than_the_set():
 
 def test_inputs_with_different_fixed_batches():
     specs = (InputSpec("a", (4, 2), F32), InputSpec("b", (2, 3), F32))
-    assert "different fixed first axes" in refusal({"a": numbers(4, 2), "b": numbers(4, 3)}, *specs)
+    text = refusal({"a": numbers(4, 2), "b": numbers(4, 3)}, *specs)
+    assert "different fixed first axes" in text and "give one array per sample" in text
+
+
+STATE = InputSpec("state", (1, 2, None, 4), F32, whole=True)
+RATE = InputSpec("rate", (1,), I64, whole=True)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_inputs_without_sample_axis_are_one_array_per_sample_or_one_for_all(tmp_path, per_sample):
+    state, rate = numbers(5, 2, 1, 4), np.arange(5)
+    if not per_sample:
+        state, rate = state[0], rate[3]
+    arrays = {"x": numbers(5, 2), "state": state, "rate": rate}
+    np.savez(tmp_path / "plain.npz", **arrays)
+    np.savez_compressed(tmp_path / "small.npz", **arrays)
+    for source in (arrays, tmp_path / "plain.npz", tmp_path / "small.npz", lambda: [arrays]):
+        dataset = opened(source, VECTOR, STATE, RATE)
+        batches = list(dataset.batches(3))
+        assert [batch.samples for batch in batches] == [1] * 5
+        for i, batch in enumerate(batches):
+            np.testing.assert_array_equal(batch.inputs["x"], arrays["x"][i : i + 1])
+            np.testing.assert_array_equal(batch.inputs["state"], state[i : i + 1] if per_sample else state[np.newaxis])
+            np.testing.assert_array_equal(batch.inputs["rate"], rate[i : i + 1] if per_sample else rate[np.newaxis])
+
+
+def test_data_show_that_an_input_is_taken_whole():
+    """Nothing in the model says that the first axis of a state counts layers where its others are fixed too."""
+    fixed = InputSpec("state", (2, 1, 4), F32)
+    states = numbers(5, 2, 1, 4)
+    batches = list(opened({"x": numbers(5, 2), "state": states}, VECTOR, fixed).batches(3))
+    assert [batch.inputs["state"].shape for batch in batches] == [(1, 2, 1, 4)] * 5
+    as_ever = opened({"x": numbers(6, 2), "state": numbers(6, 1, 4)}, VECTOR, fixed)
+    assert [batch.samples for batch in as_ever.batches(3)] == [2, 2, 2]
+
+
+def test_an_array_that_is_neither_says_what_to_save():
+    text = refusal({"x": numbers(5, 2), "state": numbers(5, 1, 4), "rate": np.arange(5)}, VECTOR, STATE, RATE)
+    assert "save one array (2, ?, 4) per sample, or a single one for all" in text
 
 
 def test_wrong_use_is_a_value_error():
