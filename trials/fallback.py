@@ -26,7 +26,7 @@ from quantmedic.engine.contract.fallback import (
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.fallback import Evaluation, SearchState, Units, one_at_a_time, smallest_set
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
-from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.bench import Bench, Measured
 from quantmedic.trials.edit import edit
@@ -312,6 +312,15 @@ class FallbackTrial:
             reversals=tuple((numbers[id(a)], numbers[id(b)]) for a, b in found.reversals),
             check=check,
             unsimulated=quantizers_not_simulated(record, self._network),
+        )
+
+    @property
+    def places(self) -> Targets:
+        """The set that the search has found, by index into the tables of the case."""
+        chosen = [self.groups[i] for i in sorted(self._found.best or ())]
+        return Targets(
+            tuple(dict.fromkeys(i for group in chosen for i in group.tensors)),
+            tuple(dict.fromkeys(k for group in chosen for k in group.operators)),
         )
 
     def _layer(self, group: Group) -> FallbackLayer:

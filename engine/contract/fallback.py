@@ -4,7 +4,9 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from quantmedic.engine.contract.remedies import Prescription
 from quantmedic.engine.record import Record
+from quantmedic.engine.rules.toolchain import Chosen
 
 #: ``met``: on samples and a model that the search did not see. ``unsure``: it may be, the interval includes the goal.
 #: ``none``: no set meets it in the simulated network. ``unchecked``: interrupted before.
@@ -107,6 +109,10 @@ class FallbackRecord(_Frozen):
     )
     check: Check | None
     unsimulated: tuple[str, ...] = Field(description="quantizers that no run could turn off")
+    toolchain: Chosen | None = Field(default=None, description="toolchain that the prescription is written for")
+    prescription: Prescription | None = Field(
+        default=None, description="the set in the toolchain's own form; None without a set, or without a toolchain"
+    )
 
     @property
     def verdict(self) -> Verdict:

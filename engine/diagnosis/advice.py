@@ -87,6 +87,34 @@ def general_advice(
     )
 
 
+def advise_on(remedy: Remedy, places: Targets, facts: CaseFacts) -> Advice:
+    """A remedy for these operators and activations, whatever any rule says of them.
+
+    Args:
+        remedy: What to do there.
+        places: Where, by index into the tables of the case.
+        facts: The facts of that case.
+    """
+    index = _Index.of(facts, MappingProxyType({}))
+    layers = [facts.layers[k] for k in places.operators]
+    tensors = _unique([*(layer.output for layer in layers), *(facts.tensors[i] for i in places.tensors)])
+    fields = _snippet_fields(remedy, layers, tensors, [*layers], index)
+    types, form = {layer.op_type for layer in layers}, facts.model.format
+    return Advice(
+        id=remedy.id,
+        title=remedy.title,
+        changes=remedy.changes,
+        cost=remedy.cost,
+        unsafe=remedy.unsafe,
+        scope=remedy.scope,
+        simulate=remedy.simulate,
+        layers=tuple(name for layer in layers if (name := _layer_name(layer))),
+        tensors=tuple(_tensor_names(tensors)),
+        snippets=tuple(s for s in remedy.snippets if _fits(s, fields, form) and (not s.types or types & set(s.types))),
+        fields=fields,
+    )
+
+
 def _findings_of(remedy: Remedy, findings: Sequence[Finding], index: "_Index") -> list[Finding]:
     """Findings of the rules that name a remedy, and with its layers those of the cause's other rules.
 

@@ -5,18 +5,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from quantmedic.api.judging import check_toolchain, inspect, judge
 from quantmedic.api.opening import open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.fallback import FallbackRecord, Goal
+from quantmedic.engine.diagnosis.advice import advise_on
+from quantmedic.engine.diagnosis.candidates import Choice
+from quantmedic.engine.diagnosis.prescription import write_prescription
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
 from quantmedic.reports.write import place
 from quantmedic.trials.fallback import FallbackTrial
+
+#: The remedy that a set of layers is prescribed as.
+IN_FLOAT = "keep-layers-float"
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,7 @@ def fallback(
     samples: int | None = None,
     threads: int | None = None,
     seed: int = 0,
+    toolchain: str | None = None,
     progress: Progress = no_progress,
 ) -> FallbackRecord:
     """Find a small set of layers that leave int8 so that a goal is met.
@@ -76,7 +89,7 @@ def fallback(
     model itself, edited for real.
 
     Args:
-        float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
+        float_model: Path of the float ONNX or LiteRT model, or the float ``torch.nn.Module``.
         quantized_model: Path of its quantized counterpart, or that module.
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
         representative: Calibration data, read where no evaluation data are given.
@@ -94,6 +107,7 @@ def fallback(
         samples: Samples of one evaluation; 64 to 256 by the size of the network by default.
         threads: Processor threads to use; all cores by default.
         seed: Seed of the split, of the random sets and of bootstrapped intervals.
+        toolchain: Whose configuration is written; None: the one that the quantized model carries marks of.
         progress: Called with ``evaluations``, their number so far, and None.
 
     Returns:
@@ -102,6 +116,7 @@ def fallback(
     Raises:
         DataError: The data do not fit the model, none were given, or there is not exactly one goal.
         ModelError: A model cannot be read or simulated, no layer is quantized, or the two do not belong together.
+        RuleError: No toolchain has that name.
     """
     data = DataOptions(
         representative=representative,
@@ -116,7 +131,7 @@ def fallback(
     )
     measuring = MeasuringOptions(threads=threads, seed=seed)
     goal = GoalOptions(max_drop, min_sqnr_db)
-    return search_fallback(float_model, quantized_model, data, measuring, goal, progress=progress)
+    return search_fallback(float_model, quantized_model, data, measuring, goal, toolchain=toolchain, progress=progress)
 
 
 def search_fallback(
@@ -126,10 +141,13 @@ def search_fallback(
     measuring: MeasuringOptions,
     goal: GoalOptions,
     *,
+    toolchain: str | None = None,
     progress: Progress = no_progress,
 ) -> FallbackRecord:
     """``fallback`` with its options in groups; see there."""
     goal.check()
+    base = load_rulebase()
+    check_toolchain(toolchain, base)
     opened = open_evaluation(float_model, quantized_model, data, measuring)
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
@@ -143,13 +161,31 @@ def search_fallback(
             threads=opened.threads,
             seed=measuring.seed,
         )
-        return trial.search(lambda found: progress("evaluations", found.evaluations, None))
+        found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
+    return _prescribed(found, trial.places, opened.case, base, toolchain) if found.layers else found
+
+
+def _prescribed(
+    record: FallbackRecord, places: Targets, case: Case, base: RuleBase, asked: str | None
+) -> FallbackRecord:
+    """The record with the set in the toolchain's own form, the settings of the quantized model kept."""
+    opened = inspect(case, base)
+    diagnosis = judge(opened, base, toolchain=asked)
+    chosen = diagnosis.toolchain
+    if chosen is not None and chosen.name is None and opened.facts.model.framework == "onnx":
+        diagnosis = judge(opened, base, toolchain="onnxruntime")
+        chosen = Chosen(name="onnxruntime", title="ONNX Runtime", how="the model does not show its toolchain")
+    toolchain = next((each for each in base.toolchains if chosen is not None and each.name == chosen.name), None)
+    advice = advise_on(base.remedies[IN_FLOAT], places, opened.facts)
+    choice = Choice(IN_FLOAT, ((None, advice),), advice.title, None)
+    given = write_prescription(diagnosis, (choice,), toolchain) if toolchain is not None else None
+    return record.model_copy(update={"toolchain": chosen, "prescription": given})
 
 
 def write_fallback(
     record: FallbackRecord, folder: str | Path, *, formats: Sequence[str] = ("text", "json")
 ) -> list[tuple[Path, int]]:
-    """Write ``fallback.txt`` and ``fallback.json``; returns path and bytes of each.
+    """Write ``fallback.txt`` and ``fallback.json``, and what is to be pasted; returns path and bytes of each.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -159,4 +195,6 @@ def write_fallback(
         texts["fallback.txt"] = render_fallback(record).encode()
     if "json" in formats:
         texts["fallback.json"] = fallback_json(record).encode()
+    if record.prescription is not None:
+        texts |= {each.file: each.code.encode() for each in record.prescription.configurations}
     return [(file.path, file.size) for file in place(texts, Path(folder))]

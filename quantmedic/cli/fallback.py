@@ -8,7 +8,15 @@ import click
 from quantmedic.api.fallbacks import GoalOptions, search_fallback, write_fallback
 from quantmedic.api.options import DataOptions, MeasuringOptions
 from quantmedic.cli.groups import OptionGroup, option
-from quantmedic.cli.options import CONTEXT, ReportOptions, data_options, measuring_options, printing_options
+from quantmedic.cli.options import (
+    CONTEXT,
+    JudgingOptions,
+    ReportOptions,
+    data_options,
+    judging_options,
+    measuring_options,
+    printing_options,
+)
 from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
@@ -32,6 +40,7 @@ goal_options = OptionGroup(
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @data_options
 @goal_options
+@judging_options.only("toolchain")
 @measuring_options.only("threads", "seed")
 @printing_options(["text", "json"]).only("output", "formats")
 def fallback(
@@ -39,10 +48,13 @@ def fallback(
     quantized_model: Path,
     data: DataOptions,
     goal: GoalOptions,
+    judging: JudgingOptions,
     measuring: MeasuringOptions,
     report: ReportOptions,
 ) -> None:
     """Find a small set of layers that leave int8 to meet a goal, and check it on the model itself.
+
+    The set is printed as a configuration of the toolchain in use, its settings kept; --output also writes it.
 
     Without --samples, an evaluation reads 64 to 256 samples, by its cost. Without --validation, the samples are those
     of --representative.
@@ -54,10 +66,13 @@ def fallback(
       quantmedic fallback float.onnx int8.onnx -v val.npz --min-sqnr 30
       quantmedic fallback float.onnx int8.onnx -v val.npz --labels labels.npy --max-drop 1.0
       quantmedic fallback float.onnx int8.onnx -v val.npz --max-drop 0.5 --format json > fallback.json
+      quantmedic fallback float.tflite int8.tflite -v val.npz --min-sqnr 25 --toolchain tflite
     """
     report.check()
     with progress_bars() as progress, interrupted_by_termination():
-        record = search_fallback(float_model, quantized_model, data, measuring, goal, progress=progress)
+        record = search_fallback(
+            float_model, quantized_model, data, measuring, goal, toolchain=judging.toolchain, progress=progress
+        )
     is_json = report.printed_format == "json"
     click.echo(fallback_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()), nl=False)
     if report.output is not None:

@@ -51,14 +51,31 @@ def _fallback_lines(record: FallbackRecord) -> Iterator[str]:
     yield ""
     yield from _cost_lines(record)
     yield from _search_lines(record)
-    if record.nodes_to_exclude:
+    if record.layers:
         yield ""
-        yield "with onnxruntime (the layers, and the nodes that read them, which would quantize their outputs);"
-        yield "keep the settings that you quantize with now, for this is the change alone:"
-        names = literal(record.nodes_to_exclude)
-        yield f'  quantize_static("float.onnx", "int8.onnx", reader, nodes_to_exclude={names})'
+        yield from _prescription_lines(record)
     yield ""
     yield "how the set is found, and how to read this: quantmedic explain fallback"
+
+
+def _prescription_lines(record: FallbackRecord) -> Iterator[str]:
+    """The set in the toolchain's own form, and what the user defines for it."""
+    chosen, given = record.toolchain, record.prescription
+    title = name(chosen.title) if chosen is not None and chosen.name else ""
+    configurations = given.configurations if given is not None else ()
+    if chosen is None or given is None or not configurations:
+        lacking = f"{title} has no option for it" if title else "the toolchain was not recognised"
+        yield from wrap_line(f"{lacking}: name yours with --toolchain.")
+        yield from wrap_line(f"the layers and the nodes that read them: {literal(record.nodes_to_exclude)}", indent=2)
+        return
+    yield from wrap_line(f"for {title} ({visible(chosen.how)}; --toolchain names another):")
+    for block in configurations:
+        yield from (f"  {visible(line)}".rstrip() for line in block.code.splitlines())
+    yield from wrap_line("calibrate with the data and the method that you use now", indent=2)
+    for user_name, what in given.given.items():
+        yield from wrap_line(f"{user_name}: {what}", indent=2)
+    for note in given.steps[0].notes:
+        yield from wrap_line(f"note: {visible(note, 600)}", indent=2)
 
 
 def _goal_text(record: FallbackRecord) -> str:

@@ -1,6 +1,8 @@
 """The smallest fallback set through API and command line: found, not found, interrupted, refused."""
 
+import ast
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -60,10 +62,30 @@ def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: 
     assert "measured on the quantized model itself, 80 samples, not those of the search" in text
     assert "cost: " in text and "multiply-adds leave int8" in text
     assert "search: " in text and "one layer at a time takes" in text
-    assert all(len(line) <= 100 for line in text.splitlines() if "quantize_static" not in line)
-    snippet = next(line for line in text.splitlines() if "nodes_to_exclude=" in line)
-    names = json.loads(snippet.split("nodes_to_exclude=")[1].rstrip(")"))
-    assert names and set(names) <= {node.name for node in onnx.load(pair[0]).graph.node}
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert "for ONNX Runtime (the model does not show its toolchain; --toolchain names another)" in text
+    (names,) = re.findall(r"nodes_to_exclude=(\[[^\]]*\])", text)
+    named = set(ast.literal_eval(names))
+    assert named and named <= {node.name for node in onnx.load(pair[0]).graph.node}
+
+
+@pytest.mark.parametrize("toolchain", ["fx", "pt2e"])
+def test_torch_modules_get_the_form_of_their_toolchain(toolchain: str) -> None:
+    torch_models = pytest.importorskip("builders.torch_models", reason="torch or torchao is not installed")
+    net, quantized, x = torch_models.pair(toolchain)
+    record = quantmedic.fallback(net, quantized, validation=x.numpy(), min_sqnr_db=60.0, threads=1)
+    assert record.layers and record.prescription is not None and record.toolchain is not None
+    code = record.prescription.configurations[0].code
+    assert f"prepare_{toolchain}(" in code and "nodes_to_exclude" not in render_fallback(record)
+    names = [name for name, _ in net.named_modules() if name]
+    assert any(f'"{name}"' in code for name in names), code
+
+
+def test_another_toolchain_is_asked_for_by_name(pair: tuple[Path, Path], data: Path) -> None:
+    done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--toolchain", "inc")
+    assert "for Intel Neural Compressor (named by the user" in done.stdout
+    assert "op_name_dict=" in done.stdout and "nodes_to_exclude" not in done.stdout
+    assert run(*pair, "-v", data, "--min-sqnr", 45, "--toolchain", "nothing").returncode == 2
 
 
 def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path) -> None:

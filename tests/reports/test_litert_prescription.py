@@ -10,7 +10,8 @@ import pytest
 from builders.litert_models import Twins
 from numpy.typing import NDArray
 
-from quantmedic import collect, judge, load_rulebase
+from quantmedic import collect, fallback, judge, load_rulebase
+from quantmedic.api.fallbacks import write_fallback
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.models import open_models
 from quantmedic.engine.case.facts import CaseFacts
@@ -24,6 +25,7 @@ from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
 from quantmedic.reports.sections.prescription import prescription_files
+from quantmedic.reports.terminal.fallback import render_fallback
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
@@ -242,3 +244,18 @@ def test_a_moving_average_is_not_taken_for_extremes(ward: Ward) -> None:
     patient = ward.patient({"update": "=qsv_utils.moving_average_update"}, given)
     case = collect(ward.float, patient, representative={"image": given}, threads=1)
     assert settings_in_force(derive(case, BASE)).calibration_method is None
+
+
+def test_a_fallback_set_is_a_script_whose_model_meets_the_goal(ward: Ward, tmp_path: Path) -> None:
+    given, judged = images(0), images(1, 160)
+    made = ward.run(script_of(merge_all([COARSE.options, {"config": SOUND["config"]}])), given)
+    patient = made.rename(tmp_path / "patient.tflite")
+    record = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1)
+    assert record.toolchain is not None and record.toolchain.name == LITERT.name and record.layers
+    files = {path.name: path for path, _ in write_fallback(record, tmp_path / "out")}
+    code = files["prescription.py"].read_text(encoding="utf-8")
+    assert code.splitlines()[0] in render_fallback(record) and "quantize_static" not in render_fallback(record)
+    before, after = ward.noise(patient, judged), ward.noise(ward.run(code, given), judged)
+    assert after < 0.5 * before, code
+    other = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1, toolchain="tflite")
+    assert other.prescription is not None and "denylisted_nodes=" in other.prescription.configurations[0].code
