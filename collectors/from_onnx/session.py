@@ -62,16 +62,18 @@ def make_session(
         raise ModelError(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
         ) from error
+    # Which kernels the runtime chooses is another question than whether their sums saturate here.
+    exact = wants_exact_kernels() and optimized is None
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
-    in_float = in_float or bool(model.functions) or (wants_exact_kernels() and multiplies_codes(model))
+    in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model))
     try:
         try:
-            return _open(content, _options(threads, optimized, plain=plain, in_float=in_float))
+            return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact))
         except Exception:
-            if in_float or not wants_exact_kernels():
+            if in_float or not exact:
                 raise
             # onnxruntime 1.32 fails to rewrite weights that several operators share: floats do not saturate either.
-            return _open(content, _options(threads, optimized, plain=plain, in_float=True))
+            return _open(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact))
     except Exception as error:
         raise ModelError(
             "onnxruntime cannot load the model",
@@ -81,7 +83,7 @@ def make_session(
         ) from error
 
 
-def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: bool) -> ort.SessionOptions:
+def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: bool, exact: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -92,7 +94,7 @@ def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: boo
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if in_float:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-    elif wants_exact_kernels():
+    elif exact:
         options.add_session_config_entry("session.x64quantprecision", "1")
     if plain:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

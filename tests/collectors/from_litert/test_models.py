@@ -32,7 +32,7 @@ from quantmedic.collectors.from_litert.session import Session, takes_batches
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.derive import derive
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
 
 DATA = RECORDINGS / "litert"
 PAIR = DATA / "image_example1.float32.tflite", DATA / "image_example1.tflite"

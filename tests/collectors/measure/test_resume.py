@@ -28,7 +28,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
 
 X = images(42)
 LABELS = np.arange(42) % 5

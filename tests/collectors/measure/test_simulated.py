@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
-from builders.onnx_models import own
+from builders.onnx_models import own, session
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import (
@@ -23,7 +22,6 @@ from onnxruntime.quantization.quant_utils import quantize_data
 import quantmedic
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
-from quantmedic.collectors.measure import simulation as measure_simulation
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.pair.weight_forms import round_to_best_grid, round_to_grid
@@ -48,12 +46,6 @@ class Reader(CalibrationDataReader):
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._feeds, None)
-
-
-@pytest.fixture(autouse=True)
-def every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compared with the whole set is simulated on the whole set."""
-    monkeypatch.setattr(measure_simulation, "PART", 1)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +89,7 @@ def measured(source: Path, target: Path, data: Images) -> tuple[Case, Simulation
 
 def deployed_sqnr_db(source: Path, target: Path, data: Images) -> float:
     """Output SQNR by onnxruntime alone."""
-    x, y = (ort.InferenceSession(path).run(None, {"image": data})[0].astype(np.float64) for path in (source, target))
+    x, y = (session(path).run(None, {"image": data})[0].astype(np.float64) for path in (source, target))
     return float(10 * np.log10((x**2).sum() / ((y - x) ** 2).sum()))
 
 

@@ -29,6 +29,8 @@ from quantmedic.engine.case.statistics import (
 Array = NDArray[Any]
 F = np.float32
 
+pytestmark = pytest.mark.attributed
+
 _COLLECT = """
 import sys
 import quantmedic
