@@ -206,7 +206,8 @@ class _Run:
         self._extras = extras
         self._models, self._datasets = models, datasets
         self._version, self._metric, self._progress = version, metric, progress
-        first = next(next(iter(datasets.values())).batches(options.batch_size or 1, limit=options.samples))
+        # Two samples, since a single one may lose its axis by squeezing, and what has no axis is not compared.
+        first = next(next(iter(datasets.values())).batches(options.batch_size or 2, limit=options.samples))
         self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
         self._size = options.batch_size or batch_size_after(first, self._observer.plan)
         # Where samples differ in size, no batch holds more values than one of samples like the first.

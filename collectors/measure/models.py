@@ -75,6 +75,17 @@ class Reading:
     codes: Mapping[int, Array]
     outputs: tuple[Sequence[Array], Sequence[Array]]
 
+    def with_rows(self) -> "Reading":
+        """The same with an axis for the samples, where squeezing took that of a single one too."""
+        outputs = ([row_of(x) for x in self.outputs[0]], [row_of(x) for x in self.outputs[1]])
+        floats = {name: row_of(x) for name, x in self.floats.items()}
+        return Reading(floats, {number: row_of(x) for number, x in self.codes.items()}, outputs)
+
+
+def row_of(x: Array) -> Array:
+    """An array of one number as one row; what runtimes return as other objects as it is."""
+    return x.reshape(1) if isinstance(x, np.ndarray) and not x.ndim else x
+
 
 @dataclass(frozen=True)
 class Faithfulness:

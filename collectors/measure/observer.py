@@ -183,7 +183,7 @@ class Observer:
         plan = self.plan
         x = self._input(batch)
         rows = sample_rows(x, batch.labels)
-        reading = self._view.read(batch)
+        reading = self._view.read(batch).with_rows()
         alone = self._isolated_operators.read(batch, reading.floats) if self._isolated_operators is not None else {}
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None

@@ -55,6 +55,7 @@ class OutputNoise:
             whole: Judge all columns anyway.
             joints: What the outputs are joined of.
         """
+        floats, deployed = _with_rows(floats), _with_rows(deployed)
         joints = _steady(joints, floats)
         self._floats, self._classes = floats, classes and not (joints and mixes_scores(joints[0].parts))
         self._by_sample = all(
@@ -76,6 +77,7 @@ class OutputNoise:
 
     def compare(self, outputs: Sequence[Sequence[Float32]]) -> RunRecord:
         """Noise per sample of other outputs, and how often their class is that of the float network."""
+        outputs = _with_rows(outputs)
         noise = [
             self._energy_of_outputs([_difference(x, y) for x, y in zip(floats, found, strict=True)])
             for floats, found in zip(self._floats, outputs, strict=True)
@@ -104,6 +106,7 @@ class OutputNoise:
 
     def by_part(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
         """Noise of other outputs over all samples for each of ``parts``, in shares of its signal."""
+        outputs = _with_rows(outputs)
         noise = [
             [_difference(x, y) for x, y in zip(floats, found, strict=True)]
             for floats, found in zip(self._floats, outputs, strict=True)
@@ -145,6 +148,11 @@ class OutputNoise:
                 if columns.size:
                     return _Share(o, axis, columns)
         return None
+
+
+def _with_rows(outputs: Sequence[Sequence[Float32]]) -> list[list[Float32]]:
+    """Outputs per batch with an axis for the samples, where squeezing took that of a single one too."""
+    return [[np.atleast_1d(x) for x in found] for found in outputs]
 
 
 def _steady(joints: Sequence[Joint], floats: Sequence[Sequence[Float32]]) -> list[Joint]:

@@ -236,6 +236,8 @@ def _image_axis(models: Models, shapes: Mapping[str, Shape], axes: Mapping[str, 
         return None
     shape = shapes[name]
     axis = axes.get(name)
+    if len(shape) == 2 or axis == len(shape) - 1 == 2:  # columns of a table are no colours
+        axis = None
     if axis is None and len(shape) == 4:
         axis = next((i for i in (1, 3) if shape[i] in (1, 3, 4)), None)
     size = shape[axis] if axis is not None and axis > 0 else None

@@ -76,12 +76,18 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     step = quantizer.steps(source.shape)
     # What lies beyond the grid is clipped, not misplaced.
     reachable = np.clip(source, *quantizer.ends(source.shape))
-    misplaced = float((np.abs(values - reachable) > MISPLACED_STEPS * step).mean())
+    far = np.abs(values - reachable) > MISPLACED_STEPS * step
+    error, misplaced = (values - source).astype(np.float64), float(far.mean())
+    made, power = (float(np.vdot(part, part)) for part in (error[far], error))
+    found: dict[str, float | str | None] = {
+        "misplaced_share": misplaced,
+        "misplaced_error_share": made / power if power > 0 else 0.0,
+    }
     if axis is None:
-        return {"misplaced_share": misplaced}
+        return found
     same = similarity(*(output_matrix(a, axis) for a in (values, source)))
     return {
-        "misplaced_share": misplaced,
+        **found,
         "disordered_share": _disordered_share(values, source, axis, step) if misplaced else 0.0,
         "gain_error_share": _gain_error_share(values, source, axis),
         "similarity": same,

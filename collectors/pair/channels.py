@@ -41,6 +41,8 @@ def channel_axes(graph: Graph, shapes: Shapes, static: Shapes) -> dict[str, int]
             position = axis + rank if axis < 0 else axis
             if 0 <= position < rank:
                 axes.setdefault(name, position)
+    for name, axis in _columns_of_inputs(graph, known).items():
+        axes.setdefault(name, axis)
     return {name: axis for name, axis in axes.items() if name in shapes and axis < len(shapes[name])}
 
 
@@ -52,6 +54,41 @@ def _require_input(op: Operator, graph: Graph, axes: dict[str, int], shapes: Sha
         axes.setdefault(op.inputs[0], 1)
     elif rank:
         axes.setdefault(op.inputs[0], rank - 1)
+
+
+def _columns_of_inputs(graph: Graph, shapes: Shapes) -> dict[str, int]:
+    """Axis of the columns of network inputs: what the first product or convolution takes apart, carried back to them.
+
+    Tables reach it through operators that only move values, or as they are.
+    """
+    found: dict[str, int] = {}
+    for op in reversed(graph.operators):
+        if not op.inputs or op.inputs[0] in graph.constants:
+            continue
+        name, rank = op.inputs[0], len(shapes.get(op.inputs[0], ()))
+        if op.op_type in ("Conv", "ConvTranspose"):
+            axis: int | None = 1
+        elif op.op_type in ("Gemm", "MatMul") and len(op.inputs) > 1 and op.inputs[1] in graph.constants:
+            axis = rank - 1 if rank > 1 else None
+        else:
+            axis = _before_moving(op, found, shapes)
+        if axis is not None and not op.channels_last and not op.attributes.integer("transA", 0):
+            found[name] = axis
+    return {name: found[name] for name in graph.inputs if name in found and found[name] > 0}
+
+
+def _before_moving(op: Operator, found: Mapping[str, int], shapes: Shapes) -> int | None:
+    """Where an axis of the result stands in what is moved; None where values are computed."""
+    name, result = op.inputs[0], op.outputs[0]
+    axis = found.get(result)
+    if axis is None:
+        return None
+    if op.op_type == "Transpose":
+        order = op.attributes.integers("perm") or ()
+        return order[axis] if axis < len(order) else None
+    if op.op_type in _RESHAPES and name in shapes and result in shapes:
+        return reshaped_axis(axis, shapes[result], shapes[name])
+    return None
 
 
 def _carry_back(op: Operator, axes: dict[str, int], shapes: Shapes) -> None:

@@ -72,6 +72,20 @@ class RelationFacts(Facts):
     correlation_drop: float | None = fact(
         "spatial_correlation of the validation images - that of the representative images", "ratio"
     )
+    constant_channels: int | None = fact(
+        "channels, or columns of a table, that hold one value in all representative samples and vary in the validation "
+        "samples"
+    )
+    channel_scale_mismatch: float | None = fact(
+        "largest factor between the deviations of a channel in both sets, over that of the median channel, either way; "
+        "of channels that are a multiple by their width and mean, too; 1 where none is",
+        "ratio",
+    )
+    channel_reading: str | None = fact("which channels these are, counted from 0; the constant ones where there are")
+    channel_distance: float | None = fact(
+        "how far mean and log deviation of the channels lie from those of the validation set's, root mean square", "σ"
+    )
+    ordered_channel_distance: float | None = fact("the same with the channels in the order that fits best", "σ")
     feature_distance: float | None = fact(
         "distance between the two sets' mean features / √(summed feature variance of the validation set)", "σ"
     )
@@ -222,6 +236,12 @@ class DatasetFacts(Facts):
         "how far three in four of these ranges end from what it explains, |log| of the ratio: about 0 where these "
         "samples and one method gave the ranges, large where other data or other weights did",
         "ratio",
+    )
+    misfit_share: float | None = fact(
+        "of the representative set: share of the noise at the output that would not be there if the grids of "
+        "activations held the validation values as well, in dB, as they hold the representative ones; from the loss "
+        "budget. About 0 where ranges are poor for both, large where they were fitted to other data",
+        "share",
     )
     input_range_ratio: float | None = fact(
         "width of the range of a quantized network input / width of this set's values, both with 0.0; on a symmetric "

@@ -95,6 +95,17 @@ class LayerFacts(Facts):
         """Names of the layers that stay in float with it."""
         return tuple(dict.fromkeys((*self.feeders, *self.halves)))
 
+    stranger: bool | None = fact(
+        "computes values in the quantized model, and neither it nor what it makes has a counterpart in the float model"
+    )
+    behind_sqnr_db: float | None = fact(
+        "of a stranger: sqnr_db of the accumulated error of the first tensor behind it that has a counterpart", "dB"
+    )
+    behind_line_gain_db: float | None = fact(
+        "what that tensor's sqnr_db gains where the error that is a line, factor times float value plus offset, is "
+        "taken off each channel: about 0 for rounding, large where values were shifted or scaled",
+        "dB",
+    )
     born: bool | None = fact("its output is degraded although none of its inputs is: the error is born here")
     compute_index: int | None = fact("place among the compute operators, 0 = first")
     added_nmse: float | None = fact(

@@ -64,6 +64,11 @@ class WeightFacts(Facts):
         "rounding explains them",
         "share",
     )
+    misplaced_error_share: float | None = fact(
+        "share of the squared error of the stored weights that these make: near 0 for any rounding, near 1 where a few "
+        "codes were damaged and the others are as they were",
+        "share",
+    )
     disordered_share: float | None = fact(
         "share of neighbours in the order of an output channel's float weights that are stored the other way round, by "
         "more than a step: 0 where the stored weights follow from the float ones by any rounding, shift or cut, about "

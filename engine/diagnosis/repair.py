@@ -52,6 +52,7 @@ _NOT_AS_STORED = dict.fromkeys(
         "coarse_share",
         "erased_channels",
         "misplaced_share",
+        "misplaced_error_share",
         "disordered_share",
         "gain_error_share",
         "similarity",

@@ -28,6 +28,7 @@ from quantmedic.engine.formulas.input_relation import (
 )
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.formulas.methods import RangeEnd, explain_ranges
+from quantmedic.engine.formulas.sources import misfit_share
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
 
@@ -101,6 +102,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         class_coverage_ratio=_coverage_ratio(statistics, validation),
         unseen_channel_share=_unseen_channels(case, statistics, validation),
         **_range_facts(case, tensors, role),
+        misfit_share=misfit_share(case, tensors) if role == "representative" else None,
         **image_facts(case, statistics),
         **_stray_facts(strays if std is not None else None),
         relation=relation,

@@ -24,6 +24,7 @@ from quantmedic.engine.formulas.inputs import (
     lattices_of,
     trace_of,
 )
+from quantmedic.engine.formulas.sources import MOVING
 
 _BOOTSTRAP = 400
 #: Steps by which two grids may differ before one counts as shifted against the other.
@@ -39,17 +40,20 @@ KNOWN_FACTORS = {
 _NAMED = 0.02
 #: Share of its width by which a range may miss the scaled values before it counts as shifted.
 _MOVED = 0.1
+#: Steps of a grid that the values of a pixel cannot span, with some room for grids that do not meet.
+_PIXELS = 1.1 * FULL_SPAN
 #: Operators whose results have a range by definition, which no calibration sets.
 KNOWN_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")
-#: Operators that hand on values, or a part of them.
-_MOVING = frozenset(
-    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Gather", "Slice", "Split", "Cast"}
-)
 #: Channels the other way round, and every other order than their own.
 _REVERSED = (2, 1, 0)
 _ORDERS = tuple(permutations(range(3)))[1:]
 #: Deviations of a channel may differ by this factor where one set is the other one, shifted.
 _ALIKE = 1.5
+#: |log| by which the width of a multiple may differ from its deviation, and how far, in deviations or in shares of its
+#: mean, its zero may move.
+_SHAPE, _SAME_ZERO = math.log(2.0), 0.5
+#: Squared deviations by which a swap of two channels has to fit better.
+_SWAP_GAIN = 1e-6
 #: Mean and standard deviation per channel.
 ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -63,7 +67,8 @@ def relation_facts(case: Case) -> RelationFacts:
     distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
     trace = trace_of(feature_covariance(other))
     feature = distance / math.sqrt(trace) if distance is not None and trace else None
-    return RelationFacts(**fit, **flips, **image_relation(mine, other), feature_distance=feature)
+    channels = _channel_facts(mine.tensor(case.record.input_tensor), other.tensor(case.record.input_tensor))
+    return RelationFacts(**fit, **flips, **channels, **image_relation(mine, other), feature_distance=feature)
 
 
 def feature_excursion(mine: SetStatistics | None, other: SetStatistics | None) -> float | None:
@@ -98,7 +103,7 @@ def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[
         "scale_mismatch": mismatch,
         "offset": offsets[worst],
         "offset_over_std": max(shifted),
-        "kind": _lattice_kind(grids, slopes, max(shifted), _are_alike(case, mine, other)),
+        "kind": _lattice_kind(grids, slopes, max(shifted), _are_alike(case, mine, other) or _is_out_of_pixels(grids)),
         "reading": _describe_preprocessing(grids),
         "certainty": 1.0,
     }
@@ -154,8 +159,14 @@ def _are_alike(case: Case, mine: SetStatistics, other: SetStatistics) -> bool:
     return bool((np.maximum(a, b) <= _ALIKE * np.minimum(a, b)).all())
 
 
+def _is_out_of_pixels(grids: Sequence[tuple[Lattice, Lattice]]) -> bool:
+    """Some channel spans more of its grid, both sets together, than the values of a pixel do: one of them was moved."""
+    spans = [max(a[1] + a[0] * a[2], b[1] + b[0] * b[2]) - min(a[1], b[1]) for a, b in grids]
+    return any(span > _PIXELS * a[0] for span, (a, _) in zip(spans, grids, strict=True))
+
+
 def _lattice_kind(grids: Sequence[tuple[Lattice, Lattice]], slopes: list[float], shift: float, are_alike: bool) -> str:
-    """Name of the relation of both lattices; of equal steps it is a shift only where the values vary alike, too."""
+    """Name of the relation of both lattices; of equal steps it is a shift only where the values show that, too."""
     same_scale = all(abs(slope - 1) < 0.01 for slope in slopes)
     if same_scale:
         return "offset" if shift > 0.1 and are_alike else "same"
@@ -286,6 +297,47 @@ def _order_ratio(mine: ChannelMoments, other: ChannelMoments, orders: Sequence[t
     return ratio(distance(range(len(scale))), min(map(distance, orders)))
 
 
+def _channel_facts(mine: TensorStatistics, other: TensorStatistics) -> dict[str, Any]:
+    """Channel against channel: which hold one value, which are multiples of what they should be, and their order."""
+    if not 1 < len(mine.mean) == len(other.mean) or not mine.count.all() or not other.count.all():
+        return {}
+    (mean, std), (other_mean, scale) = ((s.mean, np.sqrt(s.m2 / s.count)) for s in (mine, other))
+    dead = (std == 0.0) & (scale > 0.0)
+    seen = (std > 0.0) & (scale > 0.0)
+    factors = np.divide(std, scale, out=np.ones_like(std), where=seen)
+    widths = np.divide(mine.max - mine.min, (other.max - other.min) * factors, out=np.ones_like(std), where=seen)
+    apart = np.abs(mean - factors * other_mean) / np.maximum(np.where(seen, std, 1.0), np.abs(mean))
+    # A multiple keeps the shape of the distribution, and its zero.
+    multiples = seen & (np.abs(np.log(widths)) < _SHAPE) & (apart < _SAME_ZERO)
+    usual = float(np.median(factors[seen])) if seen.any() else 1.0
+    mismatch = np.where(multiples, np.exp(np.abs(np.log(factors / usual))), 1.0)
+    odd = np.flatnonzero(mismatch > mismatch.max() ** 0.5).tolist() if mismatch.max() > 1.0 else []
+    return {
+        "constant_channels": int(dead.sum()),
+        "channel_scale_mismatch": float(mismatch.max()),
+        "channel_reading": f"{', '.join(map(str, np.flatnonzero(dead).tolist() if dead.any() else odd)) or 'none'}",
+        **(_order_facts((mean, std), (other_mean, scale)) if seen.all() else {}),
+    }
+
+
+def _order_facts(mine: ChannelMoments, other: ChannelMoments) -> dict[str, Any]:
+    """How much better channels fit those of the other set in another order, in deviations per channel."""
+    (mean, std), (other_mean, scale) = mine, other
+    cost = ((mean[:, None] - other_mean) / scale) ** 2 + np.log(std[:, None] / scale) ** 2
+    order = np.arange(len(scale))
+    swapped = True
+    while swapped:  # Each swap makes the sum smaller: it ends.
+        swapped = False
+        for i in range(len(order)):
+            gains = cost[order[i], i] + cost[order, np.arange(len(order))] - cost[order, i] - cost[order[i]]
+            best = int(np.argmax(gains))
+            if gains[best] > _SWAP_GAIN:
+                order[[i, best]] = order[[best, i]]
+                swapped = True
+    straight, found = float(np.mean(np.diag(cost))) ** 0.5, float(np.mean(cost[order, np.arange(len(order))])) ** 0.5
+    return {"channel_distance": straight, "ordered_channel_distance": found}
+
+
 def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatistics) -> float | None:
     if not count or not other.feature_count:
         return None
@@ -318,7 +370,7 @@ def _first_grids(case: Case, tensors: Sequence[TensorFacts]) -> dict[int, int]:
         read = [i for i in op.inputs if i in sources and tensors[i].quantizer.scale is None]
         if op.is_compute or not read or len(read) < len(op.inputs) or op.op_type in KNOWN_RANGE:
             continue
-        whole = sources[read[0]] if op.op_type in _MOVING else None
+        whole = sources[read[0]] if op.op_type in MOVING else None
         sources |= {i: i if whole is None else whole for i in op.outputs if i is not None}
     return {i: source for i, source in sources.items() if tensors[i].quantizer.scale is not None}
 

@@ -1,7 +1,7 @@
 """What each quantizer does to the noise at the output, as facts of tensors and layers, from the loss budget."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,9 +17,14 @@ from quantmedic.engine.case.loss_budget import (
 from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.formulas.stored_bins import main_role
 
 #: Operators that join operands on one grid.
 JOINING = ("Concat", "Add")
+#: Operators that hand on values, or a part of them.
+MOVING = frozenset(
+    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Gather", "Slice", "Split", "Cast"}
+)
 #: Operators that take one operand from another.
 CANCELLING = ("Add", "Sub")
 #: A change mends a source where it takes away this share of what taking the source away does.
@@ -85,10 +90,56 @@ def layers_with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[Lay
         return layers
     sources, nothing = source_facts(case.record.loss_budget), SourceFacts()
     own = [(sources.get(("weight", k), nothing), sources.get(("bias", k), nothing)) for k in range(len(layers))]
+    strangers = _strangers(case, [layer.output for layer in layers])
     return tuple(
-        layer.model_copy(update={"weight_source": weight, "bias_source": bias})
-        for layer, (weight, bias) in zip(layers, own, strict=True)
+        layer.model_copy(update={"weight_source": weight, "bias_source": bias, **strangers.get(k, {"stranger": False})})
+        for k, (layer, (weight, bias)) in enumerate(zip(layers, own, strict=True))
     )
+
+
+def _strangers(case: Case, made: Sequence[TensorFacts]) -> dict[int, dict[str, object]]:
+    """Facts of the operators that only the quantized model has, by their place; ``made`` by each operator.
+
+    Fused and renamed operators are none: their results have counterparts.
+    """
+    operators = case.record.operators
+    alone = {
+        k
+        for k, op in enumerate(operators)
+        if op.float_name is None and op.op_type not in MOVING and not any(i is not None for i in op.outputs)
+    }
+    place = {op.index: k for k, op in enumerate(operators)}
+    readers: dict[int, list[int]] = {}
+    for k, op in enumerate(operators):
+        for source in op.sources:
+            readers.setdefault(place.get(source, -1), []).append(k)
+    found: dict[int, dict[str, object]] = {}
+    for k in sorted(alone):
+        seen, behind = {k}, [k]
+        for each in behind:  # grows: through what was not compared
+            nearest = [r for r in readers.get(each, []) if r not in seen]
+            seen.update(nearest)
+            behind += [r for r in nearest if made[r].data.accumulated.sqnr_db is None]
+        compared = [r for r in sorted(seen) if made[r].data.accumulated.sqnr_db is not None]
+        if compared:
+            first = operators[compared[0]].outputs
+            found[k] = {"stranger": True, **_behind(case, made[compared[0]], next(i for i in first if i is not None))}
+    return found
+
+
+def _behind(case: Case, tensor: TensorFacts, index: int) -> dict[str, object]:
+    """The error of the first compared tensor, and how much of it is a line per channel."""
+    error = tensor.data.accumulated
+    statistics = case.statistics[main_role(case)]
+    rows = slice(int(statistics.offsets[index]), int(statistics.offsets[index + 1]))
+    columns = {name: column[rows].astype(np.float64) for name, column in statistics.columns.items()}
+    count, total = np.maximum(columns["accumulated.count"], 1.0), columns["accumulated.sum"]
+    square, values = columns["accumulated.square"], columns["mean"] * count
+    along = columns["accumulated.cross"] - values * total / count
+    spread = columns["accumulated.power"] - values * values / count
+    line = total * total / count + np.divide(along * along, spread, out=np.zeros_like(along), where=spread > 0)
+    left = float(np.maximum(square - line, 0.0).sum())
+    return {"behind_sqnr_db": error.sqnr_db, "behind_line_gain_db": sqnr_db(float(square.sum()), left)}
 
 
 def layers_with_halves(
@@ -162,6 +213,32 @@ def _mended(heals: Mapping[str, tuple[float, ...]], made: float, output: int) ->
         f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
         for name, values in gone.items()
     }
+
+
+def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
+    """Share of the noise at the output that would not be there if ranges suited both sets of data alike.
+
+    A quantizer that rounds the representative values so many dB better than the validation values was fitted to other
+    data: clipped where those reach further, and too wide where they do not reach as far. None without both sets, or
+    without a loss budget.
+    """
+    budget = case.record.loss_budget
+    if budget is None or not {"representative", "validation"} <= case.statistics.keys():
+        return None
+    noisiest = noisiest_output(budget)
+    share = simulated_share(budget, noisiest)
+    found = 0.0
+    for piece in budget.pieces:
+        gaps = [_gap_db(tensors[i]) for source in piece.sources for i in source.tensors]
+        if len(piece.sources) == 1 and gaps:
+            found += max(piece.shares[noisiest], 0.0) * (1.0 - 10.0 ** (-max(min(gaps), 0.0) / 10.0))
+    return min(found * share, 1.0)
+
+
+def _gap_db(tensor: TensorFacts) -> float:
+    """How much better the tensor's grid holds the representative values than the validation values."""
+    there, here = tensor.representative.rounding.sqnr_db, tensor.validation.rounding.sqnr_db
+    return there - here if there is not None and here is not None and math.isfinite(here) else 0.0
 
 
 def reach_of(tensor: TensorFacts) -> float | None:
