@@ -110,7 +110,7 @@ def advise_on(remedy: Remedy, places: Targets, facts: CaseFacts) -> Advice:
         simulate=remedy.simulate,
         layers=tuple(name for layer in layers if (name := _layer_name(layer))),
         tensors=tuple(_tensor_names(tensors)),
-        snippets=tuple(s for s in remedy.snippets if _fits(s, fields, form) and (not s.types or types & set(s.types))),
+        snippets=_fitting_snippets(remedy, fields, form, types, tensors),
         fields=fields,
     )
 
@@ -176,7 +176,7 @@ def _advise(
         "repair": _repair_code(findings, index.facts)
     }
     types, form = {layer.op_type for layer in layers}, index.facts.model.format
-    snippets = tuple(s for s in remedy.snippets if _fits(s, fields, form) and (not s.types or types & set(s.types)))
+    snippets = _fitting_snippets(remedy, fields, form, types, tensors)
     if remedy.snippets and not snippets:
         reason = "nothing in the float model has a name that its options could take"
         return [], [*held, Withheld(id=remedy.id, title=remedy.title, because=reason)]
@@ -368,7 +368,12 @@ def _snippet_fields(
         "weights": [layer.weight.name for layer in layers if layer.weight.name],
         "typed": [name for layer in index.facts.layers if layer.op_type in types for name in _nodes(layer)],
         "quantized_layers": [n for layer in layers if layer.weight.name and (n := layer.quantized_name)],
-        "quantized_tensors": [n for tensor in written if tensor.quantizer.bits and (n := tensor.name)],
+        # The layers of a network input are those that read it: their outputs are not meant.
+        "quantized_tensors": [
+            n
+            for tensor in (tensors if remedy.scope == "tensor" else written)
+            if tensor.quantizer.bits and (n := tensor.name)
+        ],
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
     values = {field: _snippet_value(given, views, index.facts) for field, given in remedy.values.items()}
@@ -442,6 +447,26 @@ def _layer_name(layer: LayerFacts) -> str | None:
 
 def _tensor_names(tensors: Iterable[TensorFacts]) -> list[str]:
     return list(dict.fromkeys(tensor.float_name for tensor in tensors if tensor.float_name))
+
+
+def _fitting_snippets(
+    remedy: Remedy, fields: Mapping[str, object], form: str | None, types: set[str | None], tensors: list[TensorFacts]
+) -> tuple[Snippet, ...]:
+    """Those that can be written for these layers and activations, and that their toolchain would accept there."""
+    return tuple(
+        snippet
+        for snippet in remedy.snippets
+        if _fits(snippet, fields, form)
+        and (not snippet.types or types & set(snippet.types))
+        and all(_is_accepted(snippet, tensor) for tensor in tensors)
+    )
+
+
+def _is_accepted(snippet: Snippet, tensor: TensorFacts) -> bool:
+    """What writes an activation and what reads it can do with it what the snippet asks for."""
+    if snippet.written_by and tensor.producer not in snippet.written_by:
+        return False
+    return not snippet.read_by or set(tensor.consumers) <= set(snippet.read_by)
 
 
 def _fits(snippet: Snippet, fields: Mapping[str, object], form: str | None) -> bool:

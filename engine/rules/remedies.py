@@ -73,6 +73,16 @@ class Snippet(Data):
     whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
     formats: tuple[str, ...] = Field(default=(), description="only for models of these formats, as model.format")
     types: tuple[str, ...] = Field(default=(), description="only for layers of these types, and then before others")
+    written_by: tuple[str, ...] = Field(
+        default=(),
+        exclude=True,
+        description="only where each activation that it names is written by an operator of these types",
+    )
+    read_by: tuple[str, ...] = Field(
+        default=(),
+        exclude=True,
+        description="only where each activation that it names is read by operators of these types alone",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> "Snippet":

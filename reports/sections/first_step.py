@@ -8,10 +8,10 @@ from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
-from quantmedic.engine.contract.remedies import Advice, Proof
+from quantmedic.engine.contract.remedies import Advice, Proof, Step
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
+from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
@@ -56,8 +56,10 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
         card = None
     if card is not None and not (advice and _is_left_behind(diagnosis.causes[card.rank - 1])):
         advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
-        remedy = next((shown for advice, shown in advised if _may_lead(advice)), next(iter(card.remedies), None))
-        gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else None
+        steps = diagnosis.prescription.steps if diagnosis.prescription is not None else ()
+        able = [shown for advice, shown in advised if _may_lead(advice) and not _is_replaced(advice, steps)]
+        remedy = next(iter([*able, *card.remedies]), None)
+        gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else _predicted_gain(remedy)
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
     if diagnosis.undecided is not None:
@@ -138,6 +140,15 @@ def _gains_nothing(cause: CauseReport) -> bool:
 def _may_lead(advice: Advice) -> bool:
     """Not tried in vain, and its gain is not just the most that could be had."""
     return not advice.is_disproven and not (advice.predicted is not None and advice.predicted.bound)
+
+
+def _is_replaced(advice: Advice, steps: Sequence[Step]) -> bool:
+    """The toolchain in use cannot do it, and the prescription holds what it can do instead."""
+    return any(step.stands_in_for == advice.title for step in steps)
+
+
+def _predicted_gain(remedy: RemedyCard | None) -> Gain | None:
+    return Gain("predicted", remedy.predicted, "", "predicted") if remedy is not None and remedy.predicted else None
 
 
 def _first_label(diagnosis: Diagnosis) -> str:

@@ -86,6 +86,52 @@ def test_thresholds_of_other_data_are_not_blamed_on_rounding_up(pictures, factor
     assert [cause.cause for cause in diagnosis.causes if "A013" in cause.rules] == []
 
 
+class Classifier(torch.nn.Module):
+    """Three convolutions and scores, trained on classes of smooth images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (3, 16, 16)
+        layers = [(torch.nn.Conv2d(size, 16, 3, padding=1), torch.nn.ReLU()) for size in sizes]
+        self.features = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
+        self.scores = torch.nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scores(self.features(x).mean((2, 3)))
+
+    def train_on(self, x: torch.Tensor) -> "Classifier":
+        classes = (x.flatten(1) @ torch.randn(x[0].numel(), 10)).argmax(1)
+        optimizer = torch.optim.Adam(self.parameters(), 3e-3)
+        for _ in range(30):
+            for part, wanted in zip(x.split(64), classes.split(64), strict=True):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(self(part), wanted).backward()
+                optimizer.step()
+        return self.eval()
+
+
+def smooth_images(size: int, generator: torch.Generator) -> torch.Tensor:
+    coarse = torch.randn(size, 3, 6, 6, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, size=(16, 16), mode="bicubic")
+    return smooth + 0.1 * torch.randn(size, 3, 16, 16, generator=generator)
+
+
+def test_a_spike_in_both_sets_is_cut_off_although_the_summed_noise_grows() -> None:
+    """The spike of one sample holds the summed noise: a threshold that leaves it out heals all other samples."""
+    torch.manual_seed(0)
+    generator, config = torch.Generator().manual_seed(1), mct.core.CoreConfig()
+    net = Classifier().train_on(smooth_images(512, generator))
+    given, judged = smooth_images(64, generator), smooth_images(256, generator)
+    given[3, 1, 4, 5] = judged[7, 0, 9, 9] = 300.0
+    sets = [lambda x=x: ([part] for part in x.split(16)) for x in (given, judged)]
+    diagnosis = judge(collect(net, quantize(net, sets, config), sets, core_config=config))
+    advised = {remedy.id: remedy for cause in diagnosis.causes for remedy in cause.remedies}
+    assert advised["limit-activation-range"].predicted.typical
+    assert diagnosis.prescription is not None
+    code = diagnosis.prescription.configurations[0].code
+    assert "z_threshold=8" in code and "activation_bits" not in code, "a convolution reads the input: it takes 8 bits"
+
+
 def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
     model = quantize(net, pictures, mct.core.CoreConfig())
     case = quantmedic.collect(net, model, representative=pictures[0], mct_log=log_folder)

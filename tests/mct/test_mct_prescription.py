@@ -14,11 +14,14 @@ from quantmedic import collect, load_rulebase  # noqa: E402
 from quantmedic.collectors.data.batches import Batch  # noqa: E402
 from quantmedic.collectors.from_torch.inputs import TorchData  # noqa: E402
 from quantmedic.collectors.from_torch.models import TorchModels, open_torch_models  # noqa: E402
+from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
+from quantmedic.engine.diagnosis.advice import advise_on  # noqa: E402
 from quantmedic.engine.diagnosis.prescription import complete_code  # noqa: E402
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
 from quantmedic.engine.errors import ModelError  # noqa: E402
+from quantmedic.engine.formulas.change import Targets  # noqa: E402
 from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.options import mark_changes, merge_all, write  # noqa: E402
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force  # noqa: E402
@@ -45,6 +48,7 @@ class Patient:
     shown: SettingsInForce
     calibration: Any
     judged: Any
+    case: Case
 
     def execute(self, *options: Any, code: str = "") -> ExecutedModule:
         batches = [self.batch(part) for part in self.calibration.split(8)]
@@ -80,7 +84,7 @@ def patient(net: Any, config: Any, seen: Any, calibration: Any, judged: Any, sha
     case = collect(net, quantized, representative=calibration, validation=judged, core_config=config)
     shown = settings_in_force(derive(case, BASE))
     models = open_torch_models(net, quantized, TorchData(net, {"validation": judged}).inputs(), {"x": judged.numpy()})
-    return Patient(models, shown, calibration, judged)
+    return Patient(models, shown, calibration, judged, case)
 
 
 def settings(**options: Any) -> Any:
@@ -310,3 +314,19 @@ def test_what_the_toolkit_refuses_is_said_in_its_words(net: Any) -> None:
     with pytest.raises(ModelError, match="Sony MCT refuses the prescription") as error:
         found.execute({"weight_bits": {"no_such_node": 8}})
     assert "No nodes found" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["relu", "act", "gelu", "conv3", "add", "cat", "x", "conv4", "fc", "mean"])
+def test_sixteen_bits_are_advised_only_where_the_toolkit_takes_them(name: str, net: Any) -> None:
+    x = images(1)
+    found = patient(net, settings(), x, x, x)
+    facts = derive(found.case, BASE)
+    place = next((i for i, tensor in enumerate(facts.tensors) if tensor.name == name), None)
+    if place is None:
+        pytest.skip("it has no quantizer of its own")
+    advice = advise_on(BASE.remedies["activations-16-bit"], Targets((place,)), facts)
+    own = [snippet for snippet in advice.snippets if snippet.toolchain == "Sony MCT"]
+    if own:
+        (asked,) = filled_options(own[0], advice.fields, "test").values()
+        assert asked["activation_bits"] == {name: 16}
+        found.execute(asked)
