@@ -23,7 +23,7 @@ from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
-from quantmedic.engine.diagnosis.report_rows import layer_rows, pair_of, proof_of
+from quantmedic.engine.diagnosis.report_rows import layer_rows, pairs_of, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.suspects import Pair, Repairs, Suspect, settle, suspects_of
 from quantmedic.engine.formulas.change import Change
@@ -65,7 +65,7 @@ def make_diagnosis(
     simulation: SimulationRecord | None = None,
     proof: ProofRecord | None = None,
     attribution: Attribution | None = None,
-    pair: Callable[[Sequence[Suspect]], Pair | None] = lambda suspects: None,
+    pairs: Callable[[Sequence[Suspect]], Sequence[Pair]] = lambda suspects: (),
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
     sizes: Callable[[float], SampleSizes | None] = lambda drop: None,
@@ -82,7 +82,7 @@ def make_diagnosis(
         simulation: What simulated runs of these changes gave.
         proof: What these changes gave on copies of the quantized model.
         attribution: Where the noise comes from; None where that was not measured.
-        pair: Gives the two repairs that are needed together, if simulated runs show such.
+        pairs: Gives two repairs that are needed together, the best first, if simulated runs show such.
         provenance: Where the facts come from, for the report.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
         sizes: Gives the samples that it takes to tell the drop of the task metric from another one.
@@ -131,7 +131,7 @@ def make_diagnosis(
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
         loss_budget=attribution.report(_in_order_of(causes, suspects)) if attribution is not None else None,
-        pair=pair_of(pair(suspects), causes),
+        pair=next(pairs_of(pairs(suspects), causes), None),
         proof=proof_of(proof, suspects, causes),
         settings_in_force=settings_in_force(facts) if facts.model.framework != FLOAT_ALONE else None,
         previous=past,

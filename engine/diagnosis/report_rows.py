@@ -1,6 +1,6 @@
 """Layers and trials as report.json shows them, with the names of the rules and causes that they belong to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.case.facts import CaseFacts, ReportedFacts, Role, TensorFacts, WeightFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
@@ -116,10 +116,13 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
     )
 
 
-def pair_of(pair: Pair | None, causes: Sequence[CauseReport]) -> RemedyPair | None:
+def pairs_of(pairs: Iterable[Pair], causes: Sequence[CauseReport]) -> Iterator[RemedyPair]:
+    """The pairs both of whose remedies are advised."""
+    return (found for pair in pairs if (found := _pair_of(pair, causes)) is not None)
+
+
+def _pair_of(pair: Pair, causes: Sequence[CauseReport]) -> RemedyPair | None:
     """The pair with the names of its remedies; None where one of them is no longer advised, for a cause or for all."""
-    if pair is None:
-        return None
     found = []
     for repair, asking, alone in zip(pair.repairs, pair.causes, pair.alone, strict=True):
         advising = [

@@ -343,7 +343,8 @@ def simulate_pairs(
 
     A loss may need two remedies: neither recovers much while the noise of the other's source stays.
     """
-    singles = _single_repairs(settle(suspects, simulation, base))
+    settled = settle(suspects, simulation, base)
+    singles = _single_repairs(settled)
     if not is_faithful(simulation) or not _is_wanting(singles, simulation, base):
         return simulation
     runs = dict(simulation.runs)
@@ -352,7 +353,7 @@ def simulate_pairs(
         if repair.key not in runs:
             runs[repair.key] = run(repair.change)
     known = simulation.model_copy(update={"runs": runs})
-    for pair in _likely_pairs(singles, known, base):
+    for pair in _likely_pairs(settled, singles, known, base):
         key, change = _together(pair)
         if key not in runs:
             runs[key] = run(change)
@@ -362,30 +363,29 @@ def simulate_pairs(
     return simulation.model_copy(update={"runs": runs})
 
 
-def find_pair(
+def find_pairs(
     suspects: Sequence[Suspect], case: Case, facts: CaseFacts, simulation: SimulationRecord | None, base: RuleBase
-) -> Pair | None:
-    """The pair of repairs that a network needs for which no single one suffices; None where none was simulated.
+) -> list[Pair]:
+    """Pairs of repairs that recover clearly more than any single one, the best first; none where none was simulated.
 
-    A pair that stays within the bits in force is preferred.
+    Of about equal ones those come first that stay within the bits in force.
     """
     if simulation is None or not facts.model.harmed or not is_faithful(simulation):
-        return None
+        return []
     ran = [kind for kind in _family_kinds(case) if f"{kind}:everywhere" in simulation.runs]
     singles = _single_repairs(suspects) + general_repairs(ran, case, facts)
     reached = max((known.gain_db for repair in singles if (known := predict(simulation, repair.key))), default=0.0)
-    best: Pair | None = None
-    for pair in _likely_pairs(singles, simulation, base):
+    pairs = []
+    for pair in _likely_pairs(suspects, singles, simulation, base):
         together = predict(simulation, _together(pair)[0])
         if together is None or together.low_db <= 0:
             continue
-        gain = min(together.gain_db, ENOUGH_DB)
-        if gain >= max(reached, best.together.gain_db if best is not None else 0.0) + PREFERENCE_DB:
+        if min(together.gain_db, ENOUGH_DB) >= reached + PREFERENCE_DB:
             first, second = (_asked_by(repair, suspects) for repair in pair)
             alone = [predict(simulation, repair.key) for repair in pair]
             assert alone[0] is not None and alone[1] is not None
-            best = Pair(pair, (first, second), (alone[0], alone[1]), together)
-    return best
+            pairs.append(Pair(pair, (first, second), (alone[0], alone[1]), together))
+    return sorted(pairs, key=lambda pair: -round(min(pair.together.gain_db, ENOUGH_DB) / PREFERENCE_DB))
 
 
 def _asked_by(repair: Repair, suspects: Iterable[Suspect]) -> tuple[str, ...]:
@@ -420,23 +420,48 @@ def _family_kinds(case: Case) -> list[str]:
 
 
 def _likely_pairs(
-    singles: Sequence[Repair], simulation: SimulationRecord, base: RuleBase
+    suspects: Sequence[Suspect], singles: Sequence[Repair], simulation: SimulationRecord, base: RuleBase
 ) -> Iterator[tuple[Repair, Repair]]:
-    """What takes away most, with what takes away most elsewhere: first in the bits in force, then whatever they are."""
+    """The two that all repairs together lack most, and what takes away most, with what takes away most elsewhere.
+
+    Those that keep the bits in force come first.
+    """
     if not _is_wanting(singles, simulation, base):
         return
+    missed = _missed_most(suspects, simulation)
     shares = [(found.share, repair) for repair in singles if (found := predict(simulation, repair.key)) is not None]
-    seen: tuple[Repair, Repair] | None = None
+    seen: list[tuple[Repair, Repair]] = []
     for barred in (MORE_BITS, ()):
+        if missed is not None and missed not in seen and not any(repair.kind in barred for repair in missed):
+            seen.append(missed)
+            yield missed
         own = [(share, repair) for share, repair in shares if repair.kind not in barred]
         first = _most_of(own)
         if first is None:
             continue
         elsewhere = [each for each in own if not _places_of(each[1].change) & _places_of(first.change)]
         second = _most_of(elsewhere)
-        if second is not None and (first, second) != seen:
-            seen = first, second
-            yield seen
+        if second is not None and (first, second) not in seen:
+            seen.append((first, second))
+            yield first, second
+
+
+def _missed_most(suspects: Sequence[Suspect], simulation: SimulationRecord) -> tuple[Repair, Repair] | None:
+    """Of all suspects' repairs together the two that are missed most, the better one by itself first.
+
+    What others hide shows only there.
+    """
+    every = chosen_repairs(suspects, simulation)
+    whole = predict(simulation, _together(every)[0]) if len(every) > 1 else None
+    if whole is None:
+        return None
+    left = [(predict(simulation, _together([own for own in every if own is not each])[0]), each) for each in every]
+    lost = [(whole.gain_db - rest.gain_db, each) for rest, each in left if rest and each.kind not in AT_MOST]
+    two = [each for _, each in sorted(lost, key=lambda pair: -pair[0])[:2]]
+    if len(two) < 2:
+        return None
+    alone = [found.share if (found := predict(simulation, each.key)) is not None else 0.0 for each in two]
+    return (two[0], two[1]) if alone[0] >= alone[1] else (two[1], two[0])
 
 
 def _most_of(shares: Sequence[tuple[float, T]]) -> T | None:

@@ -10,7 +10,7 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
-from quantmedic.engine.diagnosis.suspects import Repairer, find_pair, targets_of
+from quantmedic.engine.diagnosis.suspects import Repairer, find_pairs, targets_of
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.task_metric import sizes_to_tell
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
@@ -53,7 +53,7 @@ def judge(
         simulation=case.record.simulation,
         proof=case.record.proof,
         attribution=_attribution(opened),
-        pair=lambda suspects: find_pair(suspects, case, facts, case.record.simulation, base),
+        pairs=lambda suspects: find_pairs(suspects, case, facts, case.record.simulation, base),
         provenance=Provenance(
             version=VERSION,
             warnings=tuple(_warnings(case)),

@@ -25,7 +25,7 @@ from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, wit
 from quantmedic.engine.diagnosis.suspects import (
     Repairer,
     Suspect,
-    find_pair,
+    find_pairs,
     general_repairs,
     settle,
     simulate,
@@ -185,7 +185,9 @@ def prove_remedies(
     found = settle(_suspects(case, facts, base), case.record.simulation, base)
     suspects = [suspect for suspect in found if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
-    pair = find_pair(found, case, facts, case.record.simulation, base)
+    pairs = find_pairs(found, case, facts, case.record.simulation, base)
+    named = [remedy.key for remedy in judged.pair.remedies] if judged.pair is not None else []
+    pair = next((each.repairs for each in pairs if [repair.key for repair in each.repairs] == named), ())
     try:
         copies = measurement.models.editable()
         workshop, reason = _open_workshop(measurement, judged)
@@ -202,7 +204,7 @@ def prove_remedies(
             progress=measurement.progress,
             execute=_execution_of(case, workshop, base, toolchain, first) if workshop is not None else None,
             first=first,
-            pair=pair.repairs if pair is not None else (),
+            pair=pair,
         )
     except QuantmedicError as error:
         if first:
