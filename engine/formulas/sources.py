@@ -231,8 +231,16 @@ def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
     for piece in budget.pieces:
         gaps = [_gap_db(tensors[i]) for source in piece.sources for i in source.tensors]
         if len(piece.sources) == 1 and gaps:
-            found += max(piece.shares[noisiest], 0.0) * (1.0 - 10.0 ** (-max(min(gaps), 0.0) / 10.0))
+            worse = 1.0 - 10.0 ** (-max(min(gaps), 0.0) / 10.0)
+            found += max(piece.shares[noisiest], 0.0) * min(worse, _mended_by_data(piece, noisiest))
     return min(found * share, 1.0)
+
+
+def _mended_by_data(piece: PieceRecord, output: int) -> float:
+    """Share of the noise of a piece that goes with the range of the validation values; 1 where that was not tried."""
+    made, changes = _experiment_on(piece, output)
+    gone = changes.heals.get("full-range")
+    return 1.0 if gone is None or made <= 0 else min(max(gone[output] / made, 0.0), 1.0)
 
 
 def _gap_db(tensor: TensorFacts) -> float:
