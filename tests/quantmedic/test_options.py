@@ -61,7 +61,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "compare": {"rules": ALL, "report": ALL},
     "fix": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget", "judging": "toolchain", "report": "output"},
     "sensitivity": {"data": ALL, "measuring": "batch_size threads seed", "report": "output verbose"},
-    "fallback": {"data": ALL, "measuring": "threads seed", "report": "output formats"},
+    "fallback": {"data": ALL, "measuring": "threads seed", "judging": "toolchain", "report": "output formats"},
     "debugger": {
         "data": "representative validation samples mean std scale layout channel_order resize",
         "measuring": "threads",
