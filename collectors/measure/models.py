@@ -10,12 +10,12 @@ another front end. What follows holds everywhere:
 - A ``ModelError`` says what is wrong, names the file or module, and says what to do next.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ Runner = Callable[[Batch], list[Float32]]
 #: Outputs that differ by more than this share of their largest value are not those of the model by itself: kernels
 #: that a framework chooses when nothing is observed round a little differently.
 SAME_OUTPUT = 1e-4
+
+_Key = TypeVar("_Key", str, int)
 
 
 class Kernel(StrEnum):
@@ -78,8 +80,23 @@ class Reading:
     def with_rows(self) -> "Reading":
         """The same with an axis for the samples, where squeezing took that of a single one too."""
         outputs = ([row_of(x) for x in self.outputs[0]], [row_of(x) for x in self.outputs[1]])
-        floats = {name: row_of(x) for name, x in self.floats.items()}
-        return Reading(floats, {number: row_of(x) for number, x in self.codes.items()}, outputs)
+        return Reading(_Rows(self.floats), _Rows(self.codes), outputs)
+
+
+class _Rows(Mapping[_Key, Array]):
+    """Arrays with an axis for the samples, each read when it is asked for: a view may hold them in groups."""
+
+    def __init__(self, arrays: Mapping[_Key, Array]) -> None:
+        self._arrays: Mapping[_Key, Array] = arrays
+
+    def __getitem__(self, key: _Key) -> Array:
+        return row_of(self._arrays[key])
+
+    def __iter__(self) -> Iterator[_Key]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
 
 
 def row_of(x: Array) -> Array:
