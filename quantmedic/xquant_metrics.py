@@ -1,7 +1,8 @@
 """The user's own similarity metrics of XQuant, measured on outputs and layers of two torch modules."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 import torch
 
@@ -10,6 +11,10 @@ from quantmedic.reports.xquant import Similarity
 from quantmedic.xquant_data import ModelInputs
 
 Metrics = Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]]
+#: MCT's class around a module with quantized weights.
+WRAPPER = "PytorchQuantizationWrapper"
+#: Modules that are folded into the weights in front of them.
+NORMALIZATIONS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 #: A float module and its quantized twin.
 Pair = tuple[torch.nn.Module, torch.nn.Module]
 
@@ -53,18 +58,29 @@ def add_metrics(similarity: Similarity, own: Similarity, metrics: Metrics) -> Si
 
 
 def module_pairs(facts: CaseFacts, float_model: torch.nn.Module, quantized_model: torch.nn.Module) -> dict[str, Pair]:
-    """Modules that give the same values, by the layer's name in the quantized model.
-
-    Of a layer that batch norm was folded into, the float twin is the last module that it stands for.
-    """
+    """Modules that give the same values, by the layer's name in the quantized model."""
     float_modules, quantized_modules = dict(float_model.named_modules()), dict(quantized_model.named_modules())
     pairs = {}
     for layer in facts.layers:
         name = layer.quantized_name or layer.name or ""
         twins = [float_modules[node] for node in layer.float_nodes or (layer.float_name,) if node in float_modules]
         if name in quantized_modules and twins:
-            pairs[name] = (twins[-1], quantized_modules[name])
+            pairs[name] = (_float_twin(twins, quantized_modules[name]), quantized_modules[name])
     return pairs
+
+
+def _float_twin(twins: Sequence[torch.nn.Module], quantized: torch.nn.Module) -> torch.nn.Module:
+    """The float module whose output a quantized one gives, among those that its layer stands for, in their order.
+
+    MCT wraps the module that holds the weights: the activation behind it is a layer of the module, not of the wrapper.
+    Batch norm that was folded into the weights belongs to them. Of other toolchains' modules it is the last.
+    """
+    wrapped = getattr(quantized, "layer", None) if type(quantized).__name__ == WRAPPER else None
+    own = [place for place, twin in enumerate(twins) if wrapped is not None and isinstance(twin, type(wrapped))]
+    if not own:
+        return twins[-1]
+    behind = takewhile(lambda twin: isinstance(twin, NORMALIZATIONS), twins[own[-1] + 1 :])
+    return [twins[own[-1]], *behind][-1]
 
 
 def _run_module(model: torch.nn.Module, batch: ModelInputs) -> object:

@@ -303,3 +303,49 @@ def test_where_the_original_raises_an_error(
         original.xquant_report_troubleshoot_pytorch_experimental(
             *arguments, original.XQuantConfig(str(tmp_path / "theirs"), **settings)
         )
+
+
+class Fused(torch.nn.Module):  # type: ignore[name-defined]
+    """Activations that are fused, as modules of a sequence, and layers without one; a residual, two branches."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__()
+        self.stem = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), act())
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 1), act(), torch.nn.Conv2d(8, 8, 3, padding=1))
+        self.plain = torch.nn.Conv2d(8, 8, 1)
+        self.mixed = torch.nn.Conv2d(16, 8, 1)
+        self.last = act()
+        self.fc = torch.nn.Linear(8, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        x = x + self.body(x)
+        x = self.last(self.mixed(torch.cat([x, self.plain(x)], 1)))
+        return self.fc(x.mean((2, 3)))
+
+
+@pytest.mark.parametrize("act", [torch.nn.ReLU, torch.nn.ReLU6, torch.nn.SiLU, torch.nn.PReLU])
+def test_own_metrics_are_of_the_points_that_the_original_compares(
+    act: Callable[[], Any], data: Any, tmp_path: Path
+) -> None:
+    torch.manual_seed(2)
+    net = centred(Fused(act).eval(), data)
+    own = {"own": lambda x, y: float(((x - y) ** 2).mean()), "reach": lambda x, y: float(x.abs().max())}
+    limits = {"mse": 0.1, "cs": 0.1, "sqnr": 0.1, "own": 0.1, "reach": 1e9}
+    theirs, ours = both(
+        net,
+        quantized(net, data),
+        data,
+        tmp_path,
+        custom_similarity_metrics=own,
+        threshold_quantize_error=limits,
+    )
+    for suffix in ("repr", "val"):
+        key = f"intermediate_similarity_metrics_{suffix}"
+        points = theirs.measured[key]
+        assert len(points) >= 5 and points.keys() <= ours.measured[key].keys()
+        for layer, values in points.items():
+            found = ours.measured[key][layer]
+            assert {name: found[name] for name in own} == pytest.approx({name: values[name] for name in own}, rel=0.01)
+        output = f"output_similarity_metrics_{suffix}"
+        assert ours.measured[output]["own"] == pytest.approx(theirs.measured[output]["own"], rel=0.01)
