@@ -73,12 +73,13 @@ class RelationFacts(Facts):
         "spatial_correlation of the validation images - that of the representative images", "ratio"
     )
     constant_channels: int | None = fact(
-        "channels, or columns of a table, that hold one value in all representative samples and vary in the validation "
-        "samples"
+        "channels, or columns of a table, that hold one value in all representative samples and vary in so many of the "
+        "validation samples that this is no chance (below 0.02, over all channels)"
     )
     channel_scale_mismatch: float | None = fact(
-        "largest factor between the deviations of a channel in both sets, over that of the median channel, either way; "
-        "of channels that are a multiple by their width and mean, too; 1 where none is",
+        "largest factor between the deviations of a channel in both sets, over that of the median channel, either way, "
+        "that is left without the value furthest out; of channels that are a multiple by their width and mean, too; 1 "
+        "where none is",
         "ratio",
     )
     channel_reading: str | None = fact("which channels these are, counted from 0; the constant ones where there are")

@@ -52,6 +52,8 @@ _ALIKE = 1.5
 #: |log| by which the width of a multiple may differ from its deviation, and how far, in deviations or in shares of its
 #: mean, its zero may move.
 _SHAPE, _SAME_ZERO = math.log(2.0), 0.5
+#: Channels hold one value by chance where it is more likely than this that any does: flags that are rarely set.
+_CHANCE = 0.02
 #: Squared deviations by which a swap of two channels has to fit better.
 _SWAP_GAIN = 1e-6
 #: Mean and standard deviation per channel.
@@ -67,7 +69,8 @@ def relation_facts(case: Case) -> RelationFacts:
     distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
     trace = trace_of(feature_covariance(other))
     feature = distance / math.sqrt(trace) if distance is not None and trace else None
-    channels = _channel_facts(mine.tensor(case.record.input_tensor), other.tensor(case.record.input_tensor))
+    index, sizes = case.record.input_tensor, (len(mine.samples), len(other.samples))
+    channels = _channel_facts(mine.tensor(index), other.tensor(index), sizes)
     return RelationFacts(**fit, **flips, **channels, **image_relation(mine, other), feature_distance=feature)
 
 
@@ -297,12 +300,16 @@ def _order_ratio(mine: ChannelMoments, other: ChannelMoments, orders: Sequence[t
     return ratio(distance(range(len(scale))), min(map(distance, orders)))
 
 
-def _channel_facts(mine: TensorStatistics, other: TensorStatistics) -> dict[str, Any]:
-    """Channel against channel: which hold one value, which are multiples of what they should be, and their order."""
+def _channel_facts(mine: TensorStatistics, other: TensorStatistics, sizes: tuple[int, int]) -> dict[str, Any]:
+    """Channel against channel: which hold one value, which are multiples of what they should be, and their order.
+
+    ``sizes`` are the numbers of samples of both sets.
+    """
     if not 1 < len(mine.mean) == len(other.mean) or not mine.count.all() or not other.count.all():
         return {}
     (mean, std), (other_mean, scale) = ((s.mean, np.sqrt(s.m2 / s.count)) for s in (mine, other))
-    dead = (std == 0.0) & (scale > 0.0)
+    dead = (mine.min == mine.max) & (other.min < other.max)
+    dead[dead] = _chance_of_one_value(mine.min, other, sizes)[dead] * len(dead) < _CHANCE
     seen = (std > 0.0) & (scale > 0.0)
     factors = np.divide(std, scale, out=np.ones_like(std), where=seen)
     widths = np.divide(mine.max - mine.min, (other.max - other.min) * factors, out=np.ones_like(std), where=seen)
@@ -310,7 +317,9 @@ def _channel_facts(mine: TensorStatistics, other: TensorStatistics) -> dict[str,
     # A multiple keeps the shape of the distribution, and its zero.
     multiples = seen & (np.abs(np.log(widths)) < _SHAPE) & (apart < _SAME_ZERO)
     usual = float(np.median(factors[seen])) if seen.any() else 1.0
-    mismatch = np.where(multiples, np.exp(np.abs(np.log(factors / usual))), 1.0)
+    larger = np.divide(_steady_deviation(mine), scale * usual, out=np.ones_like(std), where=multiples)
+    smaller = np.divide(_steady_deviation(other) * usual, std, out=np.ones_like(std), where=multiples)
+    mismatch = np.maximum(np.maximum(larger, smaller), 1.0)
     odd = np.flatnonzero(mismatch > mismatch.max() ** 0.5).tolist() if mismatch.max() > 1.0 else []
     return {
         "constant_channels": int(dead.sum()),
@@ -318,6 +327,29 @@ def _channel_facts(mine: TensorStatistics, other: TensorStatistics) -> dict[str,
         "channel_reading": f"{', '.join(map(str, np.flatnonzero(dead).tolist() if dead.any() else odd)) or 'none'}",
         **(_order_facts((mean, std), (other_mean, scale)) if seen.all() else {}),
     }
+
+
+def _chance_of_one_value(
+    value: NDArray[np.float64], other: TensorStatistics, sizes: tuple[int, int]
+) -> NDArray[np.float64]:
+    """How likely at most, were both sets drawn alike, that all samples with another value fell into the other set.
+
+    Moments and extremes bound from below how many these are: of a column of zeros and ones they count them.
+    """
+    shift, reach = np.abs(other.mean - value), np.maximum(np.abs(other.max - value), np.abs(other.min - value))
+    power = other.m2 / other.count + shift**2
+    share = np.zeros_like(power)
+    np.divide(power, reach**2, out=share, where=power > 0.0)
+    share = np.maximum(share, np.divide(shift**2, power, out=np.zeros_like(power), where=power > 0.0))
+    chance: NDArray[np.float64] = (sizes[1] / max(sum(sizes), 1)) ** (share * sizes[1])
+    return chance
+
+
+def _steady_deviation(tensor: TensorStatistics) -> NDArray[np.float64]:
+    """Deviation of each channel without the value that is furthest out, which may be there by chance."""
+    furthest = np.maximum(tensor.max - tensor.mean, tensor.mean - tensor.min) ** 2
+    left: NDArray[np.float64] = np.sqrt(np.maximum(tensor.m2 - furthest, 0.0) / tensor.count)
+    return left
 
 
 def _order_facts(mine: ChannelMoments, other: ChannelMoments) -> dict[str, Any]:
