@@ -90,6 +90,10 @@ def test_each_kind_costs_something_and_heals(kind: str, tmp_path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", UNSEEN_CONTROLS["d"])
 def test_controls_cost_nothing(name: str, tmp_path) -> None:
-    found = [build(Spec(network, control=name, seed=SEEDS[0]), tmp_path) for network in FITS.get(name, OWN)]
-    assert {built.status for built in found} <= {"control", "inapplicable"}
-    assert any(built.status == "control" for built in found)
+    """In the first of its networks that has a place for it; runs of the zoo look at all of them."""
+    for network in FITS.get(name, OWN):
+        built = build(Spec(network, control=name, seed=SEEDS[0]), tmp_path)
+        assert built.status in ("control", "inapplicable")
+        if built.status == "control":
+            return
+    pytest.fail("it has no place in any network")

@@ -10,7 +10,8 @@ pytestmark = pytest.mark.thorough
 
 
 def test_the_page_stays_small(made: Callable[..., Any], report: Callable[[Any], Path], thousand: Path) -> None:
-    for folder, limit in ((report(made(53)), 520_000), (thousand, 3_000_000)):
+    # General measures, folded below the causes, are 35 kB of it.
+    for folder, limit in ((report(made(53)), 560_000), (thousand, 3_000_000)):
         assert (folder / "index.html").stat().st_size <= limit
 
 
