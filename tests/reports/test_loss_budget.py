@@ -90,7 +90,9 @@ def test_every_format_says_the_same_shares(diagnosis: Diagnosis) -> None:
 
 
 def test_where_no_cause_is_grave_the_source_is_named(diagnosis: Diagnosis) -> None:
-    bare = diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "prescription": None})
+    bare = diagnosis.model_copy(
+        update={"causes": (), "advice": ("preprocessing",), "prescription": None, "advice_place": "open"}
+    )
     context = build_context(with_budget(bare, (HEALED, SMALL)), {"general/preprocessing": "# Preprocessing\n"})
     assert "60 % of the noise comes from weights of features.3.conv.0.0" in context.verdict_text
     assert context.first is not None and context.first.title == "Per-channel weight scales: features.3.conv.0.0"
