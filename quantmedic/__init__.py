@@ -22,20 +22,23 @@ if TYPE_CHECKING:
     from quantmedic.api.debugging import debugger
     from quantmedic.api.diagnose import diagnose
     from quantmedic.api.failed import collect_failed
-    from quantmedic.api.fallbacks import fallback
     from quantmedic.api.fix import fix
     from quantmedic.api.imports import import_files
     from quantmedic.api.judging import inspect, judge
     from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
+    from quantmedic.api.searches.calibrations import calibrations
+    from quantmedic.api.searches.fallbacks import fallback
     from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.store.history_file import load_history, write_trend
+    from quantmedic.variants import what_if
 
 __all__ = [
     "__version__",
+    "calibrations",
     "check",
     "collect",
     "collect_failed",
@@ -61,6 +64,7 @@ __all__ = [
     "save_case",
     "sensitivity",
     "smooth",
+    "what_if",
     "write_comparison",
     "write_report",
     "write_sensitivity",
@@ -69,6 +73,7 @@ __all__ = [
 
 #: The module of each public name.
 _HOMES = {
+    "calibrations": "api.searches.calibrations",
     "check": "api.checks",
     "collect": "api.collect",
     "collect_failed": "api.failed",
@@ -80,7 +85,7 @@ _HOMES = {
     "debugger": "api.debugging",
     "diagnose": "api.diagnose",
     "equalize": "api.repairs",
-    "fallback": "api.fallbacks",
+    "fallback": "api.searches.fallbacks",
     "fix": "api.fix",
     "import_files": "api.imports",
     "inspect": "api.judging",
@@ -94,6 +99,7 @@ _HOMES = {
     "save_case": "api.cases",
     "sensitivity": "api.sensitivities",
     "smooth": "api.repairs",
+    "what_if": "variants",
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_sensitivity": "api.sensitivities",

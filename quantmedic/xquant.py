@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect_under, judge
 from quantmedic.api.options import CollectOptions, DataOptions, ToolchainOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
@@ -79,6 +79,8 @@ class XQuantConfig:
         threshold_zscore_outlier_removal: Deviations from the mean at which a value is an outlier.
         threshold_ratio_unbalanced_concatenation: Ratio of range widths at which a concatenation is unbalanced.
         threshold_bitwidth_mixed_precision_with_model_output_loss_objective: Bits that are too few in the last layer.
+        skip_judging_above_degrade_ratio: At ``threshold_degrade_layer_ratio`` and above no cause is judged, as the
+            original does, by the measures of the layers that it compares.
     """
 
     report_dir: str
@@ -90,6 +92,7 @@ class XQuantConfig:
     threshold_zscore_outlier_removal: float = 5.0
     threshold_ratio_unbalanced_concatenation: float = 16.0
     threshold_bitwidth_mixed_precision_with_model_output_loss_objective: int = 2
+    skip_judging_above_degrade_ratio: bool = False
 
     def __post_init__(self) -> None:
         if self.quantize_reported_dir is None:
@@ -121,7 +124,7 @@ def xquant_report_troubleshoot_pytorch_experimental(
     Raises:
         QuantmedicError: The models or data cannot be used, or the report cannot be written.
     """
-    metrics = _custom_metrics(xquant_config)
+    _custom_metrics(xquant_config)
     base = _configured_rules(xquant_config)
     with _report_log(Path(xquant_config.report_dir)) as logger:
         options = CollectOptions(
@@ -135,18 +138,59 @@ def xquant_report_troubleshoot_pytorch_experimental(
         facts = derive(case, base)
         diagnosis = judge(case, base, toolchain="mct" if "mct_quantizers" in sys.modules else None)
         found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
-        if metrics:
-            # Torch is an optional package.
-            from quantmedic.xquant_metrics import add_metrics, measure_metrics, module_pairs
-
-            pairs = module_pairs(facts, float_model, quantized_model)
-            for suffix, dataset, labelled in (("repr", repr_dataset, False), ("val", validation_dataset, True)):
-                if dataset is not None:
-                    batches = XQuantData(dataset, float_model, labelled).inputs()
-                    own = measure_metrics(float_model, quantized_model, pairs, batches, metrics)
-                    found[suffix] = add_metrics(found[suffix], own, metrics)
+        pairs, sets = (float_model, quantized_model), {"repr": repr_dataset, "val": validation_dataset}
+        found, skipped = _with_own_measures(found, facts, pairs, sets, xquant_config)
         kinds = {name: type(module).__name__ for name, module in quantized_model.named_modules()}
-        return _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger)
+        results = _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger, skipped=skipped)
+        if find_spec("tensorboard") is not None:
+            # TensorBoard is an optional package.
+            from quantmedic.xquant_tensorboard import write_events
+
+            write_events(Path(xquant_config.report_dir), inspect_under(case, base), found, quantized_model)
+            logger.info(f"Please run: tensorboard --logdir {xquant_config.report_dir}")
+        return results
+
+
+def _with_own_measures(
+    found: Mapping[str, words.Similarity],
+    facts: CaseFacts,
+    models: "tuple[torch.nn.Module, torch.nn.Module]",
+    sets: Mapping[str, Callable[[], Iterable[object]]],
+    config: XQuantConfig,
+) -> tuple[dict[str, words.Similarity], bool]:
+    """The measures with the user's own beside them, and whether nothing is to be judged, as in the original."""
+    metrics = _custom_metrics(config)
+    skips = getattr(config, "skip_judging_above_degrade_ratio", False)  # MCT's own object has no such field
+    if not metrics and not skips:
+        return dict(found), False
+    # Torch is an optional package.
+    from quantmedic.xquant_metrics import ORIGINAL, add_metrics, measure_metrics, module_pairs, weighted_pairs
+
+    pairs, measured, compared = module_pairs(facts, *models), dict(found), {}
+    for suffix, dataset in sets.items():
+        if dataset is None:
+            continue
+        batches = XQuantData(dataset, models[0], suffix == "val").inputs()
+        own = measure_metrics(*models, pairs, batches, {**(ORIGINAL if skips else {}), **metrics})
+        compared[suffix] = {name: own.layers[name] for name in weighted_pairs(pairs)}
+        if metrics:
+            kept = words.Similarity(
+                {name: own.output[name] for name in metrics},
+                {layer: {name: values[name] for name in metrics} for layer, values in own.layers.items()},
+            )
+            measured[suffix] = add_metrics(found[suffix], kept, metrics)
+    return measured, skips and _most_are_degraded(compared, config)
+
+
+def _most_are_degraded(compared: Mapping[str, Mapping[str, Mapping[str, float]]], config: XQuantConfig) -> bool:
+    """Whether so many layers are degraded that the original judges nothing: by its measures, of those it compares."""
+    degraded: set[str] = set()
+    for metric, limit in config.threshold_quantize_error.items():
+        below = config.is_detect_under_threshold_quantize_error.get(metric, False)
+        for layers in compared.values():
+            degraded.update(words.degraded_layers(layers, metric, limit, below))
+    count = len(next(iter(compared.values()), ()))
+    return count > 0 and len(degraded) / count >= config.threshold_degrade_layer_ratio
 
 
 def _readable_log(config: XQuantConfig, logger: logging.Logger) -> str | None:
@@ -166,8 +210,10 @@ def _write(
     base: RuleBase,
     kinds: Mapping[str, str],
     logger: logging.Logger,
+    *,
+    skipped: bool = False,
 ) -> tuple[Report, Report]:
-    """Both results, logged and written to the report's folder."""
+    """Both results, logged and written to the report's folder; where judging is skipped the second one is empty."""
     folder = Path(config.report_dir)
     write_report(diagnosis, folder, rules=base, case=case)
     collected: Report = {
@@ -178,6 +224,10 @@ def _write(
         logger.info(notice)
     _dump(folder / REPORT_FILENAME, collected, logger)
     degraded = _find_degraded(diagnosis, found, config, folder, logger)
+    if skipped:
+        logger.info("most layers are degraded: no cause is judged (skip_judging_above_degrade_ratio)")
+        _dump(folder / TROUBLESHOOT_REPORT_FILENAME, {}, logger)
+        return collected | {"quantmedic": json.loads(render_json(diagnosis))}, {}
     images = _draw_outliers(diagnosis, config.report_dir)
     judged = words.judgements(diagnosis, facts, images, kinds, config.report_dir)
     for judgement in judged:

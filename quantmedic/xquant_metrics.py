@@ -15,6 +15,12 @@ Metrics = Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]]
 WRAPPER = "PytorchQuantizationWrapper"
 #: Modules that are folded into the weights in front of them.
 NORMALIZATIONS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+#: The measures of the original, by its formulas: a layer's value is the mean over the batches.
+ORIGINAL: "Metrics" = {
+    "mse": lambda x, y: torch.nn.functional.mse_loss(x, y).item(),
+    "cs": lambda x, y: torch.nn.functional.cosine_similarity(x.flatten(), y.flatten(), dim=0).item(),
+    "sqnr": lambda x, y: ((x**2).mean() / ((x - y) ** 2).mean()).item(),
+}
 #: A float module and its quantized twin.
 Pair = tuple[torch.nn.Module, torch.nn.Module]
 
@@ -67,6 +73,12 @@ def module_pairs(facts: CaseFacts, float_model: torch.nn.Module, quantized_model
         if name in quantized_modules and twins:
             pairs[name] = (_float_twin(twins, quantized_modules[name]), quantized_modules[name])
     return pairs
+
+
+def weighted_pairs(pairs: Mapping[str, Pair]) -> list[str]:
+    """The layers that the original compares: those whose weights MCT quantized; of other toolchains' modules all."""
+    wrapped = [name for name, (_, quantized) in pairs.items() if type(quantized).__name__ == WRAPPER]
+    return wrapped or list(pairs)
 
 
 def _float_twin(twins: Sequence[torch.nn.Module], quantized: torch.nn.Module) -> torch.nn.Module:

@@ -45,6 +45,7 @@ from quantmedic.reports.sections.tables import (
     threshold_lines,
     without_data,
 )
+from quantmedic.reports.sections.workflow import WorkflowStep, workflow_steps
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
@@ -160,6 +161,7 @@ class ReportContext:
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
+    verdict_word: Annotated[str, "the verdict as it is shown: faulty where files show a fault and no loss was measured"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
     failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
@@ -176,6 +178,7 @@ class ReportContext:
     latent: Annotated[LatentGroup | None, "what latent causes have in common; None where there are none"]
     prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
     proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
+    workflow: Annotated[tuple[WorkflowStep, ...], "order of the search and where it stands; none without a loss"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     advice_text: Annotated[str, "why they are to be read, as a sentence"]
     advice_place: Annotated[AdvicePlace | None, "first: in front of the causes; open or folded: behind them"]
@@ -219,6 +222,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         samples_text=_samples_text(diagnosis),
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
+        verdict_word=_verdict_word(diagnosis),
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
         failure=_failure_box(diagnosis),
@@ -235,6 +239,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         latent=latent_group(diagnosis),
         prescription=prescription_box(diagnosis),
         proof=proof_box(diagnosis),
+        workflow=workflow_steps(diagnosis),
         advice=advice,
         advice_text=_advice_text(diagnosis),
         advice_place=diagnosis.advice_place,
@@ -285,6 +290,11 @@ def _manual_pages(codes: Iterable[str], manuals: Mapping[str, str]) -> tuple[Pag
 def _codes_that_fired(diagnosis: Diagnosis) -> list[str]:
     """Codes of all rules that fired, absorbed ones included, in the order of the causes."""
     return [code for cause in diagnosis.causes for code in (*cause.rules, *(found.rule for found in cause.absorbs))]
+
+
+def _verdict_word(diagnosis: Diagnosis) -> str:
+    """Whether accuracy is lost is not known from files of a toolchain alone."""
+    return "faulty" if diagnosis.verdict == "degraded" and files_only(diagnosis) else diagnosis.verdict
 
 
 def _verdict_text(diagnosis: Diagnosis) -> str:

@@ -23,6 +23,19 @@ MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 OTHER_VARIABLES = {
+    "unjudged": "calibrations.md: toolchains that were not searched, and why",
+    "units": "calibrations.md: of the metric, and of what a setting is behind",
+    "rows": "calibrations.md: settings in their order",
+    "reading": "calibrations.md: how to read the table, as sentences",
+    "legend": "calibrations.md: each mark with what it means",
+    "labelled": "calibrations.md: name of the metric; empty without labels",
+    "kinds": "calibrations.md: heads of what a setting is made of",
+    "failures": "calibrations.md: settings that failed, and why",
+    "facts": "calibrations.md: what was searched, as phrases",
+    "cost": "calibrations.md: what the search took",
+    "conclusion": "calibrations.md: what the search found, as sentences",
+    "blocks": "calibrations.md: code to paste, with its notes",
+    "agrees": "calibrations.md: classes are compared",
     "articles": "index.html: embedded manual pages as HTML, by their code",
     "body": "page.html: the page as HTML",
     "care": "check.md: exemptions that somebody should look at",
@@ -35,8 +48,8 @@ OTHER_VARIABLES = {
     "marker": "check.md: name of the model, as the hidden first line has it",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "picture": "compare.md and trend.md: the graphs lie beside it",
-    "record": "sensitivity.md: a SensitivityContext; compare.md and compare.html: a CompareContext; "
-    "trend.md and trend.html: a HistoryBox",
+    "record": "sensitivity.md: a SensitivityContext; debugger.html: a DebuggerBox; "
+    "compare.md and compare.html: a CompareContext; trend.md and trend.html: a HistoryBox",
     "program": "index.html: the page's program",
     "report": "page.html: link to the report, empty where there is none",
     "script_hashes": "pages: what the Content Security Policy lets run",

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated
 
 from pydantic.fields import FieldInfo
@@ -22,7 +24,7 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 RELATIVE_LINK = re.compile(
     r"(?P<code>(?<!`)(`+)(?!`).*?(?<!`)\2(?!`))"
     r"|(?<!\\)(?P<picture>!?)\[(?P<text>(?:\\.|[^\]\\])*)\]"
-    r"\((?!https?:|mailto:)(?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)"
+    r"\((?!https?:|mailto:)(?P<target>(?:[^()\s]|\([^()\s]*\))*)(?:\s+\"[^\"]*\")?\)"
 )
 
 
@@ -58,6 +60,23 @@ def without_links(text: str) -> str:
     """Markdown for a place where the files beside it are missing: relative links become plain text, pictures go."""
     lines = (line if code else RELATIVE_LINK.sub(_link_text, line) for line, code in lines_with_fences(text))
     return "".join(lines)
+
+
+def with_page_names(text: str) -> str:
+    """Markdown for a place where links lead nowhere: each is its text and the page's name, as ``explain`` takes it."""
+    # Whole blocks of lines: the text of a link may break.
+    blocks = groupby(lines_with_fences(text), key=itemgetter(1))
+    joined = (("".join(line for line, _ in lines), code) for code, lines in blocks)
+    return "".join(block if code else RELATIVE_LINK.sub(_named_page, block) for block, code in joined)
+
+
+def _named_page(match: re.Match[str]) -> str:
+    shown = _link_text(match)
+    page, _, _ = (match["target"] or "").partition("#")
+    if not shown or not page.endswith(".md"):
+        return shown
+    word = page.rpartition("/")[2].removesuffix(".md")
+    return shown if word in shown else f"{shown} ({word})"
 
 
 def lines_with_fences(text: str) -> Iterator[tuple[str, bool]]:

@@ -30,6 +30,7 @@ from quantmedic.engine.metrics.kinds import loses_shares
 from quantmedic.trials.split import samples_of
 from quantmedic.trials.task_loss import TaskLoss
 
+Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: What a change does to one network, whatever else it names that has no effect there.
 Effect = tuple[frozenset[tuple[int, Grid | None]], frozenset[tuple[int, str]], frozenset[int]]
@@ -59,6 +60,7 @@ class BudgetRuns:
         outputs: What is judged by itself.
         whole: Noise of the network with all quantizers, by output, in shares of its signal.
         deployed: The same of the quantized model.
+        threads: Processor threads.
         task: What of the task is measured.
         lost: What each sample loses of it with all quantizers; nothing where it is not measured.
         deployed_lost: The same with the quantized model.
@@ -79,22 +81,21 @@ class BudgetRuns:
     ) -> None:
         """Measure float, deployed and simulated network."""
         self._network, self._progress, self.done = simulation.network, progress, 0
+        self.threads, self._models, self._joints = threads, models, recorded_joints(case.record)
         share = BRIEF if brief else 1.0
         self.batches = _sample_evenly(simulation.batches, simulation.unit, case, share)
         self.planned = _planned_runs(case, samples_of(self.batches), share)
         self._known = _Known(case, self._network)
         self._found: dict[Effect, tuple[Floats, Floats]] = {}
         floats = [self._network.outputs(batch, None) for batch in self.batches]
-        run = models.quantized_runner(threads)
-        deployed = [run(batch) for batch in self.batches]
-        joints = recorded_joints(case.record)
-        classes = bool((case.statistics[simulation.record.dataset].samples["class_float"] >= 0).any())
-        self._noise = OutputNoise(self.batches, floats, deployed, classes=classes, whole=True, joints=joints)
+        deployed = self._deployed_outputs(self.batches)
+        classes = case.statistics[simulation.record.dataset].has_classes
+        self._noise = OutputNoise(self.batches, floats, deployed, classes=classes, whole=True, joints=self._joints)
         self.outputs = tuple(OutputPart(output=o, start=a, stop=b) for o, a, b in self._noise.parts)
         self.deployed = self._noise.by_part(deployed)
         names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self.task = TaskLoss(self.batches, floats, self._noise, metric, names)
-        self._is_share = loses_shares(self.task.measure, metric and metric.name)
+        self._is_share = loses_shares(self.task.measure, metric.name if metric is not None else None)
         self.deployed_lost = self.task.lost(deployed)
         self.whole, self.lost = self._judge(Change())
 
@@ -125,6 +126,22 @@ class BudgetRuns:
     def gone_of(self, noise: Floats, change: Change) -> tuple[float, ...]:
         """What goes of some noise, which is given in shares of the whole, to what a change leaves."""
         return tuple((noise - self._judge(change)[0] / self._scale).tolist())
+
+    def judge_of(self, batches: Sequence[Batch]) -> Callable[[Sequence[Sequence[Float32]]], Floats]:
+        """What outputs for these batches have more of noise than those of the simulated network.
+
+        In shares of the noise of the quantized model there, by output.
+        """
+        floats = [self._network.outputs(batch, None) for batch in batches]
+        whole = [self._network.outputs(batch, Change()) for batch in batches]
+        deployed = self._deployed_outputs(batches)
+        noise = OutputNoise(batches, floats, deployed, classes=False, whole=True, joints=self._joints)
+        before, all_of_it = noise.by_part(whole), noise.by_part(deployed)
+        return lambda outputs: (noise.by_part(outputs) - before) / np.where(all_of_it > 0, all_of_it, np.inf)
+
+    def _deployed_outputs(self, batches: Sequence[Batch]) -> list[list[Float32]]:
+        run = self._models.quantized_runner(self.threads)
+        return [run(batch) for batch in batches]
 
     @property
     def _scale(self) -> Floats:

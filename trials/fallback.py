@@ -137,7 +137,7 @@ class FallbackTrial:
         """
         self._models, self._case, self._dataset = models, case, dataset
         self._threads, self._seed = threads, seed
-        self._classes = any((found.samples["class_float"] >= 0).any() for found in case.statistics.values())
+        self._classes = case.has_classes
         self._network = models.simulate(case, threads)
         self.groups = groups_of(case.record, units_of(case.record, self._network))
         if not self.groups:

@@ -29,6 +29,7 @@ from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.trials.budget_runs import BudgetRuns
+from quantmedic.trials.departures import find_departures
 from quantmedic.trials.fallback import Group as LayerGroup
 from quantmedic.trials.fallback import groups_of
 from quantmedic.trials.sensitivity import units_of
@@ -130,6 +131,7 @@ def measure_loss_budget(
         task=task,
         pieces=pieces,
         families=families,
+        departures=find_departures(models, case, runs, simulation.unit),
         complete=division.complete,
     )
 

@@ -30,7 +30,7 @@ from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import even_batches, even_size, samples_of
+from quantmedic.trials.split import EvenBatches, even_batches, samples_of
 from quantmedic.trials.trial import Trials, failure_in_words, leaves_nothing
 
 #: Seconds that a toolchain takes to start, and its time per sample against one run of both networks, about.
@@ -297,9 +297,7 @@ class _Executions:
         if self._reads_fitted(choices):
             yield from (even_batches(batches) for batches in self._trials.fitted_batches())
         else:
-            yield _Representative(
-                self._workshop.datasets["representative"], self._count_samples(), self._workshop.limit
-            )
+            yield EvenBatches(self._workshop.datasets["representative"], self._count_samples(), self._workshop.limit)
 
     def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
         """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""
@@ -356,15 +354,3 @@ class _Executions:
         counted = [run for run in others if self._counts(run)] or [run for run in again if self._counts(run)]
         most = max((run.trial.gain_db or 0.0 for run in counted), default=0.0)
         return next((run for run in counted if (run.trial.gain_db or 0.0) >= most - PREFERENCE_DB), None)
-
-
-@dataclass(frozen=True)
-class _Representative:
-    """The representative set in batches of one size, read anew each time."""
-
-    dataset: Dataset
-    seen: int
-    limit: int | None
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self.dataset.batches(even_size(self.seen), self.limit)

@@ -135,7 +135,7 @@ class Experiment:
             raise _nothing_quantized(models, left_out)
         self._metric, self._seed = metric if dataset.labelled else None, seed
         self._batches = self._read_batches(dataset, samples, batch_size)
-        classes = any((known.samples["class_float"] >= 0).any() for known in case.statistics.values())
+        classes = case.has_classes
         self._bench = Bench(
             models,
             self._batches,

@@ -1,7 +1,7 @@
 """The samples of a trial: one half to fit remedies on, the other to judge them on."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,24 @@ def folds(pool: Sequence[Batch], unit: int, seed: int) -> list[Fold]:
 def even_size(samples: int, largest: int = BATCH) -> int:
     """The largest number of samples per batch that leaves no smaller last batch."""
     return max(size for size in range(1, min(largest, samples) + 1) if samples % size == 0)
+
+
+@dataclass(frozen=True)
+class EvenBatches:
+    """A data set in batches of one size, read anew each time.
+
+    Attributes:
+        dataset: The data.
+        seen: Samples that are read.
+        limit: Samples to read at most.
+    """
+
+    dataset: Dataset
+    seen: int
+    limit: int | None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.dataset.batches(even_size(self.seen), self.limit)
 
 
 def even_batches(batches: Sequence[Batch]) -> list[Batch]:

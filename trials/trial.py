@@ -322,7 +322,7 @@ class Trials:
         return _Half(fold.fitted, case, derive(case, self._base), self._bench(fold.judged))
 
     def _bench(self, batches: Sequence[Batch]) -> Bench:
-        classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
+        classes = self.case.statistics[self._role].has_classes
         return Bench(
             self._models,
             batches,

@@ -20,9 +20,12 @@ def aligned_rows(*rows: Sequence[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The nearest of the names as the end of a line; nothing if none is near."""
-    near = get_close_matches(name, [other for other in names if other], 1)
-    return f", did you mean {near[0]}?" if near else ""
+    """The nearest of the names, else those that hold it, as the end of a line; nothing if none is near."""
+    known = [other for other in names if other]
+    # One or two letters stand in too many names to tell anything.
+    parts = [other for other in known if len(name) > 2 and name.lower() in other.lower()]
+    near = get_close_matches(name, known, 1) or parts
+    return f", did you mean {' or '.join(near[:3])}?" if near else ""
 
 
 def missing_path_error(path: Path, what: str, otherwise: str = "; a function is written module:function") -> DataError:

@@ -5,7 +5,7 @@ Nothing is guessed: without a declaration the data go in as they are, and 8-bit 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -71,6 +71,13 @@ class Preprocessing:
     def arithmetic(self) -> bool:
         """Whether values are changed, that is whether mean, std or scale was declared."""
         return (self.mean, self.std, self.scale) != (None, None, None)
+
+    @property
+    def words(self) -> str:
+        """What was declared, as options, with the formula; empty where nothing was."""
+        values = {_option_name(each.name): getattr(self, each.name) for each in fields(self)}
+        options = " ".join(f"{name} {_numbers_text(value)}" for name, value in values.items() if value is not None)
+        return f"{options}, that is (x / scale - mean) / std" if self.arithmetic else options
 
     def apply(self, array: Array) -> NDArray[np.float32]:
         """Compute ``(x / scale - mean) / std`` in float32; what was not declared is left out.

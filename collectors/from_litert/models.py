@@ -24,6 +24,7 @@ from quantmedic.collectors.from_litert.record import describe_files, kernels_of_
 from quantmedic.collectors.from_litert.session import dtype_of, is_open, takes_batches
 from quantmedic.collectors.from_litert.translated import TranslatedModels, translated_runner
 from quantmedic.collectors.from_litert.view import LiteRTView
+from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
@@ -147,6 +148,15 @@ class LiteRTModels(ModelPair):
         """
         self._require_translation(threads)
         return OnnxSimulated(self, case, threads)
+
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
+        """The translation of the float network with simulated quantizers, where these tensors are given.
+
+        Raises:
+            ModelError: It computes something else than the file.
+        """
+        self._require_translation(threads)
+        return OnnxGivenSimulation(self, case, tensors, threads)
 
     def editable(self) -> TranslatedModels:
         """The translations of both files.

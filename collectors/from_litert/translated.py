@@ -13,6 +13,7 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_litert.feed import decode, outputs_of
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.record import describe_files, kernels_of_file
+from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
@@ -88,6 +89,10 @@ class TranslatedModels(ModelPair):
     def simulate(self, case: Case, threads: int) -> OnnxSimulated:
         """The float translation with simulated quantizers."""
         return OnnxSimulated(self, case, threads)
+
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
+        """The float translation with simulated quantizers, where these tensors are given."""
+        return OnnxGivenSimulation(self, case, tensors, threads)
 
     def float_runner(self, threads: int) -> Runner:
         """Runs the float translation."""

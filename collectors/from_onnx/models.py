@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.kernel_noise import kernel_noise
 from quantmedic.collectors.from_onnx.parse import parse
@@ -96,6 +97,10 @@ class OnnxModels(ModelPair):
     def simulate(self, case: Case, threads: int) -> OnnxSimulated:
         """The float graph with simulated quantizers."""
         return OnnxSimulated(self, case, threads)
+
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
+        """The float graph with simulated quantizers, where these tensors are given."""
+        return OnnxGivenSimulation(self, case, tensors, threads)
 
     def float_runner(self, threads: int) -> Runner:
         """Runs the float model."""

@@ -170,6 +170,7 @@ def _add_dequantize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     if constant is None:
         graph.roots[target] = graph.root(source)
         graph.decoded.setdefault(source, target)
+        graph.encoded[target] = source
         graph.read_codes(source, quantizer)
     elif constant.quantizer is not None:
         graph.constants[target] = constant

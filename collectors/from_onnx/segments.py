@@ -98,7 +98,7 @@ class Segments:
         self._numbers: dict[tuple[int, Hashable], int] = {}
         self._chains: dict[tuple[int, int], int] = {}
         self._small = sum(len(c.raw_data) for c in model.graph.initializer) <= CONSTANT_BYTES
-        nodes = _in_order(model.graph)
+        nodes = in_order(model.graph)
         self._segments = self._open(model, nodes, _cuts(nodes, outputs))
 
     def inputs(self) -> list[frozenset[str]]:
@@ -239,7 +239,7 @@ def _read_by(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return {name for node in nodes for name in _reads(node)}
 
 
-def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes in their order, but each behind all that it reads, and added ones no sooner than they are read."""
     writers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     needed = [sorted({writers[name] for name in _reads(node) if name in writers}) for node in graph.node]

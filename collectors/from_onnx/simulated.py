@@ -24,9 +24,10 @@ from quantmedic.collectors.from_onnx.simulated_nodes import (
     quantizer_nodes,
     with_constant_weights,
 )
+from quantmedic.collectors.from_onnx.steps import rename_inputs
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import bias_of, weight_of
+from quantmedic.collectors.pair.originals import other_operands, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
@@ -136,6 +137,64 @@ class _Quantizer:
         return {_grid_input(self.tensor): np.array(OFF if grid is None else grid_row(grid), np.float32)}
 
 
+#: What can be changed from run to run.
+_Settable = _Quantizer | _Layer | _Operand
+
+
+@dataclass(frozen=True)
+class BuiltNetwork:
+    """The float model with simulated quantizers as inputs.
+
+    Attributes:
+        model: The model; its nodes stand in any order.
+        outputs: What to fetch for the matched outputs.
+        quantizers: Of activations.
+        layers: Operators whose weights are inputs.
+        operands: Other constants that are inputs.
+    """
+
+    model: onnx.ModelProto
+    outputs: list[str]
+    quantizers: list[_Quantizer]
+    layers: list[_Layer]
+    operands: list[_Operand]
+
+    def feed(self, change: Change | None) -> dict[str, Array]:
+        """What to feed under a change."""
+        every: Iterable[_Settable] = (*self.quantizers, *self.layers, *self.operands)
+        return {name: array for each in every for name, array in each.feed(change).items()}
+
+
+def build_network(models: PairedOnnxGraphs, case: Case, given: Iterable[int] = ()) -> BuiltNetwork:
+    """The float model with simulated quantizers.
+
+    Args:
+        models: Both models.
+        case: What was measured of them.
+        given: Tensors of the case whose readers read an input instead (``given_input``); what writes them stays.
+
+    Raises:
+        ModelError: The opset is too old.
+    """
+    graph = models.float_graph
+    if graph.opset < MIN_OPSET:
+        raise ModelError(
+            f"opset {graph.opset} is too old for a simulation",
+            where=str(graph.path),
+            help=f"export the model with opset {MIN_OPSET} or later",
+        )
+    grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
+    builder = _Builder(models, case)
+    layers = [found for op in models.quantized.operators if (found := builder.open_weights(op)) is not None]
+    operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
+    placed = ((i, grid) for i, grid in enumerate(grids) if grid is not None and builder.place(i))
+    quantizers = [_Quantizer(i, grid) for i, grid in placed]
+    outputs = [builder.output(i, j) for i, j in models.match.outputs]
+    builder.cut(given)
+    builder.finish()
+    return BuiltNetwork(builder.model, outputs, quantizers, layers, operands)
+
+
 class OnnxSimulated:
     """Runs the float network under a change of the deployed quantizers; see ``SimulatedNetwork``.
 
@@ -152,26 +211,13 @@ class OnnxSimulated:
             ModelError: It cannot be simulated: its opset is too old, or onnxruntime refuses the changed graph.
         """
         graph = models.float_graph
-        if graph.opset < MIN_OPSET:
-            raise ModelError(
-                f"opset {graph.opset} is too old for a simulation",
-                where=str(graph.path),
-                help=f"export the model with opset {MIN_OPSET} or later",
-            )
         self._graph = graph
-        grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
-        builder = _Builder(models, case)
-        layers = [found for op in models.quantized.operators if (found := builder.open_weights(op)) is not None]
-        operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
-        placed = ((i, grid) for i, grid in enumerate(grids) if grid is not None and builder.place(i))
-        quantizers = [_Quantizer(i, grid) for i, grid in placed]
-        outputs = [builder.output(i, j) for i, j in models.match.outputs]
-        builder.finish()
-        self._segments = Segments(builder.model, outputs, graph.path, threads)
-        self.weighted = frozenset(layer.operator for layer in layers)
-        self.with_constants = frozenset(operand.operator for operand in operands)
-        self.tensors = frozenset(quantizer.tensor for quantizer in quantizers)
-        every = (*quantizers, *layers, *operands)
+        built = build_network(models, case)
+        self._segments = Segments(built.model, built.outputs, graph.path, threads)
+        self.weighted = frozenset(layer.operator for layer in built.layers)
+        self.with_constants = frozenset(operand.operator for operand in built.operands)
+        self.tensors = frozenset(quantizer.tensor for quantizer in built.quantizers)
+        every: list[_Settable] = [*built.quantizers, *built.layers, *built.operands]
         self._settable = [[each for each in every if own.intersection(each.inputs)] for own in self._segments.inputs()]
         for common in (None, Change()):
             self._segments.expect(self._settings(common))
@@ -259,23 +305,17 @@ class _Builder:
         """Turn other constants that are held as codes into inputs of the operator's twin."""
         float_graph, quantized = self._models.float_graph, self._models.quantized
         twin = self._models.match.operators.get(op.index)
-        if twin is None or len(twin.inputs) != len(op.inputs):
+        if twin is None:
             return
-        known = (weight_of(op, quantized), bias_of(op, quantized))
         node = self._nodes[twin.node.outputs[0]]
-        for place, (name, own) in enumerate(zip(op.inputs, twin.inputs, strict=True)):
-            constant, original = quantized.constants.get(name), float_graph.constants.get(own)
-            if constant is None or constant.quantizer is None or any(constant is other for other in known):
+        for operand in other_operands(op, quantized, twin, float_graph):
+            slots = [k for k, slot in enumerate(node.input) if slot and float_graph.root(slot) == operand.float_name]
+            if not slots:
                 continue
-            if original is None or original.values is None or constant.values is None:
-                continue
-            slots = [k for k, slot in enumerate(node.input) if slot and float_graph.root(slot) == own]
-            if original.values.shape != constant.values.shape or not slots:
-                continue
-            target = f"quantmedic:operand:{op.index}:{place}"
+            target = f"quantmedic:operand:{op.index}:{operand.place}"
             node.input[slots[0]] = target
-            self._add_input(target, original.values.shape)
-            values = (np.asarray(each, np.float32) for each in (constant.values, original.values))
+            self._add_input(target, operand.original_values.shape)
+            values = (np.asarray(each, np.float32) for each in (operand.stored_values, operand.original_values))
             yield _Operand(op.index, target, *values)
 
     def _add_input(self, name: str, shape: Iterable[int]) -> None:
@@ -293,7 +333,7 @@ class _Builder:
         """Put a tensor's quantizer on every edge that it covers in the deployed model; False where there is none."""
         record = self._case.record.tensors[index]
         float_graph, quantized = self._models.float_graph, self._models.quantized
-        target = f"quantmedic:quantized:{index}"
+        target = quantized_name(index)
         edges = [
             (self._nodes[twin.node.outputs[0]], k)
             for reader in quantized.consumers.get(record.name, [])
@@ -332,6 +372,14 @@ class _Builder:
         name = self._models.float_graph.outputs[i]
         return self._quantized.get(name, name)
 
+    def cut(self, tensors: Iterable[int]) -> None:
+        """Let what reads these tensors, as they are or quantized, read inputs instead; their quantizers come later."""
+        names: dict[str, str] = {}
+        for i in tensors:
+            names |= dict.fromkeys((self._case.record.tensors[i].float_name, quantized_name(i)), given_input(i))
+        for name in sorted(rename_inputs(self.model.graph, names)):
+            self.model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+
     def finish(self) -> None:
         """Add the simulated quantizers and constant weights, in any order."""
         graph = self.model.graph
@@ -361,6 +409,16 @@ class _Builder:
             del node.input[2:]
             graph.node.append(helper.make_node("Add", [node.output[0], layer.bias_input], [result]))
         node.CopyFrom(with_constant_weights(node, [layer.forms.weight(None), layer.forms.weight("float")], conditions))
+
+
+def quantized_name(tensor: int) -> str:
+    """What the simulated quantizer of a tensor of the case makes."""
+    return f"quantmedic:quantized:{tensor}"
+
+
+def given_input(tensor: int) -> str:
+    """The input that stands for a tensor of the case which is given."""
+    return f"quantmedic:given:{tensor}"
 
 
 def _grid_input(tensor: int) -> str:

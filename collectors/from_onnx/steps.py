@@ -87,8 +87,7 @@ def cut_at(
     original, model = model, onnx.ModelProto()
     model.CopyFrom(original)
     names = {tensor: f"quantmedic_step_{i}" for i, tensor in enumerate(tensors)}
-    used: set[str] = set()
-    _rename_inputs(model.graph, names, used)
+    used = rename_inputs(model.graph, names)
     read = {tensor: name for tensor, name in names.items() if name in used}
     for name in read.values():
         model.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
@@ -96,8 +95,9 @@ def cut_at(
     return model, read
 
 
-def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str], used: set[str]) -> None:
-    """In subgraphs too, which read tensors of the graph around them by name; adds the new names that are read."""
+def rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> set[str]:
+    """Let nodes read other names, also in subgraphs, which read tensors around them by name; the new ones in use."""
+    used: set[str] = set()
     for node in graph.node:
         for position, name in enumerate(node.input):
             if name in names:
@@ -105,4 +105,5 @@ def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str], used: set[s
                 used.add(names[name])
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                _rename_inputs(inner, names, used)
+                used |= rename_inputs(inner, names)
+    return used

@@ -87,6 +87,8 @@ _OF_TYPE = re.compile(r"set_\w+_(input|output)_int(8|16)|lstm_\w+")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _FLAGS = {"true": True, "false": False}
 _NOTHING = ("", "none", "null")
+#: Shares that max_percentile takes, by the documentation.
+_PERCENTILES = (0.5, 1.0)
 #: Names that one notice lists.
 _SHOWN = 3
 
@@ -278,8 +280,10 @@ def _method_settings(
     if kind is not None and kind not in METHODS:
         reader.notices.append(f"calibration_type {kind} is not known{did_you_mean(kind, METHODS)}")
     fields["calibration_method"] = METHODS.get(kind or "")
-    if percentile is not None and not 0 < percentile <= 1:
-        reader.notices.append(f"max_percentile {percentile:g} is outside of 0 … 1")
+    if percentile is not None and not _PERCENTILES[0] <= percentile <= _PERCENTILES[1]:
+        meant = f"; is {percentile / 100:g} meant?" if 50 <= percentile <= 100 else ""
+        low, high = _PERCENTILES
+        reader.notices.append(f"max_percentile {percentile:g} is outside of {low:g} … {high:g}{meant}")
     elif percentile is not None and percentile < 1 and kind == "max":
         fields |= {"calibration_method": "percentile", "percentile": 100 * percentile}
     elif percentile is not None and percentile < 1 and kind is not None:

@@ -28,6 +28,10 @@ WEIGHTS = {
     "Input model max": "weight_max",
     "Input model mean": "weight_mean",
     "Input model standard deviation": "weight_std",
+    "Optimized model min": "weight_stored_min",
+    "Optimized model max": "weight_stored_max",
+    "Optimized model mean": "weight_stored_mean",
+    "Optimized model standard deviation": "weight_stored_std",
 }
 #: Rows of a table that are read; a network has no more operators.
 MAX_ROWS = 100_000

@@ -16,10 +16,8 @@ from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
 
 REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
-#: Columns of the debugger itself; all others are custom metrics.
-COLUMNS = (*REQUIRED, "tensor_idx", "num_elements", "stddev", "mean_error", "max_abs_error")
-#: Columns that a notice lists.
-_SHOWN = 5
+#: Columns of the debugger itself, and those that are computed from them; all others are metrics that its user added.
+COLUMNS = (*REQUIRED, "tensor_idx", "num_elements", "stddev", "mean_error", "max_abs_error", "range", "rmse/scale")
 
 
 def _is_debugger_table(name: str, text: str) -> bool:
@@ -54,8 +52,7 @@ def _read_debugger_table(path: Path) -> Imported:
             tensors[name] = recorded
     if not layers:
         raise DataError("the table of the debugger holds no operator", where=str(path))
-    custom = [cell for cell in rows[0] if cell not in COLUMNS]
-    notices = [f"custom metrics are not used: {', '.join(custom[:_SHOWN])}"] if custom else []
+    notices = []
     if not text.endswith("\n"):
         notices.append("the last line does not end: the file may be cut off")
     return Imported(tensors=tensors, layers=layers, layer_types=types, notices=tuple(notices))
@@ -64,15 +61,23 @@ def _read_debugger_table(path: Path) -> Imported:
 def _row_facts(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | None]:
     mse, scale, point = number(row["mean_squared_error"]), number(row["scale"]), whole(row["zero_point"])
     mse = None if mse is None or mse < 0 else mse
+    own = _own_metrics(row)
     if scale is None or scale <= 0:
-        return ReportedFacts(mse=mse), None
-    reported = ReportedFacts(mse=mse, rmse_over_scale=None if mse is None else math.sqrt(mse) / scale)
+        return ReportedFacts(mse=mse, own_metrics=own), None
+    steps = None if mse is None else math.sqrt(mse) / scale
+    reported = ReportedFacts(mse=mse, rmse_over_scale=steps, own_metrics=own)
     if point is None or not -128 <= point <= 127:
         return reported, RecordedFacts(scale=scale, zero_point=point)
     # An output of 16 bits has the zero point 0, too: bits are not known, only the grid's step is.
     if point == 0:
         return reported, RecordedFacts(scale=scale, zero_point=0)
     return reported, grid(scale, point, 8, signed=True)
+
+
+def _own_metrics(row: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What is in no column of the debugger itself, as it is written; None where there is nothing else."""
+    found = {name: number(cell) for name, cell in row.items() if name not in COLUMNS}
+    return tuple(f"{name} {value!r}" for name, value in found.items() if value is not None) or None
 
 
 FORMATS = (

@@ -37,7 +37,8 @@ class _TorchFrontEnd:
             raise ModelError(
                 "these models are neither files nor can torch be imported",
                 where=_kinds(float_model, quantized_model),
-                help="give paths of ONNX or LiteRT files, or install torch for torch modules: pip install torch",
+                help="give paths of ONNX or LiteRT files, or install torch for torch modules: "
+                "pip install 'quantmedic[torch]'",
             ) from error
         return open_torch(float_model, quantized_model, given)
 

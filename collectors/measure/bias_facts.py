@@ -1,4 +1,4 @@
-"""Facts of an operator's bias: its float values against the codes that replace them."""
+"""Facts of an operator's bias and of its other constants: float values against the codes that replace them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,9 +6,17 @@ from numpy.typing import NDArray
 from quantmedic.collectors.measure.weight_facts import rounding_facts
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
-from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.originals import (
+    Operand,
+    Original,
+    bias_of,
+    original_of,
+    other_operands,
+    output_axis,
+    weight_of,
+)
 from quantmedic.collectors.pair.weight_grids import DEAD, rows_along
-from quantmedic.engine.case.facts import BiasFacts, ErrorFacts
+from quantmedic.engine.case.facts import BiasFacts, ConstantFacts, ErrorFacts
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -63,6 +71,35 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         overflowing_channels=int(beyond.sum()) if stored.quantizer is not None else 0,
         overflowing_dead_channels=_overflowing_dead_channels(op, over, original) if stored.quantizer is not None else 0,
         rounding=rounding,
+    )
+
+
+def constant_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> ConstantFacts:
+    """Facts of the operator's other constant that is furthest off; empty where it has none that can be compared."""
+    found = [_facts_of_operand(operand) for operand in other_operands(op, graph, twin, float_graph)]
+    return max(found, key=_how_far_off, default=ConstantFacts())
+
+
+def _how_far_off(facts: ConstantFacts) -> tuple[float, float]:
+    return facts.misplaced_steps or 0.0, facts.max_error_steps or 0.0
+
+
+def _facts_of_operand(operand: Operand) -> ConstantFacts:
+    """Errors in its own steps; unknown where a value is no number or a step is 0."""
+    quantizer, stored = operand.stored.quantizer, operand.stored_values.astype(np.float64)
+    floats = operand.original_values.astype(np.float64)
+    if quantizer is None or not stored.size:
+        return ConstantFacts(name=operand.name)
+    steps, (low, high) = quantizer.steps(stored.shape), quantizer.ends(stored.shape)
+    if not (steps > 0).all() or not np.isfinite(floats).all() or not np.isfinite(stored).all():
+        return ConstantFacts(name=operand.name, bits=quantizer.bits)
+    return ConstantFacts(
+        name=operand.name,
+        bits=quantizer.bits,
+        max_error=float(np.abs(stored - floats).max()),
+        max_error_steps=float((np.abs(stored - floats) / steps).max()),
+        misplaced_steps=float((np.abs(stored - np.clip(floats, low, high)) / steps).max()),
+        rounding=rounding_facts(operand.original_values, operand.stored_values, None, None),
     )
 
 

@@ -61,13 +61,14 @@ def write_case(case: Case, path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
             temporary = Path(stream.name)
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                record = _with_infinities_as_words(case.record.model_dump(mode="json"))
-                archive.writestr(_RECORD, json.dumps(record, allow_nan=False))
                 for role, statistics in case.statistics.items():
                     for name, array in _arrays(statistics).items():
                         archive.writestr(f"{role}/{name}.npy", _npy(array))
                 for name, array in _weight_arrays(case.weights).items():
                     archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
+                # Last, so that it is missing where damage hides the end of the archive's directory.
+                record = _with_infinities_as_words(case.record.model_dump(mode="json"))
+                archive.writestr(_RECORD, json.dumps(record, allow_nan=False))
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
@@ -362,6 +363,8 @@ def _statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
     rows = int(arrays["channels"].sum())
     # Cases of earlier versions do not have them: nothing was counted.
     unfilled: dict[str, Array] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    # Merged with others these have to stay unknown.
+    unfilled |= {name: np.full(rows, np.nan) for name in ("deployed_min", "deployed_max")}
     unfilled |= {f"step.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
     return SetStatistics(
         channels=arrays["channels"],

@@ -22,7 +22,7 @@ from quantmedic.collectors.measure.plan import fixed_grid, settle, tap_values
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.engine.formulas.debugger import LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
+from quantmedic.engine.formulas.debugger import COMPUTED, LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -97,7 +97,7 @@ def open_metrics(
         DataError: A function cannot be imported, or two columns would have one name.
     """
     kinds = {"layer": layer, "pair": pair, "output": output}
-    taken = dict.fromkeys((*LEADING, *METRICS, *TRAILING), "the table itself")
+    taken = dict.fromkeys((*LEADING, *METRICS, *TRAILING, *COMPUTED), "the table itself")
     for kind, functions in kinds.items():
         for name in functions:
             if not name or name in taken:
@@ -224,6 +224,7 @@ def debug(
         done += batch.samples
         progress("debugger", done, total)
     return DebuggerRecord(
+        framework=models.framework,
         float_model=models.float_graph.path.name,
         quantized_model=models.quantized.path.name,
         data=dataset.origin,

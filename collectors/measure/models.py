@@ -40,6 +40,7 @@ Runner = Callable[[Batch], list[Float32]]
 SAME_OUTPUT = 1e-4
 
 _Key = TypeVar("_Key", str, int)
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Kernel(StrEnum):
@@ -99,7 +100,7 @@ class _Rows(Mapping[_Key, Array]):
         return len(self._arrays)
 
 
-def row_of(x: Array) -> Array:
+def row_of(x: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """An array of one number as one row; what runtimes return as other objects as it is."""
     return x.reshape(1) if isinstance(x, np.ndarray) and not x.ndim else x
 
@@ -221,6 +222,31 @@ class SimulatedNetwork(Protocol):
 
     def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
         """Outputs in the order of ``Match.outputs``; of the network without any quantizer where ``change`` is None.
+
+        Raises:
+            ModelError: The network fails on this batch.
+        """
+
+
+class Given(NamedTuple):
+    """What the simulated network makes of given tensors.
+
+    Attributes:
+        exact: Of every such tensor what its float operator makes, with the stored weights, by index.
+        rounded: The same behind the quantizer of the tensor, where it has one.
+        outputs: In the order of ``Match.outputs``.
+    """
+
+    exact: Mapping[int, Float32]
+    rounded: Mapping[int, Float32]
+    outputs: list[Float32]
+
+
+class GivenSimulation(Protocol):
+    """The simulated network with the deployed quantizers, where what reads some tensors gets values from outside."""
+
+    def run(self, batch: Batch, given: Mapping[int, Float32]) -> Given:
+        """What the network makes of a batch and of these tensors, by index into the tensors of the case.
 
         Raises:
             ModelError: The network fails on this batch.
@@ -351,6 +377,13 @@ class Models(PairedGraphs, Protocol):
 
         Raises:
             ModelError: A model cannot be run.
+        """
+
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> GivenSimulation | None:
+        """The simulated network where these tensors of the case are given; None where the front end has none.
+
+        Raises:
+            ModelError: The network cannot be simulated.
         """
 
     def producer_of(self, pair: Pair) -> Producer:

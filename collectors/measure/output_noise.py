@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.measure.models import row_of
 from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.engine.case.output_columns import audible_columns, column_places, counts_alone, mixes_scores
 from quantmedic.engine.case.records import RunRecord
@@ -152,7 +153,7 @@ class OutputNoise:
 
 def _with_rows(outputs: Sequence[Sequence[Float32]]) -> list[list[Float32]]:
     """Outputs per batch with an axis for the samples, where squeezing took that of a single one too."""
-    return [[np.atleast_1d(x) for x in found] for found in outputs]
+    return [[row_of(x) for x in found] for found in outputs]
 
 
 def _steady(joints: Sequence[Joint], floats: Sequence[Sequence[Float32]]) -> list[Joint]:

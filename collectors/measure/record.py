@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from quantmedic.collectors.measure.bias_facts import bias_facts
+from quantmedic.collectors.measure.bias_facts import bias_facts, constant_facts
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Description, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan
@@ -212,6 +212,7 @@ def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
         executed_as=kernel.value if kernel is not None else None,
         weight=own.facts,
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
+        constant=constant_facts(op, models.quantized, twin, models.float_graph),
         attributes=_attributes(op, twin, of_twin=tables.attributes_of_twins),
         sources=_sources(op, models.quantized, index),
     )

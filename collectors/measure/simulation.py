@@ -48,7 +48,7 @@ class Simulation:
         self.batches, floats = self._read_samples(dataset, case, role, options)
         run = models.quantized_runner(options.threads)
         outputs = [run(batch) for batch in self.batches]
-        classes = bool((case.statistics[role].samples["class_float"] >= 0).any())
+        classes = case.statistics[role].has_classes
         self._noise = OutputNoise(self.batches, floats, outputs, classes=classes, joints=recorded_joints(case.record))
         self.record = SimulationRecord(
             dataset=role,

@@ -133,6 +133,7 @@ class Graph:
         output_specs: What it returns, in order.
         roots: What each quantized copy or other name of a tensor stands for; may take several steps, see ``root``.
         decoded: What a DequantizeLinear makes of a tensor of codes.
+        encoded: The codes of which each tensor is decoded.
         notices: What the user should know of this network.
         producers: Operator that writes each root, once the graph is parsed.
         consumers: Operators that read each root, in topological order, once the graph is parsed.
@@ -150,6 +151,7 @@ class Graph:
     output_specs: list[TensorSpec] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)
     decoded: dict[str, str] = field(default_factory=dict)
+    encoded: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     producers: dict[str, Operator] = field(default_factory=dict)
     consumers: dict[str, list[Operator]] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Weights and bias of an operator, and the float numbers that they stand for, in the same layout."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,27 @@ class Normalization:
     epsilon: float
 
 
+@dataclass(frozen=True)
+class Operand:
+    """A constant operand that is held as codes and is neither weights nor bias, such as the gain of a normalization.
+
+    Attributes:
+        place: Its place among the operator's inputs, and among those of the twin.
+        float_name: The root of what the twin reads there.
+        name: Name of the float constant.
+        stored: As the quantized model holds it.
+        stored_values: What its codes stand for.
+        original_values: The float values, of equal shape.
+    """
+
+    place: int
+    float_name: str
+    name: str
+    stored: Constant
+    stored_values: Values
+    original_values: Values
+
+
 def weight_of(op: Operator, graph: Graph) -> Constant | None:
     """The weights of an operator: its first constant of rank 2 or more, if it is one with weights."""
     for name in op.inputs[1:] if op.op_type != "MatMul" else op.inputs:
@@ -59,6 +81,21 @@ def bias_of(op: Operator, graph: Graph) -> Constant | None:
     if op.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(op.inputs) < 3:
         return None
     return graph.constants.get(op.inputs[2])
+
+
+def other_operands(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Iterator[Operand]:
+    """The constants of an operator besides weights and bias that are held as codes, where the float ones are known."""
+    if twin is None or len(twin.inputs) != len(op.inputs):
+        return
+    known = (weight_of(op, graph), bias_of(op, graph))
+    for place, (name, own) in enumerate(zip(op.inputs, twin.inputs, strict=True)):
+        stored, original = graph.constants.get(name), float_graph.constants.get(own)
+        if stored is None or stored.quantizer is None or any(stored is other for other in known):
+            continue
+        if original is None or original.values is None or stored.values is None:
+            continue
+        if original.values.shape == stored.values.shape:
+            yield Operand(place, own, original.name, stored, stored.values, original.values)
 
 
 def output_axis(op: Operator) -> int | None:

@@ -54,7 +54,7 @@ def pairs_of(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]
         twin = matched.tensors.get(root)
         if twin is None or observable_tensor(root, quantized) != root:
             continue
-        taps = quantized.quantizers.get(root, [])
+        taps = _final_taps(root, quantized)
         read = [t for t in taps if t.tensor and t.quantizer is not None]
         codes = next((t for t in read if t.decoded or (t.quantizer is not None and t.quantizer.bits >= 8)), None)
         if codes is None:
@@ -65,6 +65,21 @@ def pairs_of(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]
             dynamic = next((t.quantizer for t in taps), None)
             pairs.append(Pair(root, twin, Tap(root, dynamic)))
     return pairs
+
+
+def _final_taps(root: str, graph: Graph) -> list[Tap]:
+    """Where the codes of a tensor can be read; of several quantizers in a row only the last, which all else reads.
+
+    Where they have other bits, a layer of other precision begins or ends there, and the first one is that of the layer.
+    """
+    taps = graph.quantizers.get(root, [])
+    if len(taps) < 2 or len({tap.quantizer.bits for tap in taps if tap.quantizer is not None}) > 1:
+        return taps
+    names = [name for reader in graph.consumers.get(root, []) for name in reader.node.inputs if name]
+    names += graph.outputs
+    seen = {graph.encoded.get(name, name) for name in names if graph.root(name) == root}
+    last = [tap for tap in taps if seen == {tap.tensor}]
+    return last or taps
 
 
 def _decoded_tap(taps: Sequence[Tap], graph: Graph) -> Tap | None:

@@ -1,13 +1,13 @@
 """Compiled loops whose machine code is kept between runs, and where."""
 
-import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
+
+from quantmedic.collectors.data.cache_folder import cache_folder
 
 #: What a loop takes and returns is settled by numba when it is called, not by annotations.
 Loop = Callable[..., Any]
@@ -25,7 +25,7 @@ def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False)
 
     def decorate(function: Loop) -> Loop:
         chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]  # numba sets its options at run time
-        numba.config.CACHE_DIR = chosen or _cache_folder()  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = chosen or str(_kernel_folder())  # type: ignore[attr-defined]
         try:
             return numba.njit(
                 function, cache=True, nogil=True, error_model="numpy", forceinline=forceinline, fastmath=fastmath
@@ -37,16 +37,6 @@ def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False)
 
 
 @cache
-def _cache_folder() -> str:
-    """Where compiled code is kept where the user names no folder.
-
-    Never beside the source: files that pip does not know would survive an uninstall and hide the next install.
-    """
-    root = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    folder = Path(root) / "quantmedic" / "kernels"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return str(folder)
-    except OSError:
-        return os.path.join(tempfile.gettempdir(), f"quantmedic-kernels-{os.getpid()}")
+def _kernel_folder() -> Path:
+    """Where compiled code is kept where the user names no folder."""
+    return cache_folder("kernels")

@@ -109,6 +109,16 @@ def _survey(x: Float32) -> tuple[np.int32, np.int32, np.float32, bool]:
     return low, high, total / np.float32(x.size), _is_plain(max(low & _MAGNITUDE, high & _MAGNITUDE))
 
 
+@_jit
+def _finite_ends(x: Float32) -> tuple[float, float]:
+    """Smallest and largest finite value of a chunk."""
+    low, high, _, plain = _survey(x)
+    if plain:
+        return _float_value(low), _float_value(high)
+    _, _, _, smallest, largest, _ = _careful_moments(x)
+    return smallest, largest
+
+
 @_sum
 def _deviations(x: Float32, shift: np.float32) -> tuple[np.float32, np.float32]:
     """Sums of differences from a number near the mean lose no digits."""
@@ -356,12 +366,8 @@ def _extend_gathered(bucket_min: Float64, bucket_max: Float64, buckets: Integers
     span = x.size // groups
     for g in range(groups):
         part = x[g * span : (g + 1) * span]
-        low, high, _, plain = _survey(part)
-        if plain:
-            _extend(bucket_min, bucket_max, buckets[g], ends, g, _float_value(low), _float_value(high))
-        else:
-            _, _, _, smallest, largest, _ = _careful_moments(part)
-            _extend(bucket_min, bucket_max, buckets[g], ends, g, smallest, largest)
+        low, high = _finite_ends(part)
+        _extend(bucket_min, bucket_max, buckets[g], ends, g, low, high)
 
 
 @_jit
@@ -398,7 +404,9 @@ def _observe(
     ends[0], ends[1] = np.inf, -np.inf
     codes, kind, code_scale, zero = deployed
     scale, low_code, high_code = rounding
-    values, bucket_min, bucket_max, clipped, clipped_energy, rounded, accumulated, shown = into
+    values, bucket_min, bucket_max, clipped, clipped_energy, rounded, accumulated, deployed_min, deployed_max, shown = (
+        into
+    )
     scratch = np.empty(CHUNK, np.float32)
     tables = np.zeros((4 if x.size > MANY else 0, BINS), np.int32)
     many, rounds, compares = len(tables) > 0, scale.size > 0, kind >= 0
@@ -433,6 +441,8 @@ def _observe(
                     place = (o * channels + c) * inner + start
                     y = _real_values(codes, kind, place, chunk.size, code_scale[c], zero[c], scratch)
                     _add(accumulated, c, *_difference_of(chunk, y, plain, power))
+                    lowest, highest = _finite_ends(y)
+                    deployed_min[c], deployed_max[c] = min(deployed_min[c], lowest), max(deployed_max[c], highest)
                     _count_shown(y, start, span, buckets, 0 if gathered else o, shown_tables, shown)
             values.min[c], values.max[c] = min(values.min[c], low), max(values.max[c], high)
             if gathered:

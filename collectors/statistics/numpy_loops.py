@@ -47,8 +47,8 @@ def observe(
         into: Statistics of the tensor, changed in place.
         buckets: See ``observe_values``.
         rounding: The tensor's grid, where it has a fixed one: adds the error ``rounding``.
-        deployed: The same tensor of the quantized model, where it is seen: adds the error ``accumulated`` and the
-            histogram of its values.
+        deployed: The same tensor of the quantized model, where it is seen: adds the error ``accumulated``, and
+            extremes and histogram of its values.
 
     Returns:
         Smallest and largest finite value of everything that has a bucket of its own, shape ``[2, len(buckets)]``.
@@ -93,13 +93,18 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
 
 
 def observe_deployed(y: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
-    """Add the values of the first ``SHOWN_BUCKETS`` buckets, and those without one, to the deployed histogram.
+    """Add the exact extremes of the deployed values, and a histogram of those that are shown.
+
+    Shown are the values of the first ``SHOWN_BUCKETS`` buckets, and those without a bucket.
 
     Args:
         y: Values of the quantized model, shape ``[outer, channels, inner]``.
         into: Statistics of the tensor, changed in place.
         buckets: See ``observe_values``.
     """
+    finite = np.isfinite(y)
+    np.minimum(into.deployed_min, y.min(axis=(0, 2), initial=np.inf, where=finite), out=into.deployed_min)
+    np.maximum(into.deployed_max, y.max(axis=(0, 2), initial=-np.inf, where=finite), out=into.deployed_max)
     for part, bucket in zip(_by_bucket(y, buckets), buckets, strict=True):
         if bucket < SHOWN_BUCKETS:
             into.quantized_histogram += _bin_counts(part)

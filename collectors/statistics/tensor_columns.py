@@ -42,6 +42,8 @@ class Columns(NamedTuple):
     clipped_energy: NDArray[np.float64]
     rounding: Errors
     accumulated: Errors
+    deployed_min: NDArray[np.float64]
+    deployed_max: NDArray[np.float64]
     shown: NDArray[np.int64]
 
     @classmethod
@@ -55,6 +57,8 @@ class Columns(NamedTuple):
             into.clipped_energy,
             errors_of(into, "rounding"),
             errors_of(into, "accumulated"),
+            into.deployed_min,
+            into.deployed_max,
             into.quantized_histogram,
         )
 

@@ -40,7 +40,7 @@ from quantmedic.engine.case.tensor_facts import (
     TensorDataFacts,
     TensorFacts,
 )
-from quantmedic.engine.case.weight_facts import BiasFacts, WeightErrorFacts, WeightFacts
+from quantmedic.engine.case.weight_facts import BiasFacts, ConstantFacts, WeightErrorFacts, WeightFacts
 
 __all__ = [
     "FLOAT_ALONE",
@@ -52,6 +52,7 @@ __all__ = [
     "CheckpointFacts",
     "ClippingFacts",
     "ComparisonFacts",
+    "ConstantFacts",
     "DatasetFacts",
     "DeviceFacts",
     "DistributionFacts",

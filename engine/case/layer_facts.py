@@ -6,7 +6,7 @@ from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, fact
 from quantmedic.engine.case.tensor_facts import SourceFacts, TensorFacts
-from quantmedic.engine.case.weight_facts import BiasFacts, WeightErrorFacts, WeightFacts
+from quantmedic.engine.case.weight_facts import BiasFacts, ConstantFacts, WeightErrorFacts, WeightFacts
 
 
 class ReportedFacts(Facts):
@@ -27,12 +27,17 @@ class ReportedFacts(Facts):
     weight_normalized_mse: float | None = fact("the same of the weights", "ratio")
     weight_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the weights", "dB")
     rmse_over_scale: float | None = fact("√mse / scale; 1/√12 ≈ 0.289 is ideal rounding", "steps")
+    own_metrics: tuple[str, ...] | None = fact("metrics that its user added, by name: mean_abs_error 0.0123")
     min: float | None = fact("smallest value of the float output", "value")
     max: float | None = fact("largest value of the float output", "value")
     weight_min: float | None = fact("smallest float weight", "value")
     weight_max: float | None = fact("largest float weight", "value")
     weight_mean: float | None = fact("mean of the float weights", "value")
     weight_std: float | None = fact("standard deviation of the float weights", "value")
+    weight_stored_min: float | None = fact("smallest quantized weight", "value")
+    weight_stored_max: float | None = fact("largest quantized weight", "value")
+    weight_stored_mean: float | None = fact("mean of the quantized weights", "value")
+    weight_stored_std: float | None = fact("standard deviation of the quantized weights", "value")
     device: str | None = fact("where the toolchain puts it: BPU, CPU …")
     dtype: str | None = fact("type that it computes with: int8, int16, float …")
 
@@ -60,6 +65,7 @@ class LayerFacts(Facts):
     weight: WeightFacts = WeightFacts()
     weight_error: WeightErrorFacts = WeightErrorFacts()
     bias: BiasFacts = BiasFacts()
+    constant: ConstantFacts = ConstantFacts()
     weight_source: SourceFacts = SourceFacts()
     bias_source: SourceFacts = SourceFacts()
     input_worst_channel_sqnr_db: float | None = fact(
@@ -124,10 +130,16 @@ class LayerFacts(Facts):
     reported_before_db: float | None = fact(
         "reported_level_db of the nearest layer before it that has one; 90 where there is none", "dB"
     )
+    reported_weight_level_db: float | None = fact(
+        "sqnr_db of the weights by what was reported: their power, from mean and standard deviation, over the noise, "
+        "from the normalized MSE and their range; an upper bound, since that MSE sees no wrong scale or offset",
+        "dB",
+    )
     layers_behind: int | None = fact("layers behind it in the order of the network; 0: the last one")
     inner_host: bool | None = fact(
         "the toolchain put it on the CPU, and layers before and behind it on the accelerator"
     )
+    host_asked: bool | None = fact("the settings move it to the CPU by name (host_layers)")
     wide_asked: bool | None = fact("the settings ask for 16 bits for it by name (wide_layers)")
 
 

@@ -7,8 +7,9 @@ from pydantic import Field
 from quantmedic.engine.case.fact_base import Role
 from quantmedic.engine.record import Record
 
-#: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants.
-SourceKind = Literal["input", "activation", "weight", "bias"]
+#: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants,
+#: or an operator that the deployed model computes otherwise than all of these say.
+SourceKind = Literal["input", "activation", "weight", "bias", "kernel"]
 #: How a quantizer of values makes noise: it cuts off values below, above or on both sides; its steps are coarse because
 #: its range is wider than the values, or its grid does not fit their sign; or it has too few steps for them.
 Mechanism = Literal["clipped-low", "clipped-high", "clipped", "range-too-wide", "grid", "step"]
@@ -82,6 +83,17 @@ class FamilyRecord(Record):
     heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
 
 
+class DepartureRecord(Record):
+    """A tensor that the deployed model computes otherwise than its quantizers say."""
+
+    tensor: int = Field(description="index into the tensors of the case")
+    nmse: float = Field(
+        description="the deployed tensor against its operator with the stored weights, fed with deployed values and "
+        "rounded on its own grid: energy of the difference, of the signal"
+    )
+    shares: tuple[float, ...] = Field(description="noise that this makes at every judged output, of the deployed one's")
+
+
 class OutputPart(Record):
     """What is judged by itself: an output, or the columns of an operand that it is joined of."""
 
@@ -102,4 +114,7 @@ class LossBudget(Record):
     task: TaskLossRecord | None = Field(default=None, description="None: there is no metric, and there are no classes")
     pieces: tuple[PieceRecord, ...]
     families: tuple[FamilyRecord, ...] = ()
+    departures: tuple[DepartureRecord, ...] | None = Field(
+        default=None, description="where noise begins that no quantizer makes; None: not looked for"
+    )
     complete: bool = Field(description="the pieces were taken apart as far as they matter")

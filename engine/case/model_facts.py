@@ -132,6 +132,9 @@ class ModelFacts(Facts):
     unsimulated_share: float | None = fact(
         "share of the noise at the noisiest output that no quantizer makes (loss budget)", "share"
     )
+    departures_share: float | None = fact(
+        "share of it that begins at operators which depart from their weights and grids (loss budget)", "share"
+    )
     activations: FamilyFacts = FamilyFacts()
     weights: FamilyFacts = FamilyFacts()
     power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")

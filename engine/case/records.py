@@ -11,6 +11,7 @@ from pydantic import Field
 
 from quantmedic.engine.case.facts import (
     BiasFacts,
+    ConstantFacts,
     ModelFacts,
     Pattern,
     QuantizerFacts,
@@ -25,7 +26,7 @@ from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.record import Record
 
-CASE_SCHEMA = 3
+CASE_SCHEMA = 4
 #: ``mode`` in the run record of a case without data: the models were read, but not run.
 STATIC = "static"
 #: ``mode`` and framework of a case that was read from files of a toolchain alone.
@@ -103,6 +104,7 @@ class OperatorRecord(Record):
     executed_as: str | None
     weight: WeightFacts
     bias: BiasFacts
+    constant: ConstantFacts = ConstantFacts()
     attributes: dict[str, str] = Field(default_factory=dict)
     sources: tuple[int, ...] = ()
     operations: int | None = None
@@ -285,6 +287,11 @@ class Case:
     record: CaseRecord
     statistics: dict[Role, SetStatistics]
     weights: dict[int, WeightArrays] = field(default_factory=dict)
+
+    @property
+    def has_classes(self) -> bool:
+        """On some data set the outputs were seen to be classes."""
+        return any(statistics.has_classes for statistics in self.statistics.values())
 
     def samples_sha256(self, role: Role) -> str:
         """SHA-256 over the content hashes and labels of a data set's samples, in ascending order.

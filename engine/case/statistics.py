@@ -72,6 +72,8 @@ class TensorStatistics:
     max: NDArray[np.float64]
     clipped: NDArray[np.int64]
     clipped_energy: NDArray[np.float64]
+    deployed_min: NDArray[np.float64]
+    deployed_max: NDArray[np.float64]
     errors: dict[str, dict[str, Column]]
     histogram: NDArray[np.int64]
     quantized_histogram: NDArray[np.int64]
@@ -89,6 +91,8 @@ ROW_COLUMNS: Mapping[str, tuple[type, float]] = {
     "max": (np.float64, -np.inf),
     "clipped": (np.int64, 0),
     "clipped_energy": (np.float64, 0.0),
+    "deployed_min": (np.float64, np.inf),
+    "deployed_max": (np.float64, -np.inf),
 }
 ERROR_COLUMNS: Mapping[str, type] = {
     "count": np.int64,
@@ -149,6 +153,11 @@ class SetStatistics:
 
     def __post_init__(self) -> None:
         self.offsets = np.concatenate([[0], np.cumsum(self.channels)]).astype(np.int64)
+
+    @property
+    def has_classes(self) -> bool:
+        """The outputs of its samples were seen to be classes."""
+        return bool((self.samples["class_float"] >= 0).any())
 
     @classmethod
     def empty(
@@ -239,6 +248,8 @@ class SetStatistics:
             "m2": a["m2"] + b["m2"] + delta * delta * a["count"] * share,
             "min": np.minimum(a["min"], b["min"]),
             "max": np.maximum(a["max"], b["max"]),
+            "deployed_min": np.minimum(a["deployed_min"], b["deployed_min"]),
+            "deployed_max": np.maximum(a["deployed_max"], b["deployed_max"]),
         }
         columns |= {f"{kind}.max": np.maximum(a[f"{kind}.max"], b[f"{kind}.max"]) for kind in ERROR_KINDS}
         return SetStatistics(

@@ -148,6 +148,13 @@ class TensorDataFacts(Facts):
         "before them; a network input that it takes as floats reaches the float operator unrounded",
     )
     clipping: ClippingFacts = ClippingFacts()
+    deployed_min: float | None = fact("smallest finite value of the tensor in the deployed model, exact", "value")
+    deployed_max: float | None = fact("largest finite value of the tensor in the deployed model, exact", "value")
+    normalized_mse: float | None = fact(
+        "mean squared difference of float and deployed tensor after each was scaled to 0 … 1 by its own extremes: the "
+        "MSE of Neural Compressor's diagnosis, which sees no wrong scale and no offset",
+        "ratio",
+    )
     predicted_best_gain_db: float | None = fact(
         "sqnr_db of the best range found on the stored histogram (min-max, percentiles, least squares) minus that of "
         "the range in force",
@@ -232,6 +239,17 @@ class TensorFacts(Facts):
     is_squared: bool | None = fact("an operator of the quantized model squares it: Pow by 2, or Mul with itself")
     quantizer: QuantizerFacts = QuantizerFacts()
     source: SourceFacts = SourceFacts()
+    departure_share: float | None = fact(
+        "share of the noise at the noisiest output that begins here and that no quantizer makes: what the deployed "
+        "model computes here otherwise than its weights and grids say, added to the simulated network alone (loss "
+        "budget)",
+        "share",
+    )
+    departure_sqnr_db: float | None = fact(
+        "the deployed tensor against its float operator with the stored weights, fed with what the deployed model "
+        "computed before it and rounded on the tensor's own grid; where they differ by more than rounding (budget)",
+        "dB",
+    )
     representative: TensorDataFacts = TensorDataFacts()
     validation: TensorDataFacts = TensorDataFacts()
     data: TensorDataFacts = Field(

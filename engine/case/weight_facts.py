@@ -213,6 +213,26 @@ class BiasFacts(Facts):
     rounding: ErrorFacts = ErrorFacts()
 
 
+class ConstantFacts(Facts):
+    """A constant operand held as codes that is neither weights nor bias: an addend, a norm's gain, a table.
+
+    Where an operator has several of them, the one that is furthest off, in steps.
+    """
+
+    name: str | None = fact("name of the float constant")
+    bits: int | None = fact("bits of its codes", "bits")
+    max_error: float | None = fact("largest |stored value - float value|", "value")
+    max_error_steps: float | None = fact(
+        "largest |stored value - float value| / step of its own grid: up to 0.5 for rounding to nearest", "steps"
+    )
+    misplaced_steps: float | None = fact(
+        "the same with the float values cut off at the ends of that grid: more than rounding shows that other values "
+        "were stored, whatever the grid",
+        "steps",
+    )
+    rounding: ErrorFacts = ErrorFacts()
+
+
 class WeightErrorFacts(Facts):
     """What the errors of the stored weights and bias, ΔW and Δb, do to the layer's output.
 

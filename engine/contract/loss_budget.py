@@ -12,7 +12,9 @@ class BudgetOutput(Contract):
 
     name: str
     sqnr_db: float = Field(description="SQNR of the quantized model on the samples of the budget")
-    unsimulated: float = Field(description="share of the noise that no quantizer makes: kernels, or what was not found")
+    unsimulated: float = Field(
+        description="share of the noise that no quantizer makes; lines of kernels say where it begins"
+    )
 
 
 class LossPart(Contract):
@@ -88,10 +90,18 @@ class LossBudgetReport(Contract):
     families: tuple[BudgetFamily, ...] = Field(
         default=(), description="weights, and values, each as a whole where it matters"
     )
-    rest: float = Field(description="what is left for sources too small for a line")
+    rest: float = Field(description="what is left for quantizers too small for a line")
     complete: bool = Field(description="False: the runs ended before all that matters was taken apart")
 
     @property
     def unsimulated(self) -> float:
         """Share of the noisiest output's noise that no quantizer makes."""
         return self.outputs[0].unsimulated
+
+    @property
+    def unplaced(self) -> tuple[float, ...]:
+        """What of that has no line, by output."""
+        placed = [line.shares for line in self.lines if line.source == "kernel"]
+        return tuple(
+            max(output.unsimulated - sum(shares[k] for shares in placed), 0.0) for k, output in enumerate(self.outputs)
+        )

@@ -1,7 +1,7 @@
 """Which remedies to advise for a cause, for which layers, and which to hold back and why."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
@@ -21,6 +21,8 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 #: A value for a snippet keeps this many digits; it is rounded up, so that a bound still holds.
 DIGITS = 3
+#: Mean and factor of a configuration are those of the images within this: digits left out, and half a pixel value.
+_SAME_SCALE, _SAME_LEVELS = 1.005, 0.5
 _F = TypeVar("_F", bound=Facts)
 
 
@@ -74,17 +76,7 @@ def general_advice(
     Snippets that ask for other names than those of the nodes are left out.
     """
     fields: dict[str, object] = dict.fromkeys(NAME_FIELDS, ()) | dict.fromkeys(("layers", "nodes", "around"), nodes)
-    return Advice(
-        id=remedy.id,
-        title=remedy.title,
-        changes=remedy.changes,
-        cost=remedy.cost,
-        unsafe=remedy.unsafe,
-        scope=remedy.scope,
-        simulate=remedy.simulate,
-        snippets=tuple(s for s in remedy.snippets if _fits(s, fields, form) and (not s.types or {*types} & {*s.types})),
-        fields=fields,
-    )
+    return _advice_of(remedy, fields, _fitting_snippets(remedy, fields, form, {*types}, []))
 
 
 def advise_on(remedy: Remedy, places: Targets, facts: CaseFacts) -> Advice:
@@ -99,7 +91,17 @@ def advise_on(remedy: Remedy, places: Targets, facts: CaseFacts) -> Advice:
     layers = [facts.layers[k] for k in places.operators]
     tensors = _unique([*(layer.output for layer in layers), *(facts.tensors[i] for i in places.tensors)])
     fields = _snippet_fields(remedy, layers, tensors, [*layers], index)
-    types, form = {layer.op_type for layer in layers}, facts.model.format
+    snippets = _fitting_snippets(remedy, fields, facts.model.format, {layer.op_type for layer in layers}, tensors)
+    return _advice_of(remedy, fields, snippets, layers, tensors)
+
+
+def _advice_of(
+    remedy: Remedy,
+    fields: Mapping[str, object],
+    snippets: tuple[Snippet, ...],
+    layers: Iterable[LayerFacts] = (),
+    tensors: Iterable[TensorFacts] = (),
+) -> Advice:
     return Advice(
         id=remedy.id,
         title=remedy.title,
@@ -110,8 +112,8 @@ def advise_on(remedy: Remedy, places: Targets, facts: CaseFacts) -> Advice:
         simulate=remedy.simulate,
         layers=tuple(name for layer in layers if (name := _layer_name(layer))),
         tensors=tuple(_tensor_names(tensors)),
-        snippets=_fitting_snippets(remedy, fields, form, types, tensors),
-        fields=fields,
+        snippets=snippets,
+        fields=dict(fields),
     )
 
 
@@ -180,21 +182,12 @@ def _advise(
     if remedy.snippets and not snippets:
         reason = "nothing in the float model has a name that its options could take"
         return [], [*held, Withheld(id=remedy.id, title=remedy.title, because=reason)]
-    advice = Advice(
-        id=remedy.id,
-        title=remedy.title,
-        changes=remedy.changes,
-        cost=remedy.cost,
-        unsafe=remedy.unsafe,
-        scope=remedy.scope,
-        simulate=remedy.simulate,
-        now=_present_values(remedy, concerned, index),
-        layers=tuple(name for layer in layers if (name := _layer_name(layer))),
-        tensors=tuple(_tensor_names(tensors)),
-        spread=bool(spread),
-        unsure=tuple(dict.fromkeys(name for verdict in standing for name in verdict.missing)),
-        snippets=snippets,
-        fields=fields,
+    advice = _advice_of(remedy, fields, snippets, layers, tensors).model_copy(
+        update={
+            "now": _present_values(remedy, concerned, index),
+            "spread": bool(spread),
+            "unsure": tuple(dict.fromkeys(name for verdict in standing for name in verdict.missing)),
+        }
     )
     return [advice], held
 
@@ -398,10 +391,16 @@ def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
     if rep is None or val is None or not rep.relation.reading or not val.lattice_step or not val.lattice_low:
         return dict.fromkeys(VALUE_FIELDS)
     grids = list(zip(val.lattice_step, val.lattice_low, strict=True))
-    return {
-        "pixel_mean": " ".join(f"{-low / step + 0.0:.6g}" for step, low in grids),
-        "pixel_scale": " ".join(f"{step:.6g}" for step, _ in grids),
-    }
+    mean, scale = " ".join(f"{-low / step + 0.0:.6g}" for step, low in grids), " ".join(f"{x:.6g}" for x, _ in grids)
+    if _settings_agree(val):
+        return {"pixel_mean": None, "pixel_scale": None, "pixel_kept": f"mean {mean}, factor {scale}"}
+    return {"pixel_mean": mean, "pixel_scale": scale, "pixel_kept": None}
+
+
+def _settings_agree(view: DatasetFacts) -> bool:
+    """The toolchain's mean and factor are those of the images, as far as configurations write their digits."""
+    mismatch, levels = view.settings_scale_mismatch, view.settings_mean_difference
+    return mismatch is not None and levels is not None and mismatch < _SAME_SCALE and levels < _SAME_LEVELS
 
 
 def _repair_code(findings: Iterable[Finding], facts: CaseFacts) -> Code | None:
@@ -450,7 +449,11 @@ def _tensor_names(tensors: Iterable[TensorFacts]) -> list[str]:
 
 
 def _fitting_snippets(
-    remedy: Remedy, fields: Mapping[str, object], form: str | None, types: set[str | None], tensors: list[TensorFacts]
+    remedy: Remedy,
+    fields: Mapping[str, object],
+    form: str | None,
+    types: Set[str | None],
+    tensors: Sequence[TensorFacts],
 ) -> tuple[Snippet, ...]:
     """Those that can be written for these layers and activations, and that their toolchain would accept there."""
     return tuple(

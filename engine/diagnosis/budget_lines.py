@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.loss_budget import (
+    DepartureRecord,
     FamilyRecord,
     LossBudget,
     Mechanism,
@@ -55,12 +56,22 @@ _SOURCES: Mapping[str, tuple[SourceKind, ...]] = {
     "graph": ("input", "activation"),
     "data": ("input", "activation"),
     "precision": ("input", "activation", "weight", "bias"),
+    "sanity": ("kernel",),
+    "runtime": ("kernel",),
 }
 _WORDS: Mapping[SourceKind, str] = {
     "input": "quantizing inputs",
     "activation": "quantizing activations",
     "weight": "weights",
     "bias": "biases and constants",
+    "kernel": "kernels",
+}
+_SINGLE: Mapping[SourceKind, str] = {
+    "input": "quantizing",
+    "activation": "quantizing",
+    "weight": "weights of",
+    "bias": "bias of",
+    "kernel": "computing",
 }
 MECHANISMS: Mapping[Mechanism, str] = {
     "clipped-low": "values below its range are cut off",
@@ -139,7 +150,9 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     groups = [[piece] for piece in own] + _alike(others, record)
     found = [(pieces, line) for pieces in groups if _matters(line := view.line(pieces))]
     found.sort(key=lambda pair: -pair[1].share)
-    lines = tuple(line for _, line in found)
+    kernels = [line for d in budget.departures or () if _matters(line := view.departure_line(d))]
+    made = sum(line.share for _, line in found)
+    lines = sorted([*(line for _, line in found), *kernels], key=lambda line: -line.share)
     kinds: dict[SourceKind, float] = {}
     for piece in budget.pieces:
         kind = main_kind(piece.sources)
@@ -158,9 +171,9 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
         ),
         by_source=kinds,
         task=view.task.report([pieces for pieces, _ in found]) if view.task is not None else None,
-        lines=lines,
+        lines=tuple(lines),
         families=tuple(view.family(family, kinds) for family in budget.families),
-        rest=float(scale[order][0]) - sum(line.share for line in lines),
+        rest=float(scale[order][0]) - made,
         complete=budget.complete,
     )
 
@@ -308,8 +321,29 @@ class _View:
             healed_by=healed_by,
             healed=healed,
             task=self.task.share(pieces) if self.task is not None else None,
-            causes=tuple(dict.fromkeys(c.cause for c in self.causes if any(_names_it(c, s) for s in sources))),
+            causes=self._causes(sources),
         )
+
+    def departure_line(self, departure: DepartureRecord) -> BudgetLine:
+        """One line for a place where noise begins that no quantizer makes."""
+        makers = [k for k, op in enumerate(self.record.operators) if departure.tensor in op.outputs]
+        source = SourceRecord(kind="kernel", tensors=(departure.tensor,), operators=tuple(makers))
+        shares = np.array(departure.shares)[self.order]
+        tensor = SourceRecord(kind="kernel", tensors=(departure.tensor,))
+        return BudgetLine(
+            source="kernel",
+            places=tuple(_names(tensor, self.record)),
+            layers=tuple(_layers(tensor, self.record)),
+            op_type=next(iter(_op_types(tensor, self.record))),
+            words=f"what {_maker(tensor, self.record)} computes: not what its float twin makes of the same input",
+            share=float(shares[0]),
+            shares=tuple(shares.tolist()),
+            causes=self._causes([source]),
+        )
+
+    def _causes(self, sources: Sequence[SourceRecord]) -> tuple[str, ...]:
+        """Causes that name one of the sources."""
+        return tuple(dict.fromkeys(c.cause for c in self.causes if any(_names_it(c, s) for s in sources)))
 
 
 def _matters(line: BudgetLine) -> bool:
@@ -340,7 +374,7 @@ def _names_it(named: NamedBy, source: SourceRecord) -> bool:
         if source.kind not in _SOURCES.get(finding.rule.family, ()):
             continue
         if finding.rule.scope in GLOBAL_SCOPES:
-            return True
+            return source.kind != "kernel"
         if set(source.tensors) & set(named.targets.tensors) or set(source.operators) & set(named.targets.operators):
             return True
     return False
@@ -380,7 +414,7 @@ def source_words(
     """What makes the noise, where and how: by layers, as people know their network, not by names of tensors."""
     how = f": {MECHANISMS[mechanism]}" if mechanism is not None else ""
     if len(sources) == 1:
-        what = {"activation": "quantizing", "input": "quantizing", "weight": "weights of", "bias": "bias of"}[kind]
+        what = _SINGLE[kind]
         return f"{what} {_place(sources[0], record)}{how}"
     if all(source.tensors and _is_made(record.tensors[source.tensors[0]]) for source in sources):
         places = list(dict.fromkeys(layer for source in sources for layer in _layers(source, record)))
@@ -402,6 +436,12 @@ def _place(source: SourceRecord, record: CaseRecord) -> str:
         return f"the input {tensor.float_name}" if tensor.is_input else tensor.float_name
     several = sum(other.producer_name == tensor.producer_name for other in record.tensors) > 1
     return f"the output of {tensor.producer_name}{f', {tensor.float_name}' if several else ''}"
+
+
+def _maker(source: SourceRecord, record: CaseRecord) -> str:
+    """The layer that makes the values, or their name."""
+    tensor = record.tensors[source.tensors[0]]
+    return tensor.producer_name or tensor.float_name
 
 
 def _is_made(tensor: TensorRecord) -> bool:

@@ -140,6 +140,11 @@ def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:
     return max((-to_decibels(max(1.0 - share, NOISELESS)) for share in known), default=None)
 
 
+def _inferred_gain_db(cause: CauseReport) -> float:
+    """The most that there is, of a cause whose repair no run can show."""
+    return 0.0 if cause.predicted_low_db is not None else cause.predicted_gain_db or 0.0
+
+
 def _is_inferred(findings: Iterable[Finding], base: RuleBase) -> bool:
     """Enough is to be had, although no run can show it."""
     gain = unsimulated_gain_db(findings)
@@ -191,7 +196,9 @@ class Loss:
     def undecided(self, causes: Iterable[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
         """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
         latent: list[tuple[float, str | None]] = [
-            (recoverable_db(outcomes[c.cause], self.base) or 0.0, c.cause) for c in causes if c.harm == "latent"
+            (recoverable_db(outcomes[c.cause], self.base) or _inferred_gain_db(c), c.cause)
+            for c in causes
+            if c.harm == "latent"
         ]
         gain, cause = max(latent, default=(0.0, None), key=lambda found: found[0])
         if not stands_out(gain, self.base):

@@ -41,6 +41,8 @@ FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescript
 NEW_DATA = "inputs as the application sees them: not those that the model was calibrated with, which cannot be repaired"
 #: Share of right answers by which a quantized model beats a float one at chance level.
 BETTER = 0.1
+#: Of models with names of layers and tensors.
+FRAMEWORKS = ("onnx", "torch", "litert")
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
 
@@ -178,6 +180,9 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
         if toolchain is not None
         else ()
     )
+    if toolchain is not None and (foreign := _foreign_names(parts, toolchain, diagnosis)):
+        configurations = tuple(each.model_copy(update={"code": _under(foreign, each)}) for each in configurations)
+        steps = tuple(step.model_copy(update={"notes": (*step.notes, foreign)}) for step in steps)
     marks = [step.mark for step in steps if step.mark is not None]
     proven = all(step.measured is not None and step.measured.proven for step in steps)
     predicted = all(map(_is_foreseen, steps))
@@ -188,11 +193,30 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),
         checked=toolchain.checked if toolchain is not None and set(marks) - {"documentation"} else "",
-        given=_user_names(configurations, toolchain, reads_anew(chain.from_iterable(parts)))
+        given=user_names(configurations, toolchain, reads_anew(chain.from_iterable(parts)))
         if toolchain is not None
         else {},
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
+
+
+def _foreign_names(parts: Iterable[Sequence[Part]], toolchain: Toolchain, diagnosis: Diagnosis) -> str:
+    """What is said where names are those of a model that the toolchain does not quantize; empty elsewhere."""
+    framework = diagnosis.model.framework
+    foreign = framework in FRAMEWORKS and bool(toolchain.names_of) and framework not in toolchain.names_of
+    if not foreign or not any(part.snippet.names_something for found in parts for part in found):
+        return ""
+    return (
+        f"names are those of the {framework} model and have to be replaced, for {toolchain.title} has others: "
+        f"{toolchain.naming}"
+    )
+
+
+def _under(said: str, configuration: Configuration) -> str:
+    """The text of a configuration below a comment; JSON has none."""
+    if configuration.language == "json":
+        return configuration.code
+    return "\n".join([*_comment(said), configuration.code])
 
 
 def _is_foreseen(step: Step) -> bool:
@@ -299,7 +323,7 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(inert(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain, reads_anew: bool) -> dict[str, str]:
+def user_names(configurations: Iterable[Configuration], toolchain: Toolchain, reads_anew: bool) -> dict[str, str]:
     """The names of the user's own that the Python code uses."""
     text = without_comments("\n".join(each.code for each in configurations if each.language == "python"))
     used = {n: what for n, what in toolchain.given.items() if re.search(rf"(?<![\w\"./]){n}(?![\w\"])", text)}

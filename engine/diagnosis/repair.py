@@ -11,6 +11,7 @@ from quantmedic.engine.case.facts import (
     BiasFacts,
     CaseFacts,
     ClippingFacts,
+    ConstantFacts,
     DatasetFacts,
     ErrorFacts,
     ModelFacts,
@@ -108,6 +109,7 @@ def _changed_operators(operators: Iterable[OperatorRecord], change: Change) -> t
             update={
                 "weight": _weights_in_form(op.weight, change.weights[k]) if k in change.weights else op.weight,
                 "bias": BiasFacts(bits=0) if k in change.biases else op.bias,
+                "constant": ConstantFacts() if k in change.biases else op.constant,
             }
         )
         for k, op in enumerate(operators)
@@ -170,8 +172,8 @@ def _with_unknown_arrival(tensor: TensorFacts) -> TensorFacts:
 
 def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
     errors = {"accumulated": NO_ERROR, "step": NO_ERROR}
-    unknown = {**errors, "amplification": None, "input_sqnr_db": None, "rounding_share": None}
-    return data.model_copy(update=unknown)
+    gone = ("amplification", "input_sqnr_db", "rounding_share", "deployed_min", "deployed_max", "normalized_mse")
+    return data.model_copy(update={**errors, **dict.fromkeys(gone)})
 
 
 def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:

@@ -122,6 +122,7 @@ def _layer_facts(
         weight=op.weight.model_copy(update={"normalized_mse": _normalized_mse(op.weight)}),
         weight_error=weight_error,
         bias=op.bias,
+        constant=op.constant,
         input_worst_channel_sqnr_db=_least(
             tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
         ),

@@ -84,6 +84,45 @@ def all_error_facts(
     return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
 
 
+def deployed_facts(columns: Mapping[str, Column], offsets: Integers) -> list[dict[str, float | None]]:
+    """Extremes of the deployed values of every tensor, and ``normalized_mse``.
+
+    With the float values x, the deployed ones x + d, their widths w and v and k = 1 / w - 1 / v it is
+    Var(k·x - d / v) + (difference of the scaled means)². As in Neural Compressor, a tensor of one value is not scaled.
+    Unknown where a value is not finite.
+    """
+    low, high = (per_tensor(end, columns[n], offsets) for end, n in ((np.minimum, "min"), (np.maximum, "max")))
+    own_low = per_tensor(np.minimum, columns["deployed_min"], offsets)
+    own_high = per_tensor(np.maximum, columns["deployed_max"], offsets)
+    seen, pairs, n = columns["count"], columns["accumulated.count"], per_tensor(np.add, columns["count"], offsets)
+    lost = columns["nonfinite"] + columns["accumulated.nonfinite"]
+    with np.errstate(all="ignore"):
+        mean = per_tensor(np.add, columns["mean"] * seen, offsets) / n
+        apart = columns["mean"] - mean[owner_of_rows(offsets)]
+        variance = per_tensor(np.add, columns["m2"] + seen * apart * apart, offsets) / n
+        shift, square, cross = (
+            per_tensor(np.add, columns[f"accumulated.{name}"], offsets) / n for name in ("sum", "square", "cross")
+        )
+        (zero, width), (own_zero, own_width) = _unit_range(low, high), _unit_range(own_low, own_high)
+        slope = 1 / width - 1 / own_width
+        noise, shared = square - shift * shift, cross - mean * shift
+        spread = slope * slope * variance + noise / own_width**2 - 2 * slope * shared / own_width
+        centre = (mean - zero) / width - (mean + shift - own_zero) / own_width
+        found = np.maximum(spread, 0.0) + centre * centre
+    whole = (per_tensor(np.add, np.abs(seen - pairs) + lost, offsets) == 0) & np.isfinite(found) & (n > 0)
+    fields = {
+        "deployed_min": np.where(np.isfinite(own_low), own_low, np.nan),
+        "deployed_max": np.where(np.isfinite(own_high), own_high, np.nan),
+        "normalized_mse": np.where(whole, found, np.nan),
+    }
+    return list(facts_by_tensor(fields))
+
+
+def _unit_range(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """What is taken off and what is divided by to scale values to 0 … 1; those of one value stay as they are."""
+    return np.where(high > low, low, 0.0), np.where(high > low, high - low, 1.0)
+
+
 def weight_error_facts(case: Case, op: OperatorRecord, tensors: Sequence[TensorFacts]) -> WeightErrorFacts:
     """What the error of an operator's weights does to its output, on the data set that the facts come from.
 

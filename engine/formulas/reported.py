@@ -75,7 +75,6 @@ def _factors_and_means(settings: SettingsFacts, channels: int) -> list[tuple[flo
 
 def layers_with_settings(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
     """The layers with their place from the end, where they run, how the reported error grows, and asked-for bits."""
-    wide = set(settings.wide_layers or ())
     devices = [layer.reported.device for layer in layers]
     others = [place for place, device in enumerate(devices) if device not in (None, _HOST)]
     first, last = (others[0], others[-1]) if others else (0, -1)
@@ -86,15 +85,21 @@ def layers_with_settings(layers: tuple[LayerFacts, ...], settings: SettingsFacts
             update={
                 "reported_level_db": level,
                 "reported_before_db": None if level is None else earlier,
+                "reported_weight_level_db": _weight_level_db(layer.reported),
                 "layers_behind": len(layers) - 1 - place,
                 "inner_host": None if device is None else device == _HOST and first < place < last,
-                "wide_asked": None
-                if settings.wide_layers is None
-                else bool(wide & {layer.name, layer.float_name, layer.quantized_name, *(layer.float_nodes or ())}),
+                "host_asked": _is_asked(settings.host_layers, layer),
+                "wide_asked": _is_asked(settings.wide_layers, layer),
             }
         )
         for place, (layer, device, level, earlier) in enumerate(zip(layers, devices, levels, before[:-1], strict=True))
     )
+
+
+def _is_asked(names: tuple[str, ...] | None, layer: LayerFacts) -> bool | None:
+    """A layer is among those that the settings name."""
+    own = {layer.name, layer.float_name, layer.quantized_name, *(layer.float_nodes or ())}
+    return None if names is None else bool(own & set(names))
 
 
 def _level_db(reported: ReportedFacts) -> float | None:
@@ -103,6 +108,15 @@ def _level_db(reported: ReportedFacts) -> float | None:
         return reported.sqnr_db
     cosine = min(max(reported.cosine, 1e-3), 1.0)
     return to_decibels(cosine**2 / max(1 - cosine**2, 10 ** (-_NO_LOSS_DB / 10)))
+
+
+def _weight_level_db(reported: ReportedFacts) -> float | None:
+    """Signal over noise of the weights, from the figures of Neural Compressor's table."""
+    low, high, mean, std = reported.weight_min, reported.weight_max, reported.weight_mean, reported.weight_std
+    if reported.weight_normalized_mse is None or low is None or high is None or mean is None or std is None:
+        return None
+    noise = reported.weight_normalized_mse * (high - low) ** 2
+    return to_decibels((mean**2 + std**2) / noise) if noise > 0 else None
 
 
 def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, object]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.loss_budget import (
@@ -49,10 +50,21 @@ def tensors_with_sources(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[
     sources = source_facts(case.record.loss_budget)
     arriving, joined = alone_sqnr_db(case.record.loss_budget), _operand_ratios(case, tensors)
     found = [sources.get(("activation", i)) or sources.get(("input", i)) for i in range(len(tensors))]
+    departing = departure_facts(case.record.loss_budget)
+    known = (tensor.model_copy(update=departing[i]) if i in departing else tensor for i, tensor in enumerate(tensors))
     return tuple(
         tensor if source is None else _with_source(tensor, source, arriving[i], joined.get(i))
-        for i, (tensor, source) in enumerate(zip(tensors, found, strict=True))
+        for i, (tensor, source) in enumerate(zip(known, found, strict=True))
     )
+
+
+def departure_facts(budget: LossBudget) -> dict[int, dict[str, float]]:
+    """Facts of the tensors that the deployed model computes otherwise than its weights and grids say, by index."""
+    noisiest = noisiest_output(budget)
+    return {
+        d.tensor: {"departure_share": d.shares[noisiest], "departure_sqnr_db": sqnr_db(1.0, d.nmse)}
+        for d in budget.departures or ()
+    }
 
 
 def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float, joined: float | None) -> TensorFacts:
@@ -196,6 +208,7 @@ def budget_of_model(case: Case) -> dict[str, object]:
     families = {"weights" if f.kind == "weight" else "activations": f for f in budget.families}
     return {
         "unsimulated_share": 1.0 - share,
+        "departures_share": None if budget.departures is None else sum(d.shares[noisiest] for d in budget.departures),
         **{name: _facts_of_family(family, budget, noisiest, share) for name, family in families.items()},
     }
 
@@ -292,8 +305,13 @@ def noisiest_output(budget: LossBudget) -> int:
 
 def simulated_share(budget: LossBudget, output: int) -> float:
     """Share of a quantized model's noise at an output that its quantizers make; all where the simulated has more."""
-    deployed = budget.deployed[output]
-    return min(budget.simulated[output] / deployed, 1.0) if deployed > 0 else 1.0
+    return float(simulated_shares(np.array(budget.simulated), np.array(budget.deployed))[output])
+
+
+def simulated_shares(simulated: NDArray[np.float64], deployed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same for all outputs, by the noise of the simulated network and of the quantized model there."""
+    found: NDArray[np.float64] = np.divide(simulated, deployed, out=np.ones_like(deployed), where=deployed > 0)
+    return np.minimum(found, 1.0)
 
 
 def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFacts:

@@ -24,7 +24,7 @@ from quantmedic.engine.case.statistics import ERROR_KINDS, Column, SetStatistics
 from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio
 from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
-from quantmedic.engine.formulas.error_facts import all_error_facts
+from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
 from quantmedic.engine.formulas.self_gating import product_error
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, predict_sqnr, predict_sqnrs
 from quantmedic.engine.formulas.stored_bins import bin_tables, main_role, seen_tensors, tensor_bins
@@ -83,6 +83,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
         best |= found[1]
     values = dict(zip(seen, distributions_of(statistics, records, seen, shapes), strict=True))
     clipping = clipping_of(statistics, records)
+    deployed = deployed_facts(statistics.columns, statistics.offsets)
     carried = _input_nmse(case, [error.nmse for error in accumulated])
     nonfinite = per_tensor(np.add, statistics.columns["nonfinite"], statistics.offsets).tolist()
     facts = []
@@ -100,6 +101,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
                 operator=operator[i],
                 step=step[i],
                 clipping=clipping[i],
+                **deployed[i],
                 predicted_best_gain_db=gain,
                 predicted_best_low=low,
                 predicted_best_high=high,

@@ -148,8 +148,14 @@ def _source_of(rule: Rule) -> str:
 
 def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
     """Without findings on subjects that another rule, to which this one yields, explains better."""
-    kept = tuple(f for f in result.findings if not any((r, id(f.view)) in fired for r in result.rule.yields_to))
+    better = result.rule.yields_to
+    kept = tuple(f for f in result.findings if not any((r, k) in fired for r in better for k in _about(f.view)))
     return replace(result, findings=kept)
+
+
+def _about(view: Facts) -> tuple[int, ...]:
+    """What a finding may yield on: itself, and of a layer what comes out of it."""
+    return (id(view), id(view.output)) if isinstance(view, LayerFacts) else (id(view),)
 
 
 def subjects(scope: str, facts: CaseFacts) -> Sequence[Facts]:

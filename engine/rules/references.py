@@ -21,6 +21,9 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.yaml_files import place_of_keys, place_of_text
 from quantmedic.engine.text import suggest
 
+#: Scopes of a rule and of another to which it may yield, where they are not the same.
+_SEEN_BY = frozenset({("tensor", "output"), ("layer", "tensor"), ("layer", "output")})
+
 
 def check_rule(rule: Rule, base: RuleBase) -> None:
     """Refuse a rule that names what does not exist, or compares or writes a fact as it cannot be.
@@ -33,8 +36,8 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
     for name in rule.yields_to:
         if name not in scopes:
             raise RuleError(f"unknown rule {name!r}{suggest(name, scopes)}", where=place_of_text(path, name))
-        # An output is seen by rules about tensors, too.
-        if (rule.scope, scopes[name]) != ("tensor", "output") and scopes[name] != rule.scope:
+        # An output is seen by rules about tensors, too, and a layer by what comes out of it.
+        if (rule.scope, scopes[name]) not in _SEEN_BY and scopes[name] != rule.scope:
             raise RuleError(
                 f"{rule.id} cannot yield to {name}: its scope is {scopes[name]}, not {rule.scope}",
                 where=place_of_text(path, name),

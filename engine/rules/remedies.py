@@ -33,6 +33,7 @@ NAME_FIELDS: dict[str, str] = {
 VALUE_FIELDS: dict[str, str] = {
     "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
     "pixel_scale": "factor per channel that it multiplies the rest by",
+    "pixel_kept": "both, where the settings of the toolchain have them already: then they stay as they are",
     "repair": "Python function `repaired` that undoes a mistake in the representative inputs, where that can be undone",
     "weight_axes": "the weights of the layers concerned, each with the axis of its scales, None for one scale, and its "
     "type of codes",

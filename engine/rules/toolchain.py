@@ -75,6 +75,21 @@ class InForce(BaseModel):
         return merge_all(rows)
 
 
+class Calibrations(BaseModel):
+    """The ways in which a form can calibrate: one choice of each kind, together a setting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    framework: str | None = Field(
+        default=None, description="front end whose float models it takes, where it runs here; None: it does not"
+    )
+    always: Options = Field(default={}, description="options of every setting")
+    choices: Mapping[str, Mapping[str, Options]] = Field(
+        description="options by choice, by what is chosen; the same choice has the same name everywhere"
+    )
+    notes: tuple[str, ...] = Field(default=(), description="what its user has to know of the choices")
+
+
 class Toolchain(BaseModel):
     """A toolchain by the name that remedies use."""
 
@@ -86,10 +101,15 @@ class Toolchain(BaseModel):
     checked: str = Field(description="version with which its options were checked")
     guide: str | None = Field(default=None, description="general page of the manual that leads through its work")
     marks: tuple[Mark, ...] = ()
+    names_of: tuple[str, ...] = Field(
+        default=(), description="frameworks whose models have the names that it takes; empty: those of any"
+    )
+    naming: str = Field(default="", description="how it names the layers of other models, and where to look")
     forms: Mapping[str, Form] = Field(default={}, description="calls and files that take options")
     in_force: Mapping[str, tuple[InForce, ...]] = Field(
         default={}, description="settings of the quantized model that a form has to state, by the form"
     )
+    calibrations: Mapping[str, Calibrations] = Field(default={}, description="ways to calibrate, by the form")
     given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
     data_names: tuple[str, ...] = Field(default=(), description="those of them that stand for the calibration data")
     helpers: Mapping[str, str] = Field(
@@ -129,7 +149,7 @@ def _in_order(options: Options, defaults: Options) -> Options:
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:
-    """The toolchain that the user asked for, else the one whose configuration or log was read.
+    """The toolchain that the user asked for, else the one whose files were read.
 
     Else the one that the quantized model carries marks of. Where quantization failed there is no such model: then the
     one whose log was recognised.
@@ -143,7 +163,7 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
         return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
     configured = next((each for each in known if each.name == model.settings.toolchain), None)
     if configured is not None:
-        return Chosen(name=configured.name, title=configured.title, how="recognised by its configuration or log")
+        return Chosen(name=configured.name, title=configured.title, how="recognised by its files")
     marks = _marks(model)
     for toolchain in known:
         for mark in toolchain.marks:

@@ -287,7 +287,9 @@ def _open_references(
 ) -> Extras:
     """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
     outputs = _open_outputs(models, datasets, samples, references)
-    expected = _expected_metric(references.expected_float_metric, metric and metric.name, datasets.values())
+    expected = _expected_metric(
+        references.expected_float_metric, metric.name if metric is not None else None, datasets.values()
+    )
     return Extras(outputs, stages=_open_stages(references.stages, models), expected_float_metric=expected)
 
 

@@ -1,10 +1,11 @@
 """LiteRT's QuantizationDebugger, of ONNX and LiteRT files alike: the part of the public API."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quantmedic.api.opening import open_pair
+from quantmedic.api.opening import open_evaluation, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -13,15 +14,17 @@ from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.formulas.debugger import DebuggerRecord
+from quantmedic.engine.formulas.debugger import FIRST_LAYERS, DebuggerRecord
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.files import debugger_files
 from quantmedic.reports.machines.spreadsheets import debugger_csv
 from quantmedic.reports.write import Written, place
+from quantmedic.trials.denylists import try_denylists
 
 #: ``module:function``, or the function itself, which returns one number.
 MetricSource = str | Callable[..., float]
 #: Threshold above which the error of a layer, in steps, is more than rounding.
-_SUSPECT = "clip_rmse_over_scale"
+SUSPECT = "clip_rmse_over_scale"
 
 
 def debugger(
@@ -37,6 +40,10 @@ def debugger(
     preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
     threads: int | None = None,
+    threshold: float | None = None,
+    denylists: Sequence[str] = (),
+    labels: str | Path | None = None,
+    metric: str | None = None,
     rules: RuleBase | None = None,
     progress: Progress = no_progress,
 ) -> DebuggerRecord:
@@ -58,6 +65,11 @@ def debugger(
             network wants.
         samples: At most this many samples.
         threads: Processor threads to use; all cores by default.
+        threshold: Error in steps, √mean_squared_error / scale, above which a layer is suspected; 0.7 by default.
+        denylists: What to leave in float, one evaluation each: names of tensors, ``suspected``, ``first``, and
+            ``op:TYPE``, separated by commas, or ``@FILE`` with a name per line or a ``denylist.json``.
+        labels: Labels for their task metric, where they are not part of the data.
+        metric: That metric, as in ``diagnose``.
         rules: Thresholds in force: beyond one of them a layer is suspect.
         progress: Called with a stage, the samples done and their number where known.
 
@@ -65,7 +77,8 @@ def debugger(
         One row per quantized tensor, and the metrics of the outputs.
 
     Raises:
-        DataError: The data do not fit the model, or a function cannot be imported, fails or returns no number.
+        DataError: The threshold is negative, the data do not fit the model, or a function cannot be imported, fails or
+            returns no number.
         ModelError: A model cannot be read, the two do not belong together, nothing is quantized, or they are torch
             modules, whose operators are not run by themselves.
     """
@@ -77,11 +90,17 @@ def debugger(
         validation=data if validation is None else validation,
         samples=samples,
         preprocessing=prepared,
+        labels=labels,
+        metric=metric,
     )
     metrics = DebuggerMetrics(layer_metrics or {}, pair_metrics or {}, output_metrics or {})
     measuring = MeasuringOptions(threads=threads)
     base = rules or load_rulebase()
-    return debug_pair(float_model, quantized_model, options, metrics, measuring, base, progress=progress)
+    if threshold is not None:
+        base = base.with_thresholds({SUSPECT: threshold}, "threshold")
+    return debug_pair(
+        float_model, quantized_model, options, metrics, measuring, base, denylists=denylists, progress=progress
+    )
 
 
 @dataclass(frozen=True)
@@ -101,27 +120,95 @@ def debug_pair(
     measuring: MeasuringOptions,
     base: RuleBase,
     *,
+    denylists: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> DebuggerRecord:
     """``debugger`` with its options in groups; see there."""
+    limit = base.thresholds[SUSPECT].value
+    if limit < 0:
+        raise DataError(
+            "no error is below the limit of suspicion, so that every layer would be suspected",
+            where=f"{SUSPECT}: {limit:g} steps",
+            help="give a number from 0 on, such as --threshold 0.5; ideal rounding makes 0.29 steps",
+        )
     if data.evaluation is None:
         raise DataError("no data was given", help="pass samples with --validation")
+    if not denylists and (data.labels is not None or data.metric is not None):
+        raise DataError("labels and metric judge denylists, and none was given", help="pass --denylist suspected")
     role, source = data.evaluation
     functions = open_metrics(metrics.layer, metrics.pair, metrics.output)
     models, datasets = open_pair(float_model, quantized_model, {role: source}, preprocessing=data.preprocessing)
-    return debug(
+    record = debug(
         models,
         datasets[role],
         functions,
         samples=data.samples,
         threads=measuring.threads or available_threads(),
-        suspect_steps=base.thresholds[_SUSPECT].value,
+        suspect_steps=limit,
         progress=progress,
     )
+    if not denylists:
+        return record
+    lists = {text: names_of_denylist(text, record) for text in denylists}
+    opened = open_evaluation(float_model, quantized_model, data, measuring)
+    with opened.models.as_deployed():
+        found = try_denylists(
+            opened.models.editable(),
+            opened.dataset,
+            opened.case,
+            lists,
+            metric=opened.metric,
+            samples=data.samples,
+            threads=opened.threads,
+        )
+    name = opened.metric.name if opened.metric is not None else None
+    return record.model_copy(update={"denylists": found, "metric": name})
+
+
+def names_of_denylist(text: str, record: DebuggerRecord) -> tuple[str, ...]:
+    """The tensors that a denylist means.
+
+    Raises:
+        DataError: Its file cannot be read, or no layer has an operator type that it names.
+    """
+    if text.startswith("@"):
+        return _names_in_file(Path(text[1:]), record)
+    terms = [term.strip() for term in text.split(",") if term.strip()]
+    return tuple(dict.fromkeys(name for term in terms for name in _names_of_term(term, record)))
+
+
+def _names_in_file(path: Path, record: DebuggerRecord) -> tuple[str, ...]:
+    """A name per line, or the lists of ``denylist.json``."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        lists = json.loads(content) if content.lstrip().startswith("{") else {"denylisted_nodes": content.splitlines()}
+        names = [*lists.get("denylisted_nodes", ())]
+        kinds = [*lists.get("denylisted_ops", ())]
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            "the denylist cannot be read", where=f"{path}: {error}", help="give a name per line, or a denylist.json"
+        ) from error
+    own = [str(name).strip() for name in names if str(name).strip()]
+    return tuple(dict.fromkeys([*own, *(name for kind in kinds for name in _names_of_term(f"op:{kind}", record))]))
+
+
+def _names_of_term(term: str, record: DebuggerRecord) -> list[str]:
+    if term == "suspected":
+        return [layer.tensor_name for layer in record.suspected]
+    if term == "first":
+        return [layer.tensor_name for layer in record.layers[:FIRST_LAYERS]]
+    if not term.startswith("op:"):
+        return [term]
+    kind = term.removeprefix("op:")
+    names = [layer.tensor_name for layer in record.layers if layer.op_name == kind]
+    if not names:
+        known = ", ".join(dict.fromkeys(layer.op_name for layer in record.layers))
+        raise DataError(f"no quantized operator is a {kind}", where=term, help=f"there are: {known}")
+    return names
 
 
 def write_layers(record: DebuggerRecord, path: str | Path) -> Written:
-    """Write the table as CSV with the columns of LiteRT's debugger, whole or not at all.
+    """Write the table as CSV, whole or not at all: the columns of LiteRT's debugger, then range and error in steps.
 
     Raises:
         OutputError: The file cannot be written.
@@ -129,3 +216,12 @@ def write_layers(record: DebuggerRecord, path: str | Path) -> Written:
     target = Path(path)
     (written,) = place({target.name: debugger_csv(record).encode()}, target.parent)
     return written
+
+
+def write_report(record: DebuggerRecord, folder: str | Path) -> list[Written]:
+    """Write ``debugger.html``, ``debugger.svg``, ``layers.csv`` and ``denylist.json``, all or none.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    return list(place(debugger_files(record), Path(folder)))

@@ -8,7 +8,7 @@ from quantmedic.api.cases import load_case
 from quantmedic.api.collect import collect
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import check_toolchain, inspect, judge
-from quantmedic.api.options import CollectArguments, DataSource, ModelSource
+from quantmedic.api.options import DataSource, DiagnoseArguments, ModelSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import no_progress
@@ -32,7 +32,7 @@ def diagnose(
     formats: Sequence[str] = FORMATS,
     previous: str | Path | None = None,
     toolchain: str | None = None,
-    **options: Unpack[CollectArguments],
+    **options: Unpack[DiagnoseArguments],
 ) -> Diagnosis:
     """Find out why the quantized model is less accurate than the float one.
 
@@ -65,6 +65,7 @@ def diagnose(
     if quantized_model is None:
         case = _collect_failed(float_model, representative, validation, base, **options)
     else:
+        with_proof: DiagnoseArguments = {"prove": "first", **options}
         case = collect(
             float_model,
             quantized_model,
@@ -72,7 +73,7 @@ def diagnose(
             validation=validation,
             rules=base,
             toolchain=toolchain,
-            **{"prove": "first", **options},
+            **with_proof,
         )
     opened = inspect(case, base)
     diagnosis = judge(opened, base, previous=past, toolchain=toolchain)
@@ -86,7 +87,7 @@ def _collect_failed(
     representative: DataSource | None,
     validation: DataSource | None,
     base: RuleBase,
-    **options: Unpack[CollectArguments],
+    **options: Unpack[DiagnoseArguments],
 ) -> Case:
     """A case without a quantized model; refuses what needs one."""
     if validation is not None:

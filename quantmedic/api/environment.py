@@ -14,6 +14,7 @@ _EXTRAS = {
     "images": "pillow",
     "litert": "ai-edge-litert",
     "png": "resvg-py",
+    "torch": "torch",
     "weights": "safetensors",
     "mct": "tensorboard",
 }

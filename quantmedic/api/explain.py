@@ -15,6 +15,10 @@ from quantmedic.engine.rules.rulebase import RuleBase
 _HEADING = re.compile(r"^(?P<level>##+) (?P<title>.+)$", re.MULTILINE)
 #: A term in bold letters.
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
+#: An option's name in a heading, or in a line of other names.
+_CODE = re.compile(r"`(.+?)`")
+#: Other names of a page, below its title, or of a section, below its heading.
+_ALSO = re.compile(r"\A#+ .+\n\n(?:Also called: (?P<names>.+(?:\n(?!\n).+)*))")
 
 
 def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
@@ -49,7 +53,8 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
 
 
 def _topic(wanted: str, pages: Mapping[str, str]) -> str | None:
-    return pages.get(wanted) or pages.get(f"general/{wanted.lower()}") or pages.get(wanted.lower())
+    found = pages.get(wanted) or pages.get(f"general/{wanted.lower()}") or pages.get(wanted.lower())
+    return found or next((text for text in pages.values() if _is_named(wanted, _other_names(text))), None)
 
 
 def _fact(wanted: str) -> str | None:
@@ -85,8 +90,8 @@ def _section(wanted: str, pages: Mapping[str, str]) -> str | None:
     tried = (
         (of_index, lambda section: any(map(word.search, _headings_of(section)))),
         (of_index, lambda section: any(map(word.search, _BOLD.findall(section)))),
-        (sections, lambda section: any(_is_same(wanted, term) for term in _headings_of(section))),
-        (sections, lambda section: any(_is_same(wanted, term) for term in _BOLD.findall(section))),
+        (sections, lambda section: _is_named(wanted, _names_of(section))),
+        (sections, lambda section: _is_named(wanted, _BOLD.findall(section))),
     )
     for candidates, explains in tried:
         for page, section in candidates:
@@ -96,8 +101,28 @@ def _section(wanted: str, pages: Mapping[str, str]) -> str | None:
     return None
 
 
-def _is_same(wanted: str, term: str) -> bool:
-    return wanted.casefold() == term.rstrip(".").casefold()
+def _is_named(wanted: str, names: Iterable[str]) -> bool:
+    """One of the names is the word, whether its parts are joined by spaces, hyphens or underscores."""
+    return _plain(wanted) in map(_plain, names)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.strip().rstrip(".").casefold())
+
+
+def _names_of(section: str) -> list[str]:
+    """What a section is called: its heading, what stands in front of a colon there, and options that it names."""
+    return [
+        name
+        for heading in _headings_of(section)
+        for name in (heading, heading.partition(":")[0], *_CODE.findall(heading))
+    ] + _other_names(section)
+
+
+def _other_names(text: str) -> list[str]:
+    """The names that a page or a section lists below its heading."""
+    found = _ALSO.match(text)
+    return [name.strip("` \n") for name in found["names"].split(",")] if found else []
 
 
 def _headings_of(section: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.imports import read_mct
-from quantmedic.api.opening import model_of
+from quantmedic.api.opening import models_of
 from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import open_dataset
@@ -106,12 +107,13 @@ def collect_failed(
 def _open_float(float_model: ModelSource) -> FloatModel:
     """The float model, in whatever form it was given; an error of the user's function becomes a notice."""
     try:
-        model = model_of(float_model)
+        (model,), notices = models_of(float_model)
     except QuantmedicError as error:
         problem = "; ".join([error.message, *error.where])
         facts = ModelFacts(name=str(float_model), float_model=FloatFacts(problem=problem))
         return FloatModel(facts, notices=(f"{float_model} was not read: {problem}",))
-    return front_end_of(model).read_float(model)
+    found = front_end_of(model).read_float(model)
+    return replace(found, notices=(*found.notices, *notices))
 
 
 def _with_data(

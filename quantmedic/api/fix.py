@@ -11,9 +11,9 @@ from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.options import (
-    CollectArguments,
     CollectOptions,
     DataSource,
+    FixArguments,
     ModelSource,
     group_arguments,
 )
@@ -87,7 +87,7 @@ def fix(
     toolchain: str | None = None,
     report: str | Path | None = None,
     progress: Progress = no_progress,
-    **options: Unpack[CollectArguments],
+    **options: Unpack[FixArguments],
 ) -> Fixed:
     """Diagnose the quantized model, carry out what is prescribed, and give out what measures better.
 

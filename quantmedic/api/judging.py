@@ -16,6 +16,7 @@ from quantmedic.engine.formulas.task_metric import sizes_to_tell
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import find_toolchain
+from quantmedic.reports.text import count
 from quantmedic.version import VERSION
 
 
@@ -105,8 +106,11 @@ def _warnings(case: Case) -> list[str]:
     if record.unmatched:
         shown = ", ".join(record.unmatched[:5])
         more = f" and {len(record.unmatched) - 5} more" if len(record.unmatched) > 5 else ""
+        one = len(record.unmatched) == 1
+        verbs = ("has", "is") if one else ("have", "are")
         warnings.append(
-            f"{len(record.unmatched)} operators have no twin in the float model and are not measured: {shown}{more}"
+            f"{count(len(record.unmatched), 'operator')} {verbs[0]} no twin in the float model and {verbs[1]} not "
+            f"measured: {shown}{more}"
         )
     warnings += [
         f"the {role} data was not read to its end: {d.seen} samples"

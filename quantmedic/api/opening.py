@@ -8,7 +8,7 @@ from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, Mo
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import FUNCTION, import_function
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.front_ends import front_end_of_pair
+from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import available_threads
@@ -16,6 +16,7 @@ from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
+from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
@@ -75,9 +76,11 @@ def open_pair(
         DataError: A data set does not fit the models.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    float_model, quantized_model = model_of(float_model), model_of(quantized_model)
+    (float_model, quantized_model), notices = models_of(float_model, quantized_model)
     data = GivenData(given, preprocessing, labels, mapping or {})
-    return front_end_of_pair(float_model, quantized_model).open(float_model, quantized_model, data)
+    models, datasets = front_end_of_pair(float_model, quantized_model).open(float_model, quantized_model, data)
+    models.float_graph.notices.extend(notices)
+    return models, datasets
 
 
 def open_files(float_model: ModelSource, quantized_model: ModelSource) -> FileModels:
@@ -86,8 +89,27 @@ def open_files(float_model: ModelSource, quantized_model: ModelSource) -> FileMo
     Raises:
         ModelError: One is not a file or cannot be read, or the two do not belong together.
     """
-    float_model, quantized_model = model_of(float_model), model_of(quantized_model)
-    return front_end_of_pair(float_model, quantized_model).open_files(float_model, quantized_model)
+    (float_model, quantized_model), notices = models_of(float_model, quantized_model)
+    models = front_end_of_pair(float_model, quantized_model).open_files(float_model, quantized_model)
+    models.float_graph.notices.extend(notices)
+    return models
+
+
+def models_of(*sources: ModelSource) -> tuple[list[ModelSource], list[str]]:
+    """The models that are measured, and notices: those of TensorFlow are converted to the format of the other ones.
+
+    Raises:
+        ModelError: A TensorFlow model cannot be converted, or a function that makes a model fails.
+    """
+    models, notices = [model_of(source) for source in sources], list[str]()
+    kinds = [tensorflow_kind(Path(model)) if isinstance(model, str | Path) else None for model in models]
+    others = [model for model, kind in zip(models, kinds, strict=True) if kind is None]
+    target: Target = "litert" if any(front_end_of(model).name == "litert" for model in others) else "onnx"
+    for place, kind in enumerate(kinds):
+        if kind is not None:
+            models[place], notice = convert_tensorflow(Path(str(models[place])), kind, target)
+            notices.append(notice)
+    return models, notices
 
 
 def model_of(source: ModelSource) -> ModelSource:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.engine.case.facts import Role
@@ -191,8 +191,8 @@ class CollectOptions:
         return replace(self, data=data, proof=ProofOptions(), saving=CheckpointOptions())
 
 
-class CollectArguments(TypedDict, total=False):
-    """The keyword arguments of ``collect``, which says what they mean; ``diagnose`` and ``fix`` pass them on."""
+class FixArguments(TypedDict, total=False):
+    """The keyword arguments that ``fix`` passes on to ``collect``, which says what they mean."""
 
     labels: str | Path | None
     metric: str | None
@@ -209,7 +209,6 @@ class CollectArguments(TypedDict, total=False):
     seed: int
     checkpoint: str | Path | None
     resume: bool
-    progress: Progress
     reference_outputs: OutputSource | None
     device_outputs: OutputSource | None
     expected_float_metric: float | None
@@ -217,7 +216,6 @@ class CollectArguments(TypedDict, total=False):
     toolchain_logs: Sequence[str | Path]
     prove: Prove
     write_fixed: str | Path | None
-    toolchain: str | None
     mapping: Mapping[str, str] | None
     memory: int | None
     core_config: object | None
@@ -228,8 +226,20 @@ class CollectArguments(TypedDict, total=False):
     attribution: bool
 
 
+class DiagnoseArguments(FixArguments, total=False):
+    """Those that ``diagnose`` passes on."""
+
+    progress: Progress
+
+
+class CollectArguments(DiagnoseArguments, total=False):
+    """The keyword arguments of ``collect``."""
+
+    toolchain: str | None
+
+
 def group_arguments(
-    representative: "DataSource | None", validation: "DataSource | None", arguments: CollectArguments
+    representative: "DataSource | None", validation: "DataSource | None", arguments: FixArguments
 ) -> CollectOptions:
     """The arguments of ``collect`` in groups; those that are missing or None have their defaults.
 
@@ -240,10 +250,10 @@ def group_arguments(
         close = get_close_matches(name, CollectArguments.__annotations__, 1)
         raise TypeError(f"there is no argument {name!r}{f'; is it {close[0]!r}?' if close else ''}")
     given = {"representative": representative, "validation": validation, **arguments}
-    known = {name: value for name, value in given.items() if value is not None}
+    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
     def group(kind: type[_Group]) -> _Group:
-        return kind(**{field.name: known[field.name] for field in fields(kind) if field.name in known})
+        return replace(kind(), **{field.name: known[field.name] for field in fields(kind) if field.name in known})
 
     return CollectOptions(
         data=group(DataOptions),

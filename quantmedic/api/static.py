@@ -13,6 +13,7 @@ from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.collect import Extras
 from quantmedic.collectors.measure.static import case_of_files
+from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
@@ -80,5 +81,5 @@ def collect_static_pair(
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """A ``.safetensors`` file, or a folder."""
-    return path.suffix == ".safetensors" or path.is_dir()
+    """A ``.safetensors`` file, or a folder that is no TensorFlow model."""
+    return path.suffix == ".safetensors" or (path.is_dir() and tensorflow_kind(path) is None)

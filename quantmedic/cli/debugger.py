@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.debugging import DebuggerMetrics, debug_pair, write_layers
+from quantmedic.api.debugging import SUSPECT, DebuggerMetrics, debug_pair, write_layers, write_report
 from quantmedic.api.options import DataOptions, MeasuringOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OptionGroup, option
@@ -53,10 +53,8 @@ metric_options = OptionGroup(
         ),
     },
 )
-#: Samples without a task metric; ``--data`` is what LiteRT's users know ``--validation`` as.
-sample_options = data_options.without(
-    "labels", "metric", "metric_direction", "metric_output", "metric_option"
-).replacing(
+#: ``--data`` is what LiteRT's users know ``--validation`` as.
+sample_options = data_options.replacing(
     validation=option(
         "--validation",
         "-v",
@@ -69,19 +67,62 @@ sample_options = data_options.without(
 )
 
 
+def _thresholds(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """A number alone is the threshold of suspicion."""
+    return tuple(text if "=" in text else f"{SUSPECT}={_steps(text)}" for text in given)
+
+
+def _steps(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is no number; write an error in steps, such as 0.5, or NAME=VALUE "
+            "(quantmedic rules --thresholds lists the names)"
+        ) from error
+
+
+suspect_options = rule_options.only("folders", "thresholds", "threshold_file").replacing(
+    thresholds=option(
+        "--threshold",
+        "thresholds",
+        multiple=True,
+        callback=_thresholds,
+        metavar="STEPS|NAME=VALUE",
+        help="Override a threshold; repeat.",
+    )
+)
+
+
 @click.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @sample_options
 @option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the table to FILE as CSV.")
+@option(
+    "--pages",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write page, bar charts, table and denylist there.",
+)
+@option(
+    "--denylist",
+    "denylists",
+    multiple=True,
+    metavar="NAMES",
+    help="Evaluate with these layers in float; repeat.",
+)
 @metric_options
 @measuring_options.only("threads")
-@rule_options.only("folders", "thresholds", "threshold_file")
+@suspect_options
 @option("--verbose", is_flag=True, help="Print all layers and findings.")
 def debugger(
     float_model: Path,
     quantized_model: Path,
     output: Path | None,
+    folder: Path | None,
+    denylists: tuple[str, ...],
     verbose: bool,
     data: DataOptions,
     metrics: DebuggerMetrics,
@@ -94,18 +135,28 @@ def debugger(
     your own are called for every sample: of the difference quantized - float (--layer-metric), of
     (float, codes, scale, zero_point) (--pair-metric), of (float_outputs, quantized_outputs) (--output-metric).
 
+    A layer is suspected above 0.7 steps; --threshold 0.5 sets another limit.
+
+    A denylist is names of tensors, `suspected`, `first` and `op:TYPE`, separated by commas, or @FILE; all keep the
+    ranges of the quantized model. With labels, --metric judges them.
+
     Without --validation, the samples are those of --representative.
 
     \b
     Examples:
       quantmedic debugger float.onnx int8.onnx -v val.npz -o layers.csv
-      quantmedic debugger float.tflite int8.tflite -v val.npz --samples 100
+      quantmedic debugger float.tflite int8.tflite -v val.npz --samples 100 --pages debugger
+      quantmedic debugger float.tflite int8.tflite -v val.npz --threshold 0.5
+      quantmedic debugger float.onnx int8.onnx -v val.npz --denylist suspected --denylist suspected,first
       quantmedic debugger float.onnx int8.onnx -v val.npz --layer-metric mae=mine:mean_abs
     """
     base = rules_in_force(rules)
     with progress_bars() as progress, interrupted_by_termination():
-        record = debug_pair(float_model, quantized_model, data, metrics, measuring, base, progress=progress)
+        record = debug_pair(
+            float_model, quantized_model, data, metrics, measuring, base, denylists=denylists, progress=progress
+        )
     click.echo(render_debugger(record, verbose=verbose, ascii_only=ascii_only()), nl=False)
-    if output is not None:
-        written = write_layers(record, output)
-        click.echo(wrote_text([(written.path, written.size)]))
+    files = [] if output is None else [write_layers(record, output)]
+    files += [] if folder is None else write_report(record, folder)
+    if files:
+        click.echo(wrote_text([(file.path, file.size) for file in files]))

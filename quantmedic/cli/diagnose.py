@@ -75,7 +75,7 @@ def demo(
     """
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
     options = CollectOptions(
-        data=DataOptions(**{"metric": "top1", **embedded}, samples=data.samples), measuring=measuring, proof=proof
+        data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), measuring=measuring, proof=proof
     )
     diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
     given = diagnosis.prescription

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.fallbacks import GoalOptions, search_fallback, write_fallback
 from quantmedic.api.options import DataOptions, MeasuringOptions
+from quantmedic.api.searches.fallbacks import GoalOptions, search_fallback, write_fallback
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import (
     CONTEXT,

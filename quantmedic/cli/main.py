@@ -29,6 +29,9 @@ COMMANDS = {
     "sensitivity": LazyCommand("quantmedic.cli.sensitivity:sensitivity", "Measure what each layer does to the output."),
     "fix": LazyCommand("quantmedic.cli.fix:fix", "Carry out the prescription; write the model if it is better."),
     "fallback": LazyCommand("quantmedic.cli.fallback:fallback", "Find few layers that leave int8 to meet a goal."),
+    "calibrations": LazyCommand(
+        "quantmedic.cli.calibrations:calibrations", "Find the calibration that suits a float model best."
+    ),
     "debugger": LazyCommand("quantmedic.cli.debugger:debugger", "Measure each quantized operator alone, as LiteRT's."),
     "show": LazyCommand("quantmedic.cli.show:show", "Print the tables of a case: layers, one layer, data sets."),
     "explain": LazyCommand("quantmedic.cli.rules:explain", "Print the manual page of a rule, cause, fact or topic."),

@@ -24,14 +24,18 @@ from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.terminal import print_markdown
 from quantmedic.engine.case.fact_base import Scope
 from quantmedic.engine.case.facts import SCOPES
+from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.text import with_page_names
 
 
 @click.command(context_settings=CONTEXT)
-@click.argument("code")
+@click.argument("code", default="index")
 @rule_options.only("folders")
-def explain(code: str, rules: RuleOptions) -> None:
-    """Print the manual page of a rule, a cause, a fact, a threshold or a topic, or what the manual says of a word.
+@click.pass_context
+def explain(context: click.Context, /, code: str, rules: RuleOptions) -> None:
+    """Print the manual page of a rule, a cause, a fact, a threshold, a topic or a command; of a word, what the manual
+    says of it. Without CODE: the index of all pages.
 
     \b
     Examples:
@@ -40,8 +44,16 @@ def explain(code: str, rules: RuleOptions) -> None:
       quantmedic explain data.rounding.sqnr_db
       quantmedic explain gptq
       quantmedic explain severity
+      quantmedic explain calibrations
     """
-    print_markdown(explanation(code, rules.folders))
+    try:
+        page = explanation(code, rules.folders)
+    except QuantmedicError as error:
+        root = context.find_root()
+        if not isinstance(root.command, click.Group) or code not in root.command.list_commands(root):
+            raise
+        raise QuantmedicError(error.message, help=f"it is a command: quantmedic {code} --help") from None
+    print_markdown(with_page_names(page))
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, context_settings=CONTEXT)

@@ -84,7 +84,9 @@ def print_markdown(text: str) -> None:
 
 
 def size_text(size: int) -> str:
-    """Bytes as kB or MB."""
+    """Bytes as bytes, kB or MB."""
+    if size < 1000:
+        return f"{size} {'byte' if size == 1 else 'bytes'}"
     return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
 
 

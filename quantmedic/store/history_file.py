@@ -299,7 +299,7 @@ def _choose_model(model: str | None, known: Mapping[str, int], path: str | Path)
         raise HistoryError(
             "the history holds no run yet", where=str(path), help="quantmedic check --record FILE adds one"
         )
-    listed = [f"{visible(name, 80)}  {count(runs, 'run')}" for name, runs in known.items()]
+    listed = [f"{visible(name)}  {count(runs, 'run')}" for name, runs in known.items()]
     if model is None and len(known) > 1:
         raise HistoryError("the history holds several models", where=listed, help="name one: --model NAME")
     if model is None:
@@ -309,7 +309,7 @@ def _choose_model(model: str | None, known: Mapping[str, int], path: str | Path)
         raise HistoryError(
             f"the history holds no run of {visible(model, 80)!r}",
             where=listed,
-            help=f"did you mean {visible(near[0], 80)!r}?" if near else "name one of these",
+            help=f"did you mean {visible(near[0])!r}?" if near else "name one of these",
         )
     return model
 

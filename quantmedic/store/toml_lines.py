@@ -10,11 +10,12 @@ from typing import NamedTuple
 Key = tuple[str | int, ...]
 #: Levels of lists, tables and dotted names that a document may have: tomllib takes time and memory with their square.
 DEEPEST = 32
-#: Strings, marks, words and line ends; blanks and comments fall between. Possessive, so that none is searched twice.
+#: Strings, marks, words and line ends; blanks and comments fall between. Runs are possessive, so that none is searched
+#: twice; groups are not, for Python 3.11.2 ends such groups too early.
 _TOKEN = re.compile(
-    r'''"""(?:[^"\\]++|\\.|"(?!""))*+"{3,5}'''
-    r"""|'''(?:[^']++|'(?!''))*+'{3,5}"""
-    r'''|"(?:[^"\\\n]++|\\.)*+"'''
+    r'''"""(?:[^"\\]++|\\.|"(?!""))*"{3,5}'''
+    r"""|'''(?:[^']++|'(?!''))*'{3,5}"""
+    r'''|"(?:[^"\\\n]++|\\.)*"'''
     r"""|'[^'\n]*+'"""
     r"""|[\[\]{}=,.\n]|[^\s"'#\[\]{}=,.]++|\#[^\n]*+|["']""",
     re.DOTALL,

@@ -114,6 +114,11 @@ def layer_spacing(first: int, last: int, left: float, right: float) -> float:
     return (right - left - 2 * MARGIN) / max(last - first, 1)
 
 
+def bar_width(count: int, left: float, right: float, widest: float) -> float:
+    """Width of one of so many bars on the axis of layers."""
+    return round(min(max(0.7 * layer_spacing(0, count - 1, left, right), 0.8), widest), 2)
+
+
 def layer_label(name: str, index: int) -> str:
     """The name of a layer as it stands below the axis."""
     return f"{visible(name, LABEL_LIMIT)} · {index}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from quantmedic.engine.contract.loss_budget import BudgetLine, LossBudgetReport
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
-from quantmedic.engine.formulas.debugger import LEADING, TRAILING, DebuggerRecord
+from quantmedic.engine.formulas.debugger import COMPUTED, LEADING, TRAILING, DebuggerRecord
 from quantmedic.reports.sections.columns import Value
 from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.text import spreadsheet_text, visible
@@ -48,7 +48,7 @@ def sensitivity_csv(record: SensitivityRecord) -> str:
 def debugger_csv(record: DebuggerRecord) -> str:
     """One row per quantized operator, in order of execution; a metric without a number is ``nan``.
 
-    The columns are those of LiteRT's QuantizationDebugger.
+    The columns are those of LiteRT's QuantizationDebugger, and behind them range and error in steps.
     """
     rows: Iterable[list[Cell]] = (
         [
@@ -58,10 +58,12 @@ def debugger_csv(record: DebuggerRecord) -> str:
             layer.scale,
             layer.zero_point,
             spreadsheet_text(layer.tensor_name),
+            layer.range,
+            layer.rmse_over_scale,
         ]
         for layer in record.layers
     )
-    return _csv_text([*LEADING, *record.metrics, *TRAILING], rows)
+    return _csv_text([*LEADING, *record.metrics, *TRAILING, *COMPUTED], rows)
 
 
 def budget_csv(budget: LossBudgetReport) -> str:

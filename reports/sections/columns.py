@@ -35,6 +35,7 @@ _GROUPS = (
     ("output.{role}.clipping.", "clipping, {role}", "clipping {short}"),
     ("output.{role}.", "output, {role}", "output {short}"),
     ("output.quantizer.", "output quantizer", "output"),
+    ("output.recorded.", "quantizer in the toolchain's files", "recorded"),
     ("output.", "output", "output"),
     ("weight.", "weights", "weights"),
     ("weight.quantizer.", "weight quantizer", "weights"),
@@ -42,8 +43,12 @@ _GROUPS = (
     ("weight_error.", "effect of weight errors", "weight errors"),
     ("bias.", "bias", "bias"),
     ("bias.rounding.", "bias rounding", "bias rounding"),
-    ("reported.", "reported by the toolchain", "reported"),
+    ("constant.", "other constant", "constant"),
+    ("constant.rounding.", "rounding of that constant", "constant rounding"),
+    ("reported.", "figures in the toolchain's files", "reported"),
 )
+#: What a toolchain says of a layer in its own files.
+_OF_FILES = ("reported.", "output.recorded.")
 #: A quantity of a layer; None where it was not measured.
 Value = str | int | float | tuple[str, ...] | None
 _SHORT = {"representative": "repr.", "validation": "valid."}
@@ -64,11 +69,13 @@ _LABELS = {
     "nmse": "NMSE",
     "normalized_mse": "normalized MSE",
     "saved_sqnr_db": "SQNR of the saved tensor",
+    "own_metrics": "own metrics",
     "weight_normalized_mse": "normalized MSE of weights",
     "weight_sqnr_db": "SQNR of weights",
+    "reported_weight_level_db": "SQNR of reported weights",
     "sqnr_db": "SQNR",
     "worst_output_sqnr_db": "worst column of the output",
-    "rmse_over_scale": "RMSE / step",
+    "rmse_over_scale": "RMSE / scale",
     "bias_over_std": "bias / std",
     "worst_channel_sqnr_db": "worst channel",
     "worst_channel": "worst channel #",
@@ -115,7 +122,13 @@ _LABELS = {
 #: The same where the field's name means another thing in its group.
 _OWN_LABELS = {"mean": "mean", "max": "largest", "std": "std"}
 #: Standard deviations whose square is a column too.
-_SQUARED = ("output.{role}.values.std", "weight.std", "weight.stored_std")
+_SQUARED = (
+    "output.{role}.values.std",
+    "weight.std",
+    "weight.stored_std",
+    "reported.weight_std",
+    "reported.weight_stored_std",
+)
 _ERROR_GROUPS = ("accumulated.", "rounding.", "operator.", "step.")
 _CHARTED = ("mse", "nmse", "sqnr_db", "cosine")
 _TITLE = ("index", "name", "op_type")
@@ -128,6 +141,8 @@ class Preset:
     name: str
     columns: tuple[str, ...]
     sort: str | None = None
+    #: What orders it where the first was not measured.
+    sort_else: str | None = None
 
 
 #: What is shown before anything is chosen; {role}: the set that is judged, {other}: the other one.
@@ -176,6 +191,22 @@ DEFAULT_WEIGHTS = Preset(
     ),
     "weight.rounding.sqnr_db",
 )
+#: The same where a toolchain's own figures are all that is known.
+DEFAULT_REPORTED = Preset(
+    "default",
+    (
+        *_TITLE,
+        *(f"reported.{field}" for field in ("cosine", "sqnr_db", "mse", "rmse_over_scale", "normalized_mse")),
+        "reported.weight_normalized_mse",
+        "reported.min",
+        "reported.max",
+        "reported.own_metrics",
+        *(f"output.recorded.{field}" for field in ("low", "high", "scale", "zero_point", "bits")),
+        "reported.device",
+        "reported.dtype",
+        "findings",
+    ),
+)
 _MOMENTS = ("min", "max", "mean", "std", "variance")
 PRESETS = (
     Preset(
@@ -183,6 +214,7 @@ PRESETS = (
         (
             *_TITLE,
             "output.{role}.accumulated.mse",
+            "output.{role}.normalized_mse",
             "output.{role}.accumulated.nmse",
             "output.{role}.accumulated.sqnr_db",
             "output.{role}.accumulated.cosine",
@@ -190,9 +222,14 @@ PRESETS = (
             "output.quantizer.low",
             "output.quantizer.high",
             "output.{role}.clipping.share",
+            "reported.normalized_mse",
+            "reported.saved_sqnr_db",
+            "reported.min",
+            "reported.max",
             "findings",
         ),
         "-output.{role}.accumulated.mse",
+        "-reported.normalized_mse",
     ),
     Preset(
         "weights",
@@ -206,9 +243,14 @@ PRESETS = (
             "weight.rounding.sqnr_db",
             "weight.rounding.worst_channel_sqnr_db",
             "weight.channel_range_ratio",
+            *(f"reported.weight_{moment}" for moment in _MOMENTS),
+            *(f"reported.weight_stored_{moment}" for moment in _MOMENTS),
+            "reported.weight_normalized_mse",
+            "reported_weight_level_db",
             "findings",
         ),
         "-weight.rounding.mse",
+        "-reported.weight_normalized_mse",
     ),
     Preset(
         "errors",
@@ -324,10 +366,17 @@ def presets(columns: Iterable[Column], role: Role) -> dict[str, Preset]:
 
 def _default(known: Iterable[str]) -> Preset:
     """The first table: of values where there are any, else of quantizers, else of weights alone."""
-    outputs = [key for key in known if key.startswith("output.")]
-    if any(key.startswith(f"output.{role}.") for role in ROLES for key in outputs):
+    keys = list(known)
+    if any(key.startswith(f"output.{role}.") for role in ROLES for key in keys):
         return DEFAULT
-    return DEFAULT_STATIC if outputs else DEFAULT_WEIGHTS
+    if of_files_alone(keys) and any(key.startswith(_OF_FILES) for key in keys):
+        return DEFAULT_REPORTED
+    return DEFAULT_STATIC if any(key.startswith("output.") for key in keys) else DEFAULT_WEIGHTS
+
+
+def of_files_alone(keys: Iterable[str]) -> bool:
+    """Neither outputs nor weights of a model are among the columns; at most what files of a toolchain say of them."""
+    return not any(key.startswith(("output.", "weight.")) and not key.startswith(_OF_FILES) for key in keys)
 
 
 def least_wanted(columns: Sequence[Column], role: Role) -> list[str]:
@@ -348,11 +397,12 @@ def _preset_for(preset: Preset, known: set[str], role: Role) -> Preset:
     """The same for one case: of its data sets, and without the columns that it lacks."""
     other = next(one for one in ROLES if one != role)
     keys = [key.format(role=role, other=other) for key in preset.columns]
-    sort = preset.sort.format(role=role) if preset.sort else None
+    orders = (order.format(role=role) for order in (preset.sort, preset.sort_else) if order)
+    sort = next((order for order in orders if order.removeprefix("-") in known), None)
     return Preset(
         preset.name,
         tuple(key for key in keys if key in known),
-        sort if sort and sort.removeprefix("-") in known else None,
+        sort,
     )
 
 

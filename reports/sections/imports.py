@@ -44,6 +44,7 @@ class ReportedLine:
     mse: Annotated[str, "mean squared error"]
     steps: Annotated[str, "root mean squared error over the scale"]
     normalized: Annotated[str, "mean squared error of the saved tensors scaled to 0 … 1, and their SQNR as they are"]
+    own: Annotated[tuple[str, ...], "metrics that the user of the tool added, name and value"]
     where: Annotated[str, "device and type that it computes with"]
     origin: Annotated[str, "file that says so"]
 
@@ -86,6 +87,7 @@ def reported_rows(layers: Iterable[LayerRow]) -> tuple[ReportedLine, ...]:
             mse=_text_if_known(reported.mse, number(reported.mse)),
             steps=_text_if_known(reported.rmse_over_scale, number(reported.rmse_over_scale)),
             normalized=_normalized_text(reported),
+            own=tuple(visible(text, 80) for text in reported.own_metrics or ()),
             where=", ".join(visible(text, 40) for text in (reported.device, reported.dtype) if text),
             origin=visible(reported.origin or NOT_MEASURED, 120),
         )

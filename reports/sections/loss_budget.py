@@ -20,6 +20,8 @@ UNSIMULATED_SAID = 0.1
 CAUSES_SHOWN, PLACES_SHOWN = 3, 300
 WORDS_LIMIT = 160
 UNSIMULATED = "no quantizer makes this: kernels, or the deployed model computes something else"
+#: The same where lines say where most of it begins; what the task loses is not divided among them.
+UNPLACED = "no quantizer makes this, and no single operator; what of the task no quantizer loses is counted here"
 INCOMPLETE = "The runs ended before all that matters was taken apart: what stands together may come from one place."
 NO_NAME = "no rule has a name for this"
 FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
@@ -163,8 +165,9 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     rows = [_line_row(line, place, diagnosis, several) for place, line in enumerate(budget.lines, 1)]
     rows.append(_plain_row("rest", "the rest: sources too small for a line", share_text(budget.rest)))
     if _has_unsimulated(budget):
-        others = tuple(share_text(output.unsimulated) for output in budget.outputs) if several else ()
-        rows.append(_plain_row("unsimulated", UNSIMULATED, share_text(budget.unsimulated), others))
+        others = tuple(share_text(share) for share in budget.unplaced) if several else ()
+        words_for_it = UNPLACED if any(line.source == "kernel" for line in budget.lines) else UNSIMULATED
+        rows.append(_plain_row("unsimulated", words_for_it, share_text(budget.unplaced[0]), others))
     if budget.task is None or words is None or not words.whole.judged:
         return tuple(rows)
     rows.append(_plain_row("interaction", INTERACTION, ""))
@@ -188,13 +191,13 @@ def _rest_of_loss(task: TaskLoss) -> Mapping[Look, LossPart]:
 def _has_unsimulated(budget: LossBudgetReport) -> bool:
     """What no quantizer makes is shown: of the noise, or of what the task loses."""
     lost = budget.task is not None and budget.task.whole.judged and budget.task.unassigned.lost != 0.0
-    return bool(round(100 * budget.unsimulated)) or lost
+    return bool(round(100 * budget.unplaced[0])) or lost
 
 
 def _shares(budget: LossBudgetReport) -> list[float]:
     """Shares of the noise in the order of the rows that have some; they sum up to 1."""
     shares = [line.share for line in budget.lines] + [budget.rest]
-    return [*shares, budget.unsimulated] if _has_unsimulated(budget) else shares
+    return [*shares, budget.unplaced[0]] if _has_unsimulated(budget) else shares
 
 
 def _parts(budget: LossBudgetReport) -> list[LossPart]:

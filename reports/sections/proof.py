@@ -75,7 +75,7 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
     proof = diagnosis.proof
     if proof is None:
         return None
-    runs = [row.trial for row in (*proof.trials, *proof.chain, *proof.executions)]
+    runs = [*(row.trial for row in (*proof.trials, *proof.chain)), *(row.trial for row in proof.executions)]
     metrics = [trial.metric for trial in runs if trial.metric is not None]
     tried = count(len(proof.trials), "remedy", "remedies")
     spent = f"{seconds(proof.spent_seconds)} of {seconds(proof.budget_seconds)}"

@@ -18,6 +18,7 @@ from quantmedic.reports.sections.columns import (
     Value,
     judged_set,
     layer_columns,
+    of_files_alone,
     presets,
 )
 
@@ -70,12 +71,17 @@ def select_layers(
         for place, layer in enumerate(layers)
         if (not flagged or layer.degraded or findings[place]) and _contains(layer, findings[place], text)
     ]
-    order = "in the order of the network" if layers else "as none was measured"
+    order = _natural_order(by_key) if layers else "as none was measured"
     if asked:
         key, descending = _sort_key(asked, by_key, role)
         places = _places_by(places, by_key[key], descending=descending)
         order = f"by {by_key[key].title}, {'largest' if descending else 'smallest'} first"
     return Selection(tuple(by_key[key] for key in keys), tuple(places), len(layers), order)
+
+
+def _natural_order(known: Iterable[str]) -> str:
+    """How layers come that nobody ordered; files of a toolchain need not follow the network."""
+    return "as the files of the toolchain list them" if of_files_alone(known) else "in the order of the network"
 
 
 def _preset_called(known: dict[str, Preset], name: str) -> Preset:

@@ -110,7 +110,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
 
 
 def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
-    verdict = paint(context.verdict.upper(), context.verdict)
+    verdict = paint(context.verdict_word.upper(), context.verdict)
     gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
     beside = "  ".join(part for part in (gate, context.judged_alone) if part)
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
@@ -126,7 +126,7 @@ def _advice_lines(context: ReportContext, stems: Sequence[str]) -> Iterator[str]
     """General pages one by one; below causes that are still to be tried in one sentence."""
     yield ""
     if context.advice_place != "folded":
-        yield f"{context.advice_text} Read in this order:"
+        yield f"{context.advice_text} Read in this order, in the folder of the report:"
         yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in stems)
         return
     names = ", ".join(visible(stem, NAME_LIMIT) for stem in stems)

@@ -1,9 +1,11 @@
 """The debugger's table for the terminal: the worst layers, whom to suspect, and the metrics of the outputs."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 
-from quantmedic.engine.formulas.debugger import FIRST_LAYERS, DebuggerLayer, DebuggerRecord
+from quantmedic.engine.formulas.debugger import DebuggerLayer, DebuggerRecord
+from quantmedic.reports.sections.tables import denylist_rows
 from quantmedic.reports.terminal.lines import aligned_rows, terminal_text
 from quantmedic.reports.text import count, name, number, visible
 
@@ -29,6 +31,9 @@ def _debugger_lines(record: DebuggerRecord, shown: int) -> Iterator[str]:
         yield f"{len(record.layers) - shown} more (--verbose, or --output FILE)"
     yield ""
     yield from _suspect_lines(record)
+    if record.denylists:
+        yield ""
+        yield from _denylist_lines(record)
     for metric, value in record.outputs.items():
         yield f"outputs: {name(metric)} {_figure_or_nan(value)}"
     if record.unmeasured:
@@ -42,21 +47,36 @@ def _suspect_lines(record: DebuggerRecord) -> Iterator[str]:
         yield f"suspected: none, no layer has {over}"
         return
     yield f"suspected, for {over}:"
-    yield from (f"  {_short_name(layer.tensor_name)}" for layer in record.suspected)
-    first = [layer.tensor_name for layer in record.layers[:FIRST_LAYERS] if layer not in record.suspected]
-    if first:
+    yield from (f"  {visible(layer.tensor_name)}" for layer in record.suspected)
+    if record.first_beside:
         yield "first layers, often worth leaving in float with them:"
-        yield from (f"  {_short_name(text)}" for text in first)
-    if any(_short_name(text) != text for text in (*(layer.tensor_name for layer in record.suspected), *first)):
-        yield "a denylist takes names whole, as --output FILE has them"
+        yield from (f"  {visible(layer.tensor_name)}" for layer in record.first_beside)
+    yield "as a denylist:"
+    yield f"  denylisted_nodes = {_list_text(record.denylisted_nodes)}"
+    if record.denylisted_ops:
+        yield f"  denylisted_ops = {_list_text(record.denylisted_ops)}  # all layers of these types are suspected"
     yield "next: quantmedic fallback FLOAT QUANT -v DATA finds the smallest set of layers to leave in float"
+    yield "a target that computes with integers only is slowed down by float layers: quantmedic explain qat"
+
+
+def _denylist_lines(record: DebuggerRecord) -> Iterator[str]:
+    """One row per denylist, and which layers run in float."""
+    yield f"denylists on one calibration, {count(record.denylists[0].samples, 'sample')}"
+    yield from aligned_rows(denylist_rows(record), (0,))
+    if record.framework == "litert":
+        yield "note: evaluated on the ONNX translation of the LiteRT model; TensorFlow's converter was not run"
+
+
+def _list_text(names: Sequence[str]) -> str:
+    """Names whole, as a list of Python that can be copied."""
+    return visible(json.dumps(names, ensure_ascii=False))
 
 
 def _layer_row(layer: DebuggerLayer, own: Sequence[str]) -> tuple[str, ...]:
     metrics = layer.metrics
     figures = (layer.rmse_over_scale, layer.range, metrics["mean_error"], metrics["max_abs_error"])
     return (
-        _short_name(layer.tensor_name),
+        visible(layer.first_name, _WIDTH) + (";…" if ";" in layer.tensor_name else ""),
         name(layer.op_name),
         *(_figure_or_nan(value) for value in (*figures, *(metrics[key] for key in own))),
     )
@@ -64,9 +84,3 @@ def _layer_row(layer: DebuggerLayer, own: Sequence[str]) -> tuple[str, ...]:
 
 def _figure_or_nan(value: float) -> str:
     return "nan" if math.isnan(value) else number(value)
-
-
-def _short_name(text: str) -> str:
-    """The name of a fused tensor lists all that was fused; the first part is enough to identify it."""
-    first, fused, _ = text.partition(";")
-    return visible(first, _WIDTH) + (";…" if fused else "")

@@ -1,5 +1,6 @@
 """The tables of a case as text: columns and ready tables of the page, all facts of one layer, the data sets."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -7,9 +8,9 @@ from difflib import get_close_matches
 from quantmedic.engine.case.facts import ROLES, LayerFacts, fact_paths
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.report_rows import flagging_rules
-from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.rules.evaluate import evaluate
-from quantmedic.reports.sections.columns import Column
+from quantmedic.reports.sections.columns import Column, Value
 from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.sections.tables import dataset_table
 from quantmedic.reports.terminal.lines import WIDTH, aligned_rows
@@ -58,7 +59,16 @@ def layer_lines(inspection: Inspection, name: str) -> Iterator[str]:
 
 
 def data_lines(inspection: Inspection) -> Iterator[str]:
-    """Facts of both data sets side by side, and how they relate."""
+    """Facts of both data sets side by side, and how they relate.
+
+    Raises:
+        DataError: The case has none.
+    """
+    if not inspection.case.record.datasets:
+        raise DataError(
+            "the case has no data sets",
+            help="they are measured where samples are given: quantmedic diagnose with --representative, --validation",
+        )
     table = dataset_table(inspection.facts.datasets)
     yield f"relation of the inputs: {table.relation}" if table.relation == NOT_MEASURED else table.relation
     yield from _fact_grid([("", *table.roles), *((row.label, *_cut_in_the_middle(row.values)) for row in table.rows)])
@@ -89,7 +99,7 @@ def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:
     near = [one for one in known if name.lower() in one.lower()] or get_close_matches(name, known, n=3)
     raise QuantmedicError(
         f"no layer is called {name!r}",
-        help=f"did you mean {', '.join(visible(one, NAME_WIDTH) for one in near[:3])}?"
+        help=f"did you mean {', '.join(shlex.quote(visible(one)) for one in near[:3])}?"
         if near
         else "quantmedic show CASE lists them",
     )
@@ -111,13 +121,21 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
         elif of_set:
             double.append((path.removeprefix(f"output.{ROLES[0]}."), *(_cell_text(v, unit) for v in values), unit))
         else:
-            single.append((path, visible(_cell_text(values[0], unit), NAME_WIDTH), unit))
+            lines = _value_lines(values[0], unit)
+            single += [(path if place == 0 else "", line, unit) for place, line in enumerate(lines)]
     yield ""
     yield from _fact_grid([("fact", "value", "unit"), *single])
     if double:
         yield ""
         yield from _fact_grid([("output on", *ROLES, "unit"), *double])
     yield f"{count(missing, 'fact')} not measured"
+
+
+def _value_lines(value: object, unit: str) -> list[str]:
+    """A value on one line, several words or names one below the other."""
+    if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+        return [visible(item, NAME_WIDTH) for item in value]
+    return [visible(_cell_text(value, unit), NAME_WIDTH)]
 
 
 def _fact_at(layer: LayerFacts, path: str) -> object:
@@ -166,12 +184,11 @@ def _column_blocks(columns: Sequence[Column], rows: Sequence[int], width: int) -
 
 
 def _print_column(column: Column, rows: Sequence[int]) -> _PrintedColumn:
-    limit = NAME_WIDTH if column.key == "name" else TEXT_WIDTH
     unit = f" {column.unit}" if column.unit in ("dB", *UNITS_SHOWN) and column.unit != column.label else ""
     return _PrintedColumn(
         group=column.short_group,
         head=column.label + unit,
-        cells=tuple(visible(_cell_text(column.values[place], column.unit), limit) for place in rows),
+        cells=tuple(_table_cell(column, column.values[place]) for place in rows),
         right=column.numeric,
     )
 
@@ -221,6 +238,20 @@ def _stack_words(text: str, width: int) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def _table_cell(column: Column, value: Value) -> str:
+    """A value of bounded length; of several, as many as fit whole, and how many are left out."""
+    unit, limit = column.unit, TEXT_WIDTH if column.key != "name" else NAME_WIDTH
+    whole = _cell_text(value, unit)
+    if not isinstance(value, tuple) or len(value) < 2 or len(whole) <= limit:
+        return visible(whole, limit)
+    limit = NAME_WIDTH
+    for kept in range(len(value) - 1, 0, -1):
+        text = f"{_cell_text(value[:kept], unit)}, {len(value) - kept} more"
+        if len(text) <= limit:
+            return text
+    return f"{visible(value[0], limit)}, {len(value) - 1} more"
 
 
 def _cell_text(value: object, unit: str | None) -> str:

@@ -160,6 +160,7 @@ def test_a_drag_zooms_all_graphs_and_a_double_click_shows_all(graphs: Callable[.
     assert page.evaluate(ranges) == full
 
 
+@pytest.mark.source("insights-click")
 def test_a_click_selects_the_layer_and_every_graph_marks_it(graphs: Callable[..., Any]) -> None:
     page = graphs()
     before = page.locator('[data-graph="mse-representative"] canvas').evaluate("(canvas) => canvas.toDataURL()")

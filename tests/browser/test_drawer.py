@@ -176,6 +176,7 @@ def test_packed_numbers_are_read_as_they_were_written(opened: Opened, rich: Path
     assert page.evaluate("text => unpackLevels(text)[0] === Infinity", pack_levels([float("inf")]))
 
 
+@pytest.mark.source("insights-histograms")
 def test_bars_are_the_data(opened: Opened, rich: Path) -> None:
     page = opened(rich)
     page.evaluate("select(0)")
@@ -216,6 +217,7 @@ def test_figures_tell_what_is_under_the_pointer(opened: Opened, rich: Path) -> N
         assert figure.locator("svg").get_attribute("aria-label").startswith(f"{text}: ")
 
 
+@pytest.mark.source("insights-channels")
 def test_channels_are_ordered_by_error_or_by_index(opened: Opened, rich: Path) -> None:
     page = opened(rich)
     page.evaluate("select(0)")
@@ -251,6 +253,7 @@ def test_findings_lead_to_their_cause(opened: Opened, rich: Path) -> None:
     assert page.locator(target).is_visible()
 
 
+@pytest.mark.source("insights-one-operator")
 def test_all_facts_are_listed(opened: Opened, rich: Path) -> None:
     page = opened(rich)
     page.evaluate("select(0)")

@@ -99,6 +99,7 @@ def altered(folder: Path, to: Path, sections: Mapping[str, Any], worker: str | N
     return to
 
 
+@pytest.mark.source("insights-graph")
 def test_boxes_and_edges_are_those_of_the_model(opened: Opened, demo: Path) -> None:
     page = seen(opened(demo))
     names = page.evaluate("[...Array(layers.count).keys()].map((position) => layers.label(position))")
@@ -140,6 +141,7 @@ def test_few_boxes_are_seen_at_first_but_the_way_to_the_worst_is_open(opened: Op
     assert worst in page.locator("[data-section=graph] > .lead").inner_text()
 
 
+@pytest.mark.source("insights-graph")
 def test_groups_unfold_and_fold_again(opened: Opened, blocks: Path) -> None:
     page = seen(opened(blocks, reduced_motion="reduce"))
     button(page, "fit").click()
@@ -178,6 +180,7 @@ def test_a_group_shows_its_worst_value_and_how_many_are_past_a_threshold(opened:
     assert checked > 10
 
 
+@pytest.mark.source("insights-click")
 def test_a_click_selects_the_layer_everywhere_and_selecting_marks_it_here(opened: Opened, blocks: Path) -> None:
     page = seen(opened(blocks, reduced_motion="reduce"))
     box = page.locator(".model-picture .box:not(.group):not(.tone-none)").first

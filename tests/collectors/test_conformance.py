@@ -359,7 +359,7 @@ def said_without(blocked: str, call: str, folder: Path) -> str:
 
 def test_modules_without_torch(tmp_path):
     said = said_without("torch", "quantmedic.collect(Stranger(), Stranger(), validation=[1])", tmp_path)
-    assert "pip install torch" in said and "Stranger" in said
+    assert "pip install 'quantmedic[torch]'" in said and "Stranger" in said
 
 
 def test_files_need_no_torch(tmp_path):

@@ -139,6 +139,7 @@ def test_u8u8_qoperator_per_tensor_is_healthy(tmp_path: Path) -> None:
     assert_healthy(calibrated_on(images("representative"), tmp_path, **U8U8)[1])
 
 
+@pytest.mark.source("mct-domain")
 def test_calibrated_in_the_dark(tmp_path: Path) -> None:
     """ppq#411: calibrated on one set, analysed on another: noise over signal exceeds 1 from the third layer on."""
     lost, diagnosis = calibrated_on(normalized(pixels("representative")[:256] // 10), tmp_path)

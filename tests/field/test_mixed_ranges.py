@@ -90,6 +90,7 @@ def judged(model: onnx.ModelProto, quantized: onnx.ModelProto, folder: Path) -> 
     return diagnose(model, quantized, REPRESENTATIVE, VALIDATION, folder)
 
 
+@pytest.mark.source("mct-unbalanced-concatenation")
 def test_boxes_and_scores_in_one_output(tmp_path: Path) -> None:
     """ultralytics#1695: the int8 detector detects nothing, every score is 0."""
     model = detector()
@@ -99,6 +100,7 @@ def test_boxes_and_scores_in_one_output(tmp_path: Path) -> None:
     assert serious(judged(model, quantized, tmp_path))[0] == "unbalanced-concatenation"
 
 
+@pytest.mark.source("mct-concatenation-remedies")
 def test_boxes_as_shares_of_the_picture_are_healthy(tmp_path: Path) -> None:
     """The remedy that the maintainers chose."""
     model = detector(side=1)

@@ -84,6 +84,7 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
     assert relation.ordered_channel_distance < 0.2 < 0.5 < relation.channel_distance
 
 
+@pytest.mark.source("horizon-data-distribution")
 def test_rows_that_reach_further_are_a_domain_shift_and_no_poor_range(tmp_path: Path) -> None:
     """Every other representative row is from a storm: the ranges are too wide for the rows in use."""
     stormy = standardized(rows(4, 256))

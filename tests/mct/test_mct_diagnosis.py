@@ -65,6 +65,7 @@ def test_a_healthy_model_with_everything_told(net, pictures, log_folder) -> None
     assert case.record.model.search.unreachable is False, "the toolkit's own text log was read"
 
 
+@pytest.mark.source("mct-preprocessing")
 @pytest.mark.parametrize("factor", [30, 255])
 @pytest.mark.parametrize("shown", ["proper", "calibrated-on"])
 def test_thresholds_of_other_data_are_not_blamed_on_rounding_up(pictures, factor, shown) -> None:
@@ -116,6 +117,7 @@ def smooth_images(size: int, generator: torch.Generator) -> torch.Tensor:
     return smooth + 0.1 * torch.randn(size, 3, 16, 16, generator=generator)
 
 
+@pytest.mark.source("mct-outlier-removal")
 def test_a_spike_in_both_sets_is_cut_off_although_the_summed_noise_grows() -> None:
     """The spike of one sample holds the summed noise: a threshold that leaves it out heals all other samples."""
     torch.manual_seed(0)
@@ -132,6 +134,7 @@ def test_a_spike_in_both_sets_is_cut_off_although_the_summed_noise_grows() -> No
     assert "z_threshold=8" in code and "activation_bits" not in code, "a convolution reads the input: it takes 8 bits"
 
 
+@pytest.mark.source("mct-shift-negative-tweaks")
 def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
     model = quantize(net, pictures, mct.core.CoreConfig())
     case = quantmedic.collect(net, model, representative=pictures[0], mct_log=log_folder)
@@ -145,6 +148,7 @@ def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
     assert {tensor.shift_excess for tensor in without.tensors} == {None}, "without settings it is not judged"
 
 
+@pytest.mark.source("mct-last-layer")
 @pytest.mark.parametrize("weighting", ["AVG", "LAST_LAYER"])
 def test_two_bits_in_the_last_layer(net, pictures, weighting) -> None:
     """The advice knows how the search was weighed, and names the layer as the toolkit does."""
@@ -206,6 +210,7 @@ def test_the_example_of_the_manual(net, pictures, tmp_path, monkeypatch) -> None
     assert read_mct_log("mct_log").settings.z_threshold == 16
 
 
+@pytest.mark.source("xquant-without-log")
 def test_a_missing_log_folder_is_said(net, pictures, tmp_path) -> None:
     model = quantize(net, pictures, mct.core.CoreConfig())
     case = collect(net, model, pictures, mct_log=tmp_path / "nothing")

@@ -94,6 +94,7 @@ def default_code() -> str:
     return complete_code(write(FORM, form, {}), "python", TOOLCHAIN)
 
 
+@pytest.mark.source("mct-target-not-meant", "mct-target-one-resource", "mct-target-softer")
 @pytest.mark.parametrize(("remedy", "number"), SNIPPETS)
 def test_every_snippet_runs(remedy: str, number: int, run: Run) -> None:
     run(text_of(BASE.remedies[remedy].snippets[number]))
@@ -110,6 +111,7 @@ def test_default(default: Run) -> None:
     assert default.weight_bits() == dict.fromkeys(("conv1_bn", "conv2", "conv3", "conv4", "fc"), 8)
 
 
+@pytest.mark.source("mct-sixteen-bit-experiment")
 def test_sixteen_bits_for_the_activation_named(run: Run) -> None:
     bits = run(code_of("activations-16-bit")).activation_bits()
     assert bits["conv3"] == 16
@@ -128,23 +130,27 @@ def test_activations_named_stay_in_float(run: Run, default: Run) -> None:
     assert run.weight_bits() == default.weight_bits()
 
 
+@pytest.mark.source("mct-network-editor")
 def test_a_type_stays_in_float(run: Run, default: Run) -> None:
     run(code_of("keep-operator-types-float"))
     assert default.activation_bits().keys() - run.activation_bits().keys() == {"gelu"}
 
 
+@pytest.mark.source("mct-error-method")
 def test_no_clipping_covers_what_was_seen(run: Run) -> None:
     run.batches[0][0, 0, 0, 0] = 4.5  # one value beyond a threshold of 4, which the least squares would clip
     assert Run(run.net, run.batches)(default_code()).thresholds()["x"] == 4.0
     assert run(code_of("widen-activation-range")).thresholds()["x"] == 8.0
 
 
+@pytest.mark.source("mct-outlier-removal")
 def test_z_threshold_leaves_out_what_is_rare(run: Run) -> None:
     run.batches[0][0, 0, 0, 0] = 500.0
     assert Run(run.net, run.batches)(default_code()).thresholds()["x"] > 4.0
     assert run(code_of("limit-activation-range")).thresholds()["x"] == 4.0
 
 
+@pytest.mark.source("mct-shift-negative")
 def test_the_shift_acts_with_the_ratio_that_is_written(run: Run, default: Run) -> None:
     """GELU feeds a convolution: its output is shifted, kept in 16 bits, and the sum behind it is unsigned."""
     assert run(code_of("shift-negative")).activation_bits()["gelu"] == 16
@@ -152,6 +158,7 @@ def test_the_shift_acts_with_the_ratio_that_is_written(run: Run, default: Run) -
     assert not getattr(run.model, f"{added}{HOLDER}").activation_holder_quantizer.signed
 
 
+@pytest.mark.source("mct-bias-correction")
 def test_bias_correction(run: Run, default: Run) -> None:
     off = run(code_of("bias-correction-off"))
     same = {n: torch.equal(off.model.get_submodule(n).layer.bias, m.layer.bias) for n, m in wrappers(default.model)}
@@ -165,6 +172,7 @@ def test_weights_named_get_eight_bits_beside_those_that_a_search_chose(run: Run)
         assert bits == {"conv1_bn": 8, "fc": 8, "conv2": 4, "conv3": 2, "conv4": 8}
 
 
+@pytest.mark.source("mct-mixed-precision-images", "mct-last-layer", "mct-hessian-scores", "mct-mixed-precision")
 def test_search_settings_arrive(run: Run) -> None:
     weighting = mct.core.MpDistanceWeighting
     shown = SettingsInForce(layers_by_weight={"int4": ("conv2",)})

@@ -5,6 +5,7 @@ import inspect
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.thorough
 LOGGER = "Model Compression Toolkit"
 MEASURES = {"mse", "cs", "sqnr"}
 GRAPHS = {f"quant_loss_{metric}_{suffix}.png" for metric in MEASURES for suffix in ("repr", "val")}
+#: The field that the original does not have.
+OPTION = "skip_judging_above_degrade_ratio"
 WEIGHTED = {"conv1_bn", "conv2", "conv3", "fc"}
 
 
@@ -103,10 +106,13 @@ def told(tool: Any, net: Any, network: Any, data: Any, labels: Any, folder: Path
     return Told(measured, troubles, files, [line for line in lines if "DepthwiseConv2D" not in line])
 
 
-def both(net: Any, network: Any, data: Any, folder: Path, **settings: Any) -> tuple[Told, Told]:
+def both(
+    net: Any, network: Any, data: Any, folder: Path, *, ours: dict[str, Any] | None = None, **settings: Any
+) -> tuple[Told, Told]:
+    """What both tools tell; ``ours`` are settings that the original does not have."""
     labels = torch.zeros(len(data))  # no classes: only the outputs are compared
     theirs = told(original, net, network, data, labels, folder / "theirs", **settings)
-    return theirs, told(xquant, net, network, data, labels, folder / "ours", **settings)
+    return theirs, told(xquant, net, network, data, labels, folder / "ours", **settings, **(ours or {}))
 
 
 @pytest.fixture(scope="module")
@@ -116,19 +122,22 @@ def data() -> Any:
     return torch.randn(256, 3, 8, 8, generator=generator) + wide
 
 
+@pytest.mark.source("xquant-drop-in")
 def test_signature_and_configuration() -> None:
     for name in ("xquant_report_troubleshoot_pytorch_experimental", "XQuantConfig"):
         theirs, ours = (inspect.signature(getattr(tool, name)).parameters for tool in (original, xquant))
-        assert list(theirs) == list(ours)
-    assert vars(xquant.XQuantConfig("a")) == vars(original.XQuantConfig("a"))
+        assert [*theirs, OPTION][: len(ours)] == list(ours), "the option of our own is the last"
+    assert vars(xquant.XQuantConfig("a")) == vars(original.XQuantConfig("a")) | {OPTION: False}
 
 
+@pytest.mark.source("xquant-log-dir")
 def test_the_log_folder_is_the_one_that_was_set(log_folder: Path) -> None:
     theirs, ours = original.XQuantConfig("a"), xquant.XQuantConfig("a")
     assert ours.quantize_reported_dir is not None and ours.quantize_reported_dir == theirs.quantize_reported_dir
     assert Path(ours.quantize_reported_dir).parent == log_folder
 
 
+@pytest.mark.source("xquant-drop-in", "xquant-errors-per-layer", "xquant-graphs")
 def test_a_healthy_network(data: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = centred(Net().eval(), data)
@@ -154,6 +163,7 @@ def test_a_healthy_network(data: Any, tmp_path: Path) -> None:
     assert not any(module._forward_hooks for module in net.modules())
 
 
+@pytest.mark.source("xquant-warning-last-layer")
 def test_two_bits_in_the_last_layer(data: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = centred(Net().eval(), data)
@@ -166,6 +176,7 @@ def test_two_bits_in_the_last_layer(data: Any, tmp_path: Path) -> None:
     assert ours.troubles["causes"][0]["cause"] == "last-layer-bitwidth"
 
 
+@pytest.mark.source("xquant-warning-negative")
 def test_negative_activations_that_lose_accuracy(tmp_path: Path) -> None:
     """A bright pixel per image sets the range; the bulk of the values shares one level."""
     torch.manual_seed(0)
@@ -199,6 +210,7 @@ def test_harmless_swish_is_no_cause(data: Any, tmp_path: Path) -> None:
     assert ours.troubles == {} and not ours.lines
 
 
+@pytest.mark.source("xquant-warning-outliers")
 def test_outliers(data: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = Net(torch.nn.Identity).eval()
@@ -226,6 +238,7 @@ def test_outliers(data: Any, tmp_path: Path) -> None:
         assert image.replace(str(tmp_path / name), "REPORT") in found.lines[start + 1 :]
 
 
+@pytest.mark.source("xquant-degrade-ratio")
 def test_most_layers_degraded(data: Any, tmp_path: Path) -> None:
     """Calibrated on images 255 times as large: the original finds every layer degraded and stops."""
     torch.manual_seed(0)
@@ -243,6 +256,81 @@ def test_most_layers_degraded(data: Any, tmp_path: Path) -> None:
         found.append(report(net, copy.deepcopy(network), batches(images * 255), pairs(images, labels), config)[1])
     assert found[0] == {}
     assert "preprocessing-mismatch" in [cause["cause"] for cause in found[1]["causes"]]
+
+
+@pytest.mark.source("xquant-degrade-ratio")
+@pytest.mark.parametrize("ratio", [0.3, 0.51, 0.76])
+def test_the_degrade_ratio_stops_where_the_original_stops(ratio: float, data: Any, tmp_path: Path) -> None:
+    """Some of the four layers are degraded, by the squared error."""
+    torch.manual_seed(0)
+    net = centred(Net(torch.nn.SiLU).eval(), data)
+    network = quantized(net, data, bits=2, weights_bias_correction=False)
+    limits = {"mse": 2e-4, "cs": 0.1, "sqnr": 0.1}
+    theirs, ours = both(
+        net,
+        network,
+        data,
+        tmp_path,
+        ours={OPTION: True},
+        threshold_quantize_error=limits,
+        threshold_degrade_layer_ratio=ratio,
+    )
+    degraded = {
+        name
+        for suffix in ("repr", "val")
+        for name, values in theirs.measured[f"intermediate_similarity_metrics_{suffix}"].items()
+        if values["mse"] >= limits["mse"]
+    }
+    assert 0 < len(degraded) < len(WEIGHTED)
+    assert (theirs.troubles == {}) == (ours.troubles == {}) == (len(degraded) / len(WEIGHTED) >= ratio)
+    assert bool(ours.lines) == bool(theirs.lines)
+
+
+@pytest.mark.source("xquant-tensorboard")
+def test_event_files_hold_what_those_of_the_original_hold(data: Any, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    torch.manual_seed(0)
+    net = centred(Net(torch.nn.SiLU).eval(), data)
+    both(net, quantized(net, data), data, tmp_path)
+    runs = []
+    for tool in ("theirs", "ours"):
+        folders = {path.parent for path in (tmp_path / tool).rglob("events.out*")}
+        runs.append(
+            {folder.name: EventAccumulator(str(folder), {"histograms": 0, "tensors": 0}).Reload() for folder in folders}
+        )
+    theirs, ours = runs
+    assert theirs.keys() == ours.keys() == {"xquant", "output_similarity_metrics_repr", "output_similarity_metrics_val"}
+    assert ours["xquant"].Tags()["graph"] and theirs["xquant"].Tags()["graph"]
+    histograms = [run["xquant"].Tags()["histograms"] for run in runs]
+    assert {"x", "act", "cat", "add", "fc"} <= set(histograms[0]) <= set(histograms[1])
+    for tag in histograms[0]:
+        seen, own = (run["xquant"].Histograms(tag)[0].histogram_value for run in runs)
+        assert own.min == pytest.approx(seen.min, rel=0.01, abs=1e-6)
+        assert own.max == pytest.approx(seen.max, rel=0.01)
+    # the original's graph is the one that torch.fx traces: modules end in _layer, quantizers are nodes of their own
+    nodes = [{node.name.rpartition("/")[2]: node for node in run["xquant"].Graph().node} for run in runs]
+    measured = {name.removesuffix("_layer") for name, node in nodes[0].items() if "xquant_repr" in node.attr}
+    assert measured == WEIGHTED
+    assert all({"xquant_repr", "xquant_val"} <= set(nodes[1][name].attr) for name in measured)
+    assert set(nodes[1]["cat"].input) == {"pool", "relu"}
+    for suffix in ("repr", "val"):
+        tag = f"output_similarity_metrics_{suffix}"
+        texts = [run[tag].Tensors(tag)[0].tensor_proto.string_val[0].decode() for run in runs]
+        assert texts[0].splitlines()[0] == texts[1].splitlines()[0]
+        values = [dict(re.findall(r"^(\w+): ([\d.]+)$", text, re.M)) for text in texts]
+        assert values[0].keys() == values[1].keys() == MEASURES
+        assert float(values[1]["sqnr"]) == pytest.approx(float(values[0]["sqnr"]), rel=0.02)
+
+
+def test_without_tensorboard_there_are_no_event_files(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xquant, "find_spec", lambda name: None)
+    torch.manual_seed(0)
+    net = centred(Net().eval(), data)
+    found = told(xquant, net, quantized(net, data), data, torch.zeros(len(data)), tmp_path)
+    assert "index.html" in found.files and not [name for name in found.files if "events.out" in name]
 
 
 class Two(torch.nn.Module):  # type: ignore[name-defined]
@@ -324,6 +412,7 @@ class Fused(torch.nn.Module):  # type: ignore[name-defined]
         return self.fc(x.mean((2, 3)))
 
 
+@pytest.mark.source("xquant-custom-metrics")
 @pytest.mark.parametrize("act", [torch.nn.ReLU, torch.nn.ReLU6, torch.nn.SiLU, torch.nn.PReLU])
 def test_own_metrics_are_of_the_points_that_the_original_compares(
     act: Callable[[], Any], data: Any, tmp_path: Path

@@ -46,6 +46,7 @@ def test_explain_rule_fact_topic_and_typo():
         done = run("explain", code)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("# ")
+        assert ".md)" not in done.stdout, "a link that leads nowhere"
     done = run("explain", "actvation-outliers")
     assert done.returncode == 2
     assert "did you mean activation-outliers" in done.stderr
@@ -81,6 +82,33 @@ def test_a_cause_of_several_rules_leads_to_all_of_them():
     listed = explanation("index")
     assert "[S027](S027.md) divisor-rounds-to-zero (cause non-finite-values)" in listed
     assert "[W002](W002.md) bias-overflow," in listed
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_name_of_a_command_leads_to_its_page_or_its_help(command: str):
+    done = CliRunner().invoke(cli, ["explain", command])
+    if done.exit_code == 0:
+        assert f"quantmedic {command}" in done.output
+    else:
+        assert command in ("collect", "completion", "doctor", "explain")
+        assert f"quantmedic {command} --help" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        ("calibrations", "# Searching the calibration method"),
+        ("diagnose", "# How to read the report"),
+        ("fix", "# Proof"),
+        ("rules", "# "),
+    ],
+)
+def test_commands_are_other_names_of_pages(command: str, title: str):
+    assert explanation(command).startswith(title)
+
+
+def test_explain_alone_prints_the_index():
+    assert CliRunner().invoke(cli, ["explain"]).output == CliRunner().invoke(cli, ["explain", "index"]).output
 
 
 def test_thresholds_are_explained():

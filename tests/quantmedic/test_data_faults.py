@@ -196,6 +196,8 @@ WITHSTOOD: dict[str, Verdict] = {
 }
 
 
+@pytest.mark.source("horizon-data-library", "horizon-data-processing", "horizon-data-exposure", "horizon-data-blank")
+@pytest.mark.source("mct-representative-size", "mct-representative-diversity", "mct-preprocessing")
 @pytest.mark.parametrize("fault", GREY)
 def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = GREY[fault]
@@ -205,6 +207,7 @@ def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path
     check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
+@pytest.mark.source("horizon-channel-sequence")
 @pytest.mark.parametrize("fault", COLOUR)
 def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = COLOUR[fault]

@@ -1,10 +1,12 @@
 """The debugger's table: ONNX operators against onnxruntime, its file and its refusals."""
 
 import csv
+import json
 import math
 import subprocess
 import sys
 import tracemalloc
+import xml.etree.ElementTree as etree
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
@@ -21,8 +23,10 @@ import quantmedic
 from quantmedic.api.debugging import write_layers
 from quantmedic.cli.main import main
 from quantmedic.engine.errors import DataError, ModelError, OutputError
-from quantmedic.engine.formulas.debugger import METRICS, DebuggerLayer, DebuggerRecord
+from quantmedic.engine.formulas.debugger import METRICS, DebuggerLayer, DebuggerRecord, DenylistOutcome
+from quantmedic.reports.charts.debugger import debugger_chart
 from quantmedic.reports.machines.spreadsheets import debugger_csv
+from quantmedic.reports.page.debugger import debugger_page
 from quantmedic.reports.terminal.debugger import render_debugger
 
 pytestmark = pytest.mark.thorough
@@ -47,6 +51,7 @@ def of_arrays(difference):
     return difference
 """
 X = images(9)
+SVG = "{http://www.w3.org/2000/svg}"
 COLUMNS = "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error"
 
 
@@ -91,6 +96,7 @@ def errors(before: str, after: str) -> list[NDArray[np.float32]]:
     return found
 
 
+@pytest.mark.source("litert-run")
 @pytest.mark.parametrize("before, after", [("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")])
 def test_a_row_is_the_operator_alone_on_deployed_inputs(pair: tuple[Path, Path], before: str, after: str) -> None:
     layer = by_name(measure(pair, layer_metrics={"mean_abs": mean_abs}))[after.removesuffix("_raw")]
@@ -123,6 +129,7 @@ def test_the_same_error_stands_in_a_case(pair: tuple[Path, Path]) -> None:
         assert row.rmse_over_scale == pytest.approx(tensor.data.step.rmse_over_scale, rel=1e-4)
 
 
+@pytest.mark.source("litert-layer-metrics")
 def test_metrics_are_averaged_over_samples_without_nan(pair: tuple[Path, Path]) -> None:
     turns = cycle([np.nan, 3.0])  # each of the layers, an odd number, sees both
     given = {"quiet": lambda d: next(turns), "never": lambda d: np.nan}
@@ -133,6 +140,7 @@ def test_metrics_are_averaged_over_samples_without_nan(pair: tuple[Path, Path]) 
     assert "nan" in debugger_csv(record).splitlines()[1].split(",")
 
 
+@pytest.mark.source("litert-pair-metrics")
 def test_functions_get_tensors_codes_and_outputs(pair: tuple[Path, Path]) -> None:
     seen: list[Any] = []
     record = measure(
@@ -186,6 +194,7 @@ def test_wide_scenes_are_read_one_sample_at_a_time(pair: tuple[Path, Path]) -> N
 # --- the file and the terminal -------------------------------------------------------------------------------------
 
 
+@pytest.mark.source("litert-range", "litert-steps")
 def test_the_file_has_the_columns_of_litert(pair: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "layers.csv"
     own = ("--layer-metric", "mean_abs=mine:mean_abs", "--pair-metric", "r=mine:correlation")
@@ -193,12 +202,16 @@ def test_the_file_has_the_columns_of_litert(pair: tuple[Path, Path], tmp_path: P
     done = command(tmp_path, *pair, "-o", target, *own, "--samples", 4, "--threads", 1)
     assert done.returncode == 0, done.stderr
     text = target.read_text()
-    assert text.startswith(f"{COLUMNS},mean_abs,r,scale,zero_point,tensor_name\n")
+    assert text.startswith(f"{COLUMNS},mean_abs,r,scale,zero_point,tensor_name,range,rmse/scale\n")
     rows = list(csv.DictReader(text.splitlines()))
     expected = measure(pair, samples=4)
     assert [row["tensor_name"] for row in rows] == [layer.tensor_name for layer in expected.layers]
     assert [float(row["stddev"]) for row in rows] == [layer.metrics["stddev"] for layer in expected.layers]
     assert all(0.99 < float(row["r"]) <= 1 for row in rows)
+    for row in rows:
+        scale = float(row["scale"])
+        assert float(row["range"]) == pytest.approx(255 * scale)
+        assert float(row["rmse/scale"]) == pytest.approx(math.sqrt(float(row["mean_squared_error"])) / scale)
     assert "outputs: top1 1" in done.stdout and "layers.csv" in done.stdout
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -210,11 +223,22 @@ def layer(name: str, steps: float, scale: float = 0.1, bits: int = 8) -> Debugge
     )
 
 
+def table(*layers: DebuggerLayer) -> DebuggerRecord:
+    return DebuggerRecord(
+        framework="onnx",
+        float_model="f",
+        quantized_model="q",
+        data="d",
+        samples=3,
+        suspect_steps=0.7,
+        layers=layers,
+    )
+
+
+@pytest.mark.source("litert-first-layers", "litert-integer-only")
 def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
     layers = [layer(f"l{k}", 0.3) for k in range(20)] + [layer("bad", 1.5), layer("=cmd", 0.9), layer("nan", math.nan)]
-    record = DebuggerRecord(
-        float_model="f", quantized_model="q", data="d", samples=3, suspect_steps=0.7, layers=tuple(layers)
-    )
+    record = table(*layers)
     text = render_debugger(record)
     lines = text.splitlines()
     assert lines[0] == "23 quantized operators, 3 samples of d"
@@ -223,24 +247,146 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
     assert "13 more" in text
     assert "suspected, for √mse/scale above 0.7:\n  bad\n  =cmd\n" in text
     assert "with them:\n  l0\n  l1\n  l2\n  l3\n  l4\n" in text
-    assert "denylist" not in text
+    assert 'denylisted_nodes = ["bad", "=cmd", "l0", "l1", "l2", "l3", "l4"]\n' in text
+    assert "denylisted_ops" not in text, "other layers of the type are fine"
+    assert "integers only" in text and "explain qat" in text
     assert len(render_debugger(record, verbose=True).splitlines()) > 25
     assert render_debugger(record, ascii_only=True).isascii()
-    assert ",'=cmd\n" in debugger_csv(record), "no name becomes a formula"
+    assert ",'=cmd," in debugger_csv(record), "no name becomes a formula"
     assert debugger_csv(record).splitlines()[-1].split(",")[6] == "nan"
 
 
+@pytest.mark.source("litert-suspected", "litert-denylisted-ops")
+def test_fused_names_are_short_in_the_table_and_whole_in_lists() -> None:
+    fused = "net/conv/Relu;net/conv/BiasAdd;" + 60 * "net/conv/Conv2D/"
+    text = render_debugger(table(layer(fused, 1.5)))
+    assert text.splitlines()[4].startswith("net/conv/Relu;…  ")
+    assert f"\n  {fused}\n" in text and f'denylisted_nodes = ["{fused}"]' in text
+    (line,) = [line for line in text.splitlines() if "denylisted_ops" in line]
+    pasted: dict[str, Any] = {}
+    exec(line.strip(), pasted)
+    assert pasted["denylisted_ops"] == ["Conv"] and "all layers of these types" in line
+    assert f",{fused}," in debugger_csv(table(layer(fused, 1.5)))
+
+
+@pytest.mark.source("litert-threshold")
+def test_the_threshold_is_a_number(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """``--threshold 0.1`` suspects what rounds as it should; NAME=VALUE still works."""
+    for given in ("0.1", "clip_rmse_over_scale=0.1"):
+        done = command(tmp_path, *pair, "--threshold", given, "--samples", 2, "--threads", 1)
+        assert done.returncode == 0 and "suspected, for √mse/scale above 0.1:" in done.stdout, done.stderr
+    record = measure(pair, samples=2, threshold=0.1)
+    assert record.suspect_steps == 0.1 and len(record.suspected) > len(measure(pair, samples=2).suspected)
+    done = command(tmp_path, *pair, "--threshold", "much", "--samples", 2)
+    assert done.returncode == 2 and "'much' is no number; write an error in steps, such as 0.5" in done.stderr
+    for below in ("-1", "clip_rmse_over_scale=-1"):
+        done = command(tmp_path, *pair, "--threshold", below, "--samples", 2)
+        assert done.returncode == 2 and "every layer would be suspected" in done.stderr
+    with pytest.raises(DataError, match="every layer would be suspected"):
+        measure(pair, threshold=-0.1)
+
+
+@pytest.mark.source("litert-charts", "litert-denylisted-nodes")
+def test_the_report_holds_charts_page_table_and_denylist(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    done = command(tmp_path, *pair, "--threshold", 0.1, "--samples", 3, "--threads", 1, "--pages", tmp_path / "seen")
+    assert done.returncode == 0, done.stderr
+    record = measure(pair, samples=3, threshold=0.1)
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {
+        "debugger.html",
+        "debugger.svg",
+        "denylist.json",
+        "layers.csv",
+    }
+    assert json.loads((tmp_path / "seen/denylist.json").read_text()) == {
+        "denylisted_nodes": record.denylisted_nodes,
+        "denylisted_ops": record.denylisted_ops,
+    }
+    assert (tmp_path / "seen/layers.csv").read_text() == debugger_csv(record)
+    drawing = etree.parse(tmp_path / "seen/debugger.svg")
+    bars = [bar for bar in drawing.iter(f"{SVG}line") if bar.find(f"{SVG}title") is not None]
+    assert len(bars) == 2 * len(record.layers)
+    page = (tmp_path / "seen/debugger.html").read_text()
+    assert all(name in page.replace("<wbr>", "") for name in record.denylisted_nodes)
+    assert f">{int(record.layers[0].metrics['num_elements'])}</td>" in page, "elements are counted exactly"
+    assert page.count("<svg") == 1 and "mlir_quantize" not in page, "a form of LiteRT's converter alone"
+
+
+def test_bars_are_as_high_as_the_figures() -> None:
+    chart = debugger_chart(table(layer("a", 0.3, 0.1), layer("b", 1.2, 0.2), layer("c", math.nan, 0.4)))
+    ranges, steps = chart.panels
+    assert [bar.x for bar in ranges.bars[:2]] == [bar.x for bar in steps.bars], "what is not a number has no bar"
+    heights = [ranges.bottom - bar.y for bar in ranges.bars]
+    assert heights[1] == pytest.approx(2 * heights[0], abs=0.2) and heights[2] == pytest.approx(4 * heights[0], abs=0.2)
+    assert [bar.suspected for bar in steps.bars] == [False, True]
+    assert steps.bars[1].y < next(line.y for line in steps.lines if line.is_limit) < steps.bars[0].y
+
+
+def test_a_hostile_name_stays_text_on_the_page() -> None:
+    page = debugger_page(table(layer("<script>alert(1)</script>", 1.5)))
+    assert "<script" not in page and "&lt;script" in page
+
+
+def outcomes(record: DebuggerRecord) -> dict[str, DenylistOutcome]:
+    return {each.name: each for each in record.denylists}
+
+
+@pytest.mark.source("litert-selective-model", "litert-many-denylists")
+def test_denylists_are_evaluated_on_one_calibration(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """A denylist of one's own, one of a type, one from a file: each in float, all others on the ranges they have."""
+    labels = np.arange(len(X)) % 5
+    every = [each.tensor_name for each in measure(pair, samples=2).layers]
+    (tmp_path / "all.txt").write_text("\n".join(every))
+    (tmp_path / "list.json").write_text(json.dumps({"denylisted_nodes": [every[1]], "denylisted_ops": []}))
+    asked = ["op:Relu", every[1], f"@{tmp_path}/all.txt", f"@{tmp_path}/list.json"]
+    record = measure(pair, data={"image": X, "labels": labels}, denylists=asked)
+    found = outcomes(record)
+    assert list(found) == ["float model", "nothing in float", *asked] and record.metric == "top1"
+    assert len(found["op:Relu"].layers) == sum(each.op_name == "Relu" for each in record.layers)
+    assert found[every[1]].layers == found[asked[3]].layers and found[every[1]].sqnr_db == found[asked[3]].sqnr_db
+    before, one, all_of_them = (found[name].sqnr_db for name in ("nothing in float", "op:Relu", asked[2]))
+    assert before < one < all_of_them, "what is in float makes no noise"
+    assert found[asked[2]].metric == found["float model"].metric
+    scores = run(conv_net(), {"image": X})["scores"]
+    assert found["float model"].metric == pytest.approx(np.mean(scores.argmax(1) == labels))
+
+
+def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(len(X)) % 5)
+    lists = ("--denylist", "suspected,first", "--denylist", "op:Relu")
+    lists = (*lists, "--labels", "labels.npy", "--pages", "seen")
+    done = command(tmp_path, *pair, "--threshold", 0.1, "--threads", 1, *lists)
+    assert done.returncode == 0, done.stderr
+    table_of_lists = done.stdout.split("denylists on one calibration, 9 samples\n")[1].splitlines()
+    assert [line.split("  ")[0] for line in table_of_lists[:5]] == [
+        "denylist",
+        "float model",
+        "nothing in float",
+        "suspected,first",
+        "op:Relu",
+    ]
+    assert "SQNR of the worst output  same class as the float model " in table_of_lists[0]
+    assert " dB" in table_of_lists[4] and " %" in table_of_lists[4]
+    page = (tmp_path / "seen/debugger.html").read_text().replace("<wbr>", "")
+    assert "Denylists that were tried" in page and '<th scope="row">suspected,first</th>' in page
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["op:LSTM"], "no quantized operator is a LSTM"),
+        (["relu11"], "  relu11, did you mean relu1"),
+        (["REL"], "REL, did you mean relu1 or relu2"),
+        (["@nowhere.txt"], "the denylist cannot be read"),
+        ([], "none was given"),
+    ],
+)
+def test_denylists_that_mean_nothing_are_refused(pair: tuple[Path, Path], given: list[str], said: str) -> None:
+    with pytest.raises(DataError) as refused:
+        measure(pair, samples=2, denylists=given, metric="top1" if not given else None)
+    assert said in str(refused.value)
+
+
 # --- refused -------------------------------------------------------------------------------------------------------
-
-
-def test_fused_names_are_short_on_the_terminal_and_whole_in_the_file() -> None:
-    fused = "net/conv/Relu;net/conv/BiasAdd;net/conv/Conv2D"
-    record = DebuggerRecord(
-        float_model="f", quantized_model="q", data="d", samples=3, suspect_steps=0.7, layers=(layer(fused, 1.5),)
-    )
-    text = render_debugger(record)
-    assert "\n  net/conv/Relu;…\na denylist takes names whole" in text and "BiasAdd" not in text
-    assert debugger_csv(record).splitlines()[-1].endswith(fused)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,7 @@ def test_whole_calibration_data_are_counted(tmp_path: Path, log: Path) -> None:
     assert (diagnosis.model.failure.data_samples, diagnosis.model.failure.data_problem) == (20, None)
 
 
+@pytest.mark.source("mct-target-unreachable")
 def test_a_float_model_that_cannot_be_read_leaves_the_log(tmp_path: Path) -> None:
     damaged = tmp_path / "float.onnx"
     damaged.write_bytes(b"no model at all")

@@ -51,6 +51,8 @@ def test_the_patient_needs_its_input_in_float_and_no_layer() -> None:
     assert (record.check.before.drop_low or 0) > 0.5 > (record.check.after.drop_high or 1)
 
 
+@pytest.mark.source("litert-smallest-set")
+@pytest.mark.source("insights-fallback")
 def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: Path) -> None:
     before = quantmedic.fallback(*pair, validation=data, min_sqnr_db=0.0, threads=1).steps[0].value
     goal = before + 3
@@ -81,6 +83,7 @@ def test_torch_modules_get_the_form_of_their_toolchain(toolchain: str) -> None:
     assert any(f'"{name}"' in code for name in names), code
 
 
+@pytest.mark.source("insights-fallback")
 def test_another_toolchain_is_asked_for_by_name(pair: tuple[Path, Path], data: Path) -> None:
     done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--toolchain", "inc")
     assert "for Intel Neural Compressor (named by the user" in done.stdout

@@ -1,6 +1,9 @@
 """Importing as a user does: files alone, files into a measured case, and files beside models."""
 
+import csv
 import json
+import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from quantmedic.cli.terminal import size_text
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import RecordedFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import DataError
+from quantmedic.engine.errors import DataError, QuantmedicError
 
 CSV = (
     "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name\n"
@@ -47,7 +50,7 @@ def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> N
     assert f"wrote {case} ({size_text(case.stat().st_size)})" in result.output
     result = run("report", case, "-o", tmp_path / "report")
     assert result.exit_code == 0, result.output
-    assert "DEGRADED  debug.csv  files of a toolchain alone were judged" in result.output
+    assert "FAULTY  debug.csv  files of a toolchain alone were judged" in result.output
     assert "A016 reported-layer-error" in result.output
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert [row["file"] for row in report["imports"]] == ["debug.csv"]
@@ -57,6 +60,9 @@ def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> N
         text = (tmp_path / "report" / name).read_text()
         assert "Files of the toolchain" in text
         assert "net/conv1" in text
+        assert "faulty" in text.lower() and "DEGRADED" not in text, "whether accuracy is lost is not known"
+        assert "recognised by its files" in text
+    assert report["verdict"] == "degraded"
 
 
 def test_silence_is_no_pass(tmp_path: Path) -> None:
@@ -210,6 +216,7 @@ def test_thresholds_of_what_nodes_read_reach_the_tensors(
     assert "loss-unseen-by-log" not in {cause.cause for cause in diagnosis.causes}, "layers were measured to be bad"
 
 
+@pytest.mark.source("litert-import")
 def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
     """What TensorFlow's QuantizationDebugger wrote of a model whose data reach beyond what was calibrated."""
     diagnosis = imported(tmp_path, RECORDED / "debugger" / "layers.csv")
@@ -218,7 +225,54 @@ def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
     assert cause["rules"] == ["A016"]
     names = [row["float_name"].rpartition(";")[2].split("/")[1] for row in cause["layers"]]
     assert names == ["stem_1", "sum_1", "gate_1"]
-    assert diagnosis["imports"][0]["tells"] == ["thresholds of 10 tensors", "mse, rmse_over_scale of 10 layers"]
+    assert diagnosis["imports"][0]["tells"] == [
+        "thresholds of 10 tensors",
+        "mse, rmse_over_scale, own_metrics of 10 layers",
+    ]
+
+
+def test_the_table_of_the_debugger_is_shown_with_its_figures(tmp_path: Path) -> None:
+    table = RECORDED / "debugger" / "layers.csv"
+    imported(tmp_path, table)
+    shown = run("show", tmp_path / "a.case", "--csv", "-")
+    theirs = list(csv.DictReader(table.read_text().splitlines()))
+    for ours, row in zip(csv.DictReader(shown.stdout.splitlines()), theirs, strict=True):
+        assert float(ours["reported.mse"]) == float(row["mean_squared_error"])
+        steps = math.sqrt(float(row["mean_squared_error"])) / float(row["scale"])
+        assert float(ours["reported.rmse_over_scale"]) == pytest.approx(steps)
+        assert float(ours["output.recorded.scale"]) == float(row["scale"])
+        assert int(ours["output.recorded.zero_point"]) == int(row["zero_point"])
+        assert ours["reported.own_metrics"] == (
+            f"mean_abs_error {row['mean_abs_error']} correlation {row['correlation']}"
+        )
+    printed = run("show", tmp_path / "a.case").output
+    assert printed.startswith("10 layers, as the files of the toolchain list them")
+    assert "  mean_abs_error 0.030710597, 1 more " in printed, "whole figures only"
+    layer = [line.split() for line in run("show", tmp_path / "a.case", "--layer", "0").output.splitlines()]
+    assert ["reported.own_metrics", "mean_abs_error", "0.030710597"] in layer
+    assert ["correlation", "0.9987888439481012"] in layer
+    by_error = run("show", tmp_path / "a.case", "--sort", "rmse_over_scale:desc").output
+    assert by_error.startswith("10 layers, by figures in the toolchain's files: RMSE / scale, largest first")
+
+
+def test_a_suggested_name_is_whole_and_can_be_pasted(tmp_path: Path) -> None:
+    imported(tmp_path, RECORDED / "debugger" / "layers.csv")
+    refused = run("show", tmp_path / "a.case", "--layer", "functional_1/act_1/Relu").exception
+    assert isinstance(refused, QuantmedicError)
+    (word,) = shlex.split((refused.help or "").removeprefix("did you mean ").removesuffix("?"))
+    assert word == "functional_1/act_1/Relu;functional_1/sum_1/Add"
+    assert run("show", tmp_path / "a.case", "--layer", word).output.startswith(f"{word}   ADD   A016")
+
+
+def test_files_alone_have_no_data_sets_to_show(tmp_path: Path) -> None:
+    imported(tmp_path, RECORDED / "debugger" / "layers.csv")
+    refused = run("show", tmp_path / "a.case", "--data-sets").exception
+    assert isinstance(refused, DataError) and refused.message == "the case has no data sets"
+
+
+@pytest.mark.parametrize(("size", "shown"), [(1, "1 byte"), (230, "230 bytes"), (1500, "2 kB"), (2_345_678, "2.3 MB")])
+def test_small_files_have_a_size(size: int, shown: str) -> None:
+    assert size_text(size) == shown
 
 
 def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
@@ -229,11 +283,61 @@ def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
     assert diagnosis["verdict"] == "not-comparable"
     assert diagnosis["model"]["settings"]["calibration_method"] == "minmax"
     stem = next(row["reported"] for row in diagnosis["layers"] if row["float_name"] == "/stem/Conv")
-    assert stem["origin"] == "diagnosis_2.3.log, inspect_result.pkl, cfg.pkl"
+    assert stem["origin"] == "diagnosis_2.3.log, weights_table.csv, inspect_result.pkl, cfg.pkl"
     assert None not in (stem["normalized_mse"], stem["weight_normalized_mse"], stem["saved_sqnr_db"], stem["dtype"])
     assert not [text for text in diagnosis["warnings"] if "contradict" in text]
     table = (tmp_path / "report" / "report.md").read_text()
     assert f"unscaled {stem['saved_sqnr_db']:.1f} dB" in table, "the scaled figure alone would mislead"
+
+
+@pytest.mark.source("insights-import")
+@pytest.mark.source("insights-imported-tables")
+def test_tables_of_neural_compressor_are_shown_like_measured_ones(tmp_path: Path) -> None:
+    """The largest error first, with the moments of both models' weights."""
+    tables = [RECORDED / "inc" / f"{name}_table.csv" for name in ("activations", "weights")]
+    imported(tmp_path, *tables)
+    for name, table in zip(("activations", "weights"), tables, strict=True):
+        shown = run("show", tmp_path / "a.case", "--table", name, "--csv", "-")
+        assert shown.exit_code == 0, shown.output
+        ours = {row["name"]: row for row in csv.DictReader(shown.stdout.splitlines())}
+        theirs = list(csv.DictReader(table.read_text().splitlines()))
+        assert [row["OP name"] for row in theirs] == list(ours)[: len(theirs)], "the order of its table"
+        for row in theirs:
+            mine = [float(value) for key, value in ours[row["OP name"]].items() if key.startswith("reported") and value]
+            for column in set(row) - {"OP name"}:
+                near = [value for value in mine if value == pytest.approx(float(row[column]), rel=1e-4)]
+                assert near, (row["OP name"], column)
+    assert "normalized MSE" not in run("show", tmp_path / "a.case", "--layer", "nothing").output
+    first = run("show", tmp_path / "a.case").output
+    assert first.startswith("3 layers, as the files of the toolchain list them")
+    assert "4.21e-6" in first and "1.75e-6" in first, "the main facts, too"
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "/head/MatMul" in page and "reported.weight_stored_min" in page, "a column of the page's table"
+
+
+@pytest.mark.source("insights-imported-rules")
+@pytest.mark.source("insights-fall-back-by-error")
+@pytest.mark.parametrize(
+    ("table", "layer", "good", "bad"),
+    [
+        # A tensor that was read wrongly, and weights whose range a few large ones set.
+        ("activations", "/head/MatMul", "4.212893145449925e-06", "4.2e-03"),
+        ("weights", "/body/Conv", "1.7540929143756835e-06,-0.58491325", "1.7540929143756835e-06,-60"),
+    ],
+)
+def test_tables_of_neural_compressor_are_judged(tmp_path: Path, table: str, layer: str, good: str, bad: str) -> None:
+    text = (RECORDED / "inc" / f"{table}_table.csv").read_text()
+    files = [tmp_path / f"{name}_table.csv" for name in ("good", "bad")]
+    files[0].write_text(text)
+    files[1].write_text(text.replace(good, bad))
+    assert imported(tmp_path, files[0])["verdict"] == "not-comparable"
+    diagnosis = imported(tmp_path, files[1])
+    assert diagnosis["verdict"] == "degraded"
+    (cause,) = diagnosis["causes"]
+    assert cause["rules"] == ["A016"]
+    assert [row["float_name"] for row in cause["layers"]] == [layer]
+    prescription = (tmp_path / "report" / "prescription.py").read_text()
+    assert "op_name_dict" in prescription and layer in prescription and "fp32" in prescription
 
 
 def test_good_figures_are_no_pass_and_an_error_is_told(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     return run_quantmedic("show", *arguments, env={**os.environ, **environment})
 
 
+@pytest.mark.source("insights-terminal")
 def test_it_prints_plain_text_of_a_hundred_columns(patient_case: Path) -> None:
     done = run(patient_case)
     assert done.returncode == 0, done.stderr
@@ -23,6 +24,7 @@ def test_it_prints_plain_text_of_a_hundred_columns(patient_case: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 100 and "\x1b" not in done.stdout
 
 
+@pytest.mark.source("insights-activation-table")
 def test_it_sorts_filters_and_limits(patient_case: Path) -> None:
     done = run(
         patient_case,
@@ -35,6 +37,7 @@ def test_it_sorts_filters_and_limits(patient_case: Path) -> None:
     assert len(values) == 2 and values[0] >= values[1]
 
 
+@pytest.mark.source("insights-one-operator")
 def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
     done = run(patient_case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and done.stdout.isascii() and "weight.quantizer.scale" in done.stdout
@@ -42,6 +45,7 @@ def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
     assert done.returncode == 0 and "representative  validation" in done.stdout
 
 
+@pytest.mark.source("insights-tables-as-files")
 def test_csv_goes_to_a_file_or_to_the_output(patient_case: Path, tmp_path: Path) -> None:
     done = run(patient_case, "--table", "all", "--csv", tmp_path / "layers.csv", "--limit", 3)
     assert done.returncode == 0 and "(27 layers)" in done.stdout

@@ -45,6 +45,7 @@ def written(case: Case, config: XQuantConfig) -> tuple[dict[str, Any], dict[str,
         return xquant._write(case, derive(case, base), diagnosis, found, config, base, {}, logger)
 
 
+@pytest.mark.source("xquant-errors-per-layer", "xquant-causes", "xquant-report-dir", "xquant-manual-page")
 def test_results_and_files(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, xquant.LOGGER_NAME)
     measured, troubles = written(case, XQuantConfig(str(tmp_path)))
@@ -79,6 +80,7 @@ def test_results_and_files(case: Case, tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
+@pytest.mark.source("xquant-degraded-layers")
 def test_degraded_layers_are_told_with_their_values(
     case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,6 +167,7 @@ def test_configuration_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) 
         "threshold_zscore_outlier_removal",
         "threshold_ratio_unbalanced_concatenation",
         "threshold_bitwidth_mixed_precision_with_model_output_loss_objective",
+        "skip_judging_above_degrade_ratio",  # the one field of our own
     ]
     monkeypatch.delitem(sys.modules, "model_compression_toolkit.logger", raising=False)
     first, second = XQuantConfig("a"), XQuantConfig("b")
@@ -180,6 +183,7 @@ def test_configuration_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) 
     assert XQuantConfig("a", quantize_reported_dir="mine").quantize_reported_dir == "mine"
 
 
+@pytest.mark.source("xquant-zscore", "xquant-concatenation-ratio", "xquant-last-layer-bits", "xquant-degraded-layers")
 def test_thresholds_reach_the_rules() -> None:
     ours = quantmedic.load_rulebase()
     untouched = xquant._configured_rules(XQuantConfig("a"))
@@ -240,6 +244,9 @@ def judged(case: Case) -> Diagnosis:
     return quantmedic.judge(case).model_copy(update={"causes": causes, "layers": rows})
 
 
+@pytest.mark.source(
+    "xquant-warning-concatenation", "xquant-warning-outliers", "xquant-warning-negative", "xquant-warning-last-layer"
+)
 def test_what_the_original_knows_is_said_in_its_words(judged: Diagnosis) -> None:
     operands = [
         OperandFacts(layer="cat", index=0, tensor="wide", width=640.0, range_ratio=1.0),
@@ -325,6 +332,7 @@ def test_what_was_not_measured_is_no_number_and_never_degraded(judged: Diagnosis
     assert [point.layer for point in chart.points] == ["a"]
 
 
+@pytest.mark.source("xquant-graphs")
 def test_in_a_graph_worse_is_up_and_the_degraded_are_circled(judged: Diagnosis) -> None:
     layers = {name: {"mse": value, "cs": 1 - value} for name, value in {"a": 0.001, "b": 0.1, "c": 10.0}.items()}
     for metric, limit, below in (("mse", 0.1, False), ("cs", 0.9, True)):

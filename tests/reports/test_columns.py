@@ -40,6 +40,7 @@ def test_every_measured_fact_of_a_layer_is_a_column_but_names_and_repetitions(fa
             assert columns[path].values == tuple(values)
 
 
+@pytest.mark.source("insights-weight-table")
 def test_variances_are_squares_and_say_so(facts: CaseFacts) -> None:
     columns = columns_of(facts)
     std = columns["output.validation.values.std"]

@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.sections.cards import PARTIAL, Example
@@ -80,7 +82,23 @@ def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> N
     text = render_console(
         diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "advice_place": "open"})
     )
-    assert "  manual/general/preprocessing.html\n" in text
+    assert "Read in this order, in the folder of the report:\n  manual/general/preprocessing.html\n" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("a",), "1 operator has no twin in the float model and is not measured: a"),
+        (
+            tuple("abcdefg"),
+            "7 operators have no twin in the float model and are not measured: a, b, c, d, e and 2 more",
+        ),
+    ],
+)
+def test_operators_without_a_twin_are_counted(patient_case: Path, names: tuple[str, ...], said: str) -> None:
+    case = quantmedic.load_case(patient_case)
+    lacking = replace(case, record=case.record.model_copy(update={"unmatched": names}))
+    assert said in quantmedic.judge(lacking).warnings
 
 
 def test_headline_equals_json(diagnosis: Diagnosis) -> None:

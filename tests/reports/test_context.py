@@ -61,6 +61,7 @@ def test_every_variable_of_the_context_is_used() -> None:
     assert {field.name for field in dataclasses.fields(ReportContext)} <= used
 
 
+@pytest.mark.source("insights-accuracy")
 def test_headline_equals_the_diagnosis(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
     context = build_context(diagnosis, manuals)
     assert context.verdict == "degraded"

@@ -41,6 +41,7 @@ def profiled(diagnosis: Diagnosis) -> Diagnosis:
     return diagnosis.model_copy(update={"layers": tuple(layers), "model": diagnosis.model.model_copy(update=timed)})
 
 
+@pytest.mark.source("insights-profiling")
 def test_both_models_stand_side_by_side(profiled: Diagnosis) -> None:
     box = cost_box(profiled)
     lines = {line.label: (line.float_value, line.quantized, line.ratio) for line in box.lines}
@@ -53,6 +54,7 @@ def test_both_models_stand_side_by_side(profiled: Diagnosis) -> None:
     assert "66 runs each" in box.how and "1 thread on" in box.how
 
 
+@pytest.mark.source("insights-profiling")
 def test_the_slowest_come_first_and_the_rest_is_told(profiled: Diagnosis) -> None:
     box = cost_box(profiled)
     assert len(box.layers) == SLOWEST

@@ -72,6 +72,7 @@ def detail(channels: int) -> LayerDetail:
     return LayerDetail({"validation": spread}, {"validation": strip}, None, None, ())
 
 
+@pytest.mark.source("insights-channels")
 def test_the_first_layers_get_most() -> None:
     details = {place: detail(CHANNELS) for place in (5, 3, 8, 1)}
     assert _grant(details, 10**9) == dict.fromkeys(details, GRANTS[-1])
@@ -91,6 +92,7 @@ def test_what_is_granted_takes_about_what_was_reckoned(budget: int) -> None:
     assert 0 < sum(map(len, texts)) <= budget
 
 
+@pytest.mark.source("insights-histograms")
 def test_bins_are_joined_where_there_is_little_room() -> None:
     spread = Spread(0.0, 1.0, tuple(range(SPREAD_BINS)), tuple(range(SPREAD_BINS)), None, None, None)
     packed = _spread(spread, 32)

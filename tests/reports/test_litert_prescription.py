@@ -11,7 +11,7 @@ from builders.litert_models import Twins
 from numpy.typing import NDArray
 
 from quantmedic import collect, fallback, judge, load_rulebase
-from quantmedic.api.fallbacks import write_fallback
+from quantmedic.api.searches.fallbacks import write_fallback
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.models import open_models
 from quantmedic.engine.case.facts import CaseFacts

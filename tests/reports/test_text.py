@@ -93,6 +93,19 @@ def test_links_to_files_beside_a_page_become_text_where_the_page_stands_alone() 
     )
 
 
+def test_links_between_pages_become_the_words_that_explain_takes() -> None:
+    page = (
+        "Where they [stretch a\nrange](../A001.md), see [W003](W003.md#why) and [top](#top), not\n\n"
+        "![a chart](graphs/mse.svg) or [paper](https://arxiv.org/abs/1).\n```python\nrow[0](x.md)\n```\n"
+        "[more](general/gptq.md)\n"
+    )
+    assert text.with_page_names(page) == (
+        "Where they stretch a\nrange (A001), see W003 and top, not\n\n"
+        " or [paper](https://arxiv.org/abs/1).\n```python\nrow[0](x.md)\n```\n"
+        "more (gptq)\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("gain", "metric", "shown"),
     [

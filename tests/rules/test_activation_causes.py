@@ -314,6 +314,7 @@ FAULTS: list[tuple[str, Callable[..., Fault]]] = [
 
 
 @pytest.mark.parametrize("name, build", FAULTS, ids=[build.__name__ for _, build in FAULTS])
+@pytest.mark.source("insights-wide-range")
 def test_fault_is_named_first(tmp_path: Path, name: str, build: Callable[..., Fault]) -> None:
     diagnosis = build(faulty=True).diagnose(tmp_path)
     assert found(diagnosis)[:1] == [name], [(c.cause, c.message) for c in diagnosis.causes]

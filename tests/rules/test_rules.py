@@ -472,6 +472,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                         "rounding": {"worst_channel_sqnr_db": 25.0},
                     },
                     "bias": {"bits": 32, "overflowing_channels": 0, "rounding": {"sqnr_db": 70.0}},
+                    "constant": {"bits": 8, "misplaced_steps": 0.5},
                     "output": views[2],
                 }
             ],

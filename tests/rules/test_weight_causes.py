@@ -147,6 +147,7 @@ def test_healthy_network_is_clean(diagnose, options):
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.source("insights-channel-layouts")
 def test_moderate_imbalance_is_clean(diagnose, per_channel):
     """Channels that differ eightfold cost something, but nothing that the output feels."""
     weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16))
@@ -171,11 +172,59 @@ def test_weights_are_not_blamed_for_the_noise_of_others(diagnose):
 # --- ranges ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.source("insights-channel-layouts")
 def test_imbalanced_channels_with_one_scale(diagnose):
     weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 200, 16))
     patient = diagnose(network(weights))
     assert patient.causes == ["channel-range-imbalance"]
     assert patient.rules("channel-range-imbalance") == ("W001", "W013")
+
+
+def uneven_outputs() -> onnx.ModelProto:
+    """Output channels of the first layer differ 200 times, and a product behind it makes up for that."""
+    weights, gains = Weights(), np.geomspace(1, 1 / 200, 16).astype(np.float32)
+    net = Net()
+    x = net.input("image", ["n", 8, 8, 8])
+    x = net.conv(x, weights.a * gains[:, None, None, None], weights.bias * gains, out="a", pads=[1, 1, 1, 1])
+    x = net.add("Relu", x, out="a.relu")
+    x = net.add("Mul", x, net.const("undo", 1 / gains[None, :, None, None]), out="a.even")
+    x = net.conv(x, weights.b, random(6, 16, scale=0.1), out="b", pads=[1, 1, 1, 1])
+    x = net.add("Relu", x, out="b.relu")
+    net.output(net.conv(x, weights.c, out="c"))
+    return net.model()
+
+
+@pytest.mark.source("insights-per-channel")
+@pytest.mark.parametrize(
+    ("toolchain", "option"),
+    [("onnxruntime", "per_channel=True"), ("inc", '"granularity": ["per_channel"]')],
+)
+def test_per_channel_weights_come_first(diagnose, toolchain, option):
+    """First of the remedies and of the prescription, in the words of the toolchain."""
+    patient = diagnose(uneven_outputs())
+    diagnosis = quantmedic.judge(patient.case, toolchain=toolchain)
+    (cause,) = (found for found in diagnosis.causes if found.cause == "channel-range-imbalance")
+    assert cause.remedies[0].id == "per-channel-weights"
+    (configuration,) = diagnosis.prescription.configurations
+    assert option in configuration.code
+    assert diagnosis.prescription.steps[0].remedy == "per-channel-weights"
+
+
+@pytest.mark.source("insights-per-channel")
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "inc"])
+def test_per_channel_weights_in_force_are_not_advised(diagnose, toolchain):
+    """The same network with a scale per channel, harmed by something else."""
+
+    def cut(quantized: onnx.ModelProto) -> None:
+        for name in ("a.relu_scale", "b.relu_scale"):
+            replace(quantized, name, initializer(quantized, name) / np.float32(20))
+
+    patient = diagnose(uneven_outputs(), cut, per_channel=True, activation_type=QuantType.QUInt8)
+    diagnosis = quantmedic.judge(patient.case, toolchain=toolchain)
+    assert diagnosis.verdict == "degraded"
+    advised = [advice.id for cause in diagnosis.causes for advice in cause.remedies]
+    assert advised and "per-channel-weights" not in advised
+    assert "per-channel-weights" not in [step.remedy for step in diagnosis.prescription.steps]
 
 
 def test_imbalanced_input_channels_are_no_matter_of_granularity(diagnose):
@@ -199,6 +248,7 @@ def test_erased_channels_that_are_very_quiet(diagnose):
     assert "W001" in patient.rules("channel-range-imbalance")
 
 
+@pytest.mark.source("insights-huge-weights")
 def test_one_huge_weight(diagnose):
     weights = Weights()
     weights.b[2, 5, 1, 1] = 18
@@ -208,6 +258,7 @@ def test_one_huge_weight(diagnose):
     assert patient.layer("b").weight.kurtosis > 100
 
 
+@pytest.mark.source("insights-wide-range")
 def test_range_far_beyond_the_weights(diagnose):
     weights = Weights()
 
@@ -476,6 +527,7 @@ def floored(quantized: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda quantized: None, floored])
+@pytest.mark.source("insights-dead-channels")
 def test_dead_channel(diagnose, change):
     weights = Weights()
     weights.a[6], weights.bias[6] = 0, 3

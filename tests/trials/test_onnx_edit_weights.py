@@ -54,6 +54,23 @@ def test_bias_that_was_cut_off_is_repaired_by_its_own_remedy_alone(tmp_path: Pat
     assert left_integer(found.models, found.case, found.edit(change).model, change) == ()
 
 
+def test_each_constant_is_put_back_at_its_own_place(tmp_path: Path) -> None:
+    """The gain is stored as what the offset is: its own values go back there, not those that are nearest."""
+    gain, offset = random(1, 8, scale=2.0), random(2, 8)
+    net, stored = Net(), Net()
+    names = [net.const("gain", gain), net.const("offset", offset)]
+    x = net.input("image", ["n", 3, 8, 8])
+    net.output(net.add("LayerNormalization", x, *names, out="y", axis=-1, epsilon=1e-5))
+    codes = np.rint(offset / 0.03).astype(np.int8)
+    held = [stored.stored(name, codes, 0.03, np.int8(0)) for name in ("gain", "offset")]
+    x = stored.quantize(stored.input("image", ["n", 3, 8, 8]), 0.04, np.uint8(128))
+    stored.output(stored.add("LayerNormalization", x, *held, out="y", axis=-1, epsilon=1e-5))
+    found = bench(tmp_path, net.model(), stored.model())
+    change = Change(biases=frozenset({found.layer("y")}))
+    assert found.simulated_db(Change()) < 10 and found.simulated_db(change) > 25
+    assert found.edited_db(change, plain=True) == pytest.approx(found.simulated_db(change), abs=0.1)
+
+
 def test_float_weights_between_codes_stay_float(tmp_path: Path) -> None:
     """onnxruntime rounds float weights and bias of such a layer to codes by itself, if nothing keeps it from that."""
     for bias in (True, False):

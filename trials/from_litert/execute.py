@@ -74,6 +74,11 @@ class Made:
         return ()
 
     @property
+    def content(self) -> bytes:
+        """The file, to compare it with another to the bit."""
+        return bytes(self.graph.file.content)
+
+    @property
     def save(self) -> Callable[[Path], None] | None:
         """Writes the file."""
         return lambda path: save_content(self.graph.file.content, path)
@@ -125,7 +130,7 @@ def _store_samples(batches: Iterable[Batch], models: LiteRTModels, folder: Path)
     for batch in batches:
         for start in range(0, batch.samples - side + 1, side):
             arrays = feed_of(batch.take(slice(start, start + side)), models.float_graph)
-            np.savez(folder / f"{number:06d}.npz", **{f"{k}": v for k, v in arrays.items()})
+            np.savez(folder / f"{number:06d}.npz", allow_pickle=False, **{f"{k}": v for k, v in arrays.items()})
             number += 1
 
 

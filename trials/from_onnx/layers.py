@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -11,7 +11,14 @@ from onnx import TensorProto
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.originals import (
+    Original,
+    bias_of,
+    original_of,
+    other_operands,
+    output_axis,
+    weight_of,
+)
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.pair.weight_forms import encode_on_grid
 from quantmedic.engine.case.records import Case
@@ -163,27 +170,17 @@ def products_of_precise_inputs(
 
 
 def settle_operands(draft: Draft, models: PairedGraphs, case: Case, change: Change) -> None:
-    """Put the constants of operators without weights, such as the gain of a normalization, back to float."""
+    """Put constants that are neither weights nor bias, such as the gain of a normalization, back to float."""
     graph = models.quantized
-    for k, op in enumerate(case.record.operators):
-        twin = models.match.operators.get(k)
-        node = draft.computed.get(graph.operators[k].node.outputs[0])
-        if twin is None or node is None or op.is_compute or k not in change.biases:
+    for k, op in enumerate(graph.operators):
+        node = draft.computed.get(op.node.outputs[0])
+        if node is None or case.record.operators[k].is_compute or k not in change.biases:
             continue
-        own = [constant for name in twin.inputs if (constant := models.float_graph.constants.get(name)) is not None]
         places = [i for i, name in enumerate(node.input) if name]
-        for place, name in zip(places, graph.operators[k].inputs, strict=False):
-            stored = graph.constants.get(name)
-            if stored is None or stored.quantizer is None or stored.values is None:
-                continue
-            values = [c.values for c in own if c.values is not None and c.values.shape == stored.values.shape]
-            if values:
-                nearest = min(values, key=partial(_squared_distance, stored.values))
-                node.input[place] = draft.add_constant(f"{stored.name}_float", nearest)
-
-
-def _squared_distance(a: Float32, b: Float32) -> float:
-    return float(((a.astype(np.float64) - b) ** 2).sum())
+        for operand in other_operands(op, graph, models.match.operators.get(k), models.float_graph):
+            if operand.place < len(places):
+                name = draft.add_constant(f"{operand.stored.name}_float", operand.original_values)
+                node.input[places[operand.place]] = name
 
 
 def _settle(

@@ -52,6 +52,11 @@ class Made:
         return ()
 
     @property
+    def content(self) -> bytes:
+        """The model, to compare it with another to the bit."""
+        return self.model.SerializeToString(deterministic=True)
+
+    @property
     def save(self) -> Callable[[Path], None] | None:
         """Writes the model to a file."""
         return lambda path: save_model(self.model, path)
@@ -80,7 +85,7 @@ def make(models: Models, code: str, prelude: str, calibration: Iterable[Batch], 
         if not (folder / MADE).is_file():
             raise ModelError(f"the script ended without writing {MADE}", where="prescription.py")
         made = load_model(folder / MADE)
-    _require_outputs(made, models)
+    require_outputs(made, models)
     return Made(models, made)
 
 
@@ -103,10 +108,10 @@ def store_batches(batches: Iterable[Batch], graph: Graph, folder: Path) -> None:
     for number, batch in enumerate(batches):
         # A name such as "file" would be an argument of savez.
         feed = {f"input {name}": array for name, array in feed_of(batch, graph).items()}
-        np.savez(folder / f"{number:06d}.npz", **feed)
+        np.savez(folder / f"{number:06d}.npz", allow_pickle=False, **feed)
 
 
-def _require_outputs(made: onnx.ModelProto, models: OnnxModels) -> None:
+def require_outputs(made: onnx.ModelProto, models: OnnxModels) -> None:
     """Refuse a model that lacks outputs of the float model.
 
     Raises:

@@ -49,8 +49,10 @@ def recorded() -> list[dict[str, str]]:
     return list(csv.DictReader((DATA / "layers.csv").read_text().splitlines()))
 
 
+@pytest.mark.source("litert-csv")
 def test_columns_and_rows_are_the_recorded_ones(record: DebuggerRecord) -> None:
-    assert debugger_csv(record).splitlines()[0] == (DATA / "layers.csv").read_text().splitlines()[0]
+    recorded_heads = (DATA / "layers.csv").read_text().splitlines()[0]
+    assert debugger_csv(record).splitlines()[0] == f"{recorded_heads},range,rmse/scale"
     rows = recorded()
     assert [layer.tensor_name for layer in record.layers] == [row["tensor_name"] for row in rows]
     assert [layer.op_name for layer in record.layers] == [row["op_name"] for row in rows]
@@ -60,6 +62,7 @@ def test_columns_and_rows_are_the_recorded_ones(record: DebuggerRecord) -> None:
     assert [layer.tensor_idx for layer in record.layers] == list(range(13, 23))
 
 
+@pytest.mark.source("litert-metrics")
 @pytest.mark.parametrize("row", [row for row in recorded() if row["tensor_name"] != POOL], ids=lambda r: r["op_name"])
 def test_figures_equal_the_recorded_ones(record: DebuggerRecord, row: dict[str, str]) -> None:
     (layer,) = [layer for layer in record.layers if layer.tensor_name == row["tensor_name"]]
@@ -76,6 +79,7 @@ def test_pooling_is_compared_with_floats(record: DebuggerRecord) -> None:
     assert 0.25 < layer.rmse_over_scale < 0.33 and layer.metrics["max_abs_error"] <= 0.5001 * layer.scale
 
 
+@pytest.mark.source("litert-output-metrics")
 def test_outputs_are_the_recorded_ones(record: DebuggerRecord) -> None:
     expected = json.loads((DATA / "outputs.json").read_text())
     assert record.outputs == pytest.approx(expected, rel=1e-6)
@@ -90,3 +94,14 @@ def test_the_step_error_of_a_case_is_the_same(record: DebuggerRecord) -> None:
         step = found[layer.tensor_name]
         assert step.mse == pytest.approx(layer.metrics["mean_squared_error"], rel=1e-4)
         assert step.rmse_over_scale == pytest.approx(layer.rmse_over_scale, rel=1e-4)
+
+
+@pytest.mark.source("litert-many-denylists")
+def test_denylists_of_litert_files() -> None:
+    """On the translation, several at once: with everything in float the float model's outputs are left."""
+    every = ",".join(row["tensor_name"] for row in recorded())
+    found = quantmedic.debugger(*PAIR, data=DATA / "data.npz", threads=1, denylists=["suspected", every])
+    before, some, all_of_them = (each.sqnr_db for each in found.denylists)
+    assert before is not None and some is not None and all_of_them is not None
+    assert before < some < all_of_them
+    assert len(found.denylists[1].layers) == len(found.suspected)

@@ -550,6 +550,80 @@ def test_bias_codes_equal_numpy(usual):
         assert found.max_error == pytest.approx(np.abs(np.rint(b / step) * step - b).max(), rel=1e-3)
 
 
+def normed(gain: Array) -> onnx.ModelProto:
+    net = Net()
+    net.const("gain", gain)
+    net.output(net.add("Mul", net.input("image", ["n", 3, 8, 8]), "gain", out="y"))
+    return net.model()
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_errors_of_other_constants_equal_numpy(measure, axis):
+    """Uint8 codes around 100; of the last two values, one was cut off and one is another."""
+    gain = random(8, 8)
+    step = np.float32([0.01] * 8 if axis is None else np.geomspace(0.008, 0.03, 8))
+    zero = np.uint8(100) if axis is None else np.full(8, 100, np.uint8)
+    codes = np.clip(np.rint(gain / step) + 100, 0, 255).astype(np.uint8)
+    gain[6], codes[6], codes[7] = 1000, 255, codes[7] + 40
+    net = Net()
+    x = net.input("image", ["n", 3, 8, 8])
+    parameters = (np.float32(0.01), zero, {}) if axis is None else (step, zero, {"axis": axis})
+    held = net.stored("gain", codes, *parameters[:2], **parameters[2])
+    net.output(net.add("Mul", net.quantize(x, 0.03, np.uint8(128)), held, out="y"))
+    found = measure(normed(gain), net.model(), {"image": X}).layer("y").constant
+    stored = (codes.astype(np.float64) - 100) * step
+    off = np.abs(stored - gain)
+    cut = np.clip(gain, -100 * step.astype(np.float64), 155 * step.astype(np.float64))
+    assert (found.name, found.bits) == ("gain", 8)
+    assert found.max_error == pytest.approx(off.max(), rel=1e-5)
+    assert found.max_error_steps == pytest.approx((off / step).max(), rel=1e-5)
+    assert found.misplaced_steps == pytest.approx((np.abs(stored - cut) / step).max(), rel=1e-4)
+    assert found.misplaced_steps == pytest.approx(40, abs=0.51)
+    assert found.rounding.sqnr_db == pytest.approx(10 * np.log10((gain**2).sum() / (off**2).sum()), abs=1e-3)
+
+
+def test_of_several_other_constants_the_one_that_is_furthest_off_is_told(measure):
+    gain, offset = np.abs(random(1, 8)), random(2, 8)
+
+    def layer_norm(factor: float) -> onnx.ModelProto:
+        net = Net()
+        net.const("gain", gain)
+        net.const("offset", np.float32(offset * factor))
+        x = net.input("image", ["n", 3, 8, 8])
+        net.output(net.add("LayerNormalization", x, "gain", "offset", out="y", axis=-1))
+        return net.model()
+
+    net = Net()
+    x = net.quantize(net.input("image", ["n", 3, 8, 8]), 0.03, np.uint8(128))
+    held = [
+        net.stored(name, codes_of(value, np.float32(0.03), np.int8(0)), 0.03)
+        for name, value in (("gain", gain), ("offset", offset))
+    ]
+    net.output(net.add("LayerNormalization", x, *held, out="y", axis=-1))
+    quantized = net.model()
+    for factor, name in ((1.5, "offset"), (1.0, None)):
+        found = measure(layer_norm(factor), quantized, {"image": X}).layer("y").constant
+        assert (found.misplaced_steps > 5) == (name is not None)
+        assert name in (found.name, None)
+
+
+def test_constants_of_what_is_no_number_are_not_judged(measure):
+    mask = np.float32([0, -np.inf] * 4)
+    net, held = Net(), Net()
+    net.const("mask", mask)
+    net.output(net.add("Add", net.input("image", ["n", 3, 8, 8]), "mask", out="y"))
+    x = held.quantize(held.input("image", ["n", 3, 8, 8]), 0.03, np.uint8(128))
+    held.output(held.add("Add", x, held.stored("mask", np.int8([0, -127] * 4), 10.0), out="y"))
+    found = measure(net.model(), held.model(), {"image": X}).layer("y").constant
+    assert (found.name, found.bits, found.max_error_steps, found.rounding.sqnr_db) == ("mask", 8, None, None)
+
+
+def test_cases_from_before_other_constants_were_measured_still_open(usual):
+    fields = usual.case.record.operators[0].model_dump(mode="json")
+    del fields["constant"]
+    assert OperatorRecord.model_validate(fields).constant.misplaced_steps is None
+
+
 def overflowing() -> onnx.ModelProto:
     net = Net()
     weight = random(1, 4, 3, 3, 3)
@@ -646,6 +720,7 @@ def test_operator_error_is_not_measured_unless_asked_for(usual):
     assert all(t.data.operator == ErrorFacts() for t in usual.facts.tensors)
 
 
+@pytest.mark.source("litert-whole-model")
 @pytest.mark.parametrize("name", ["residual", "branch", "two way", "token", "attention"])
 def test_operator_error_of_other_nets_lies_between_rounding_and_accumulated(measure, name):
     measured = measure(NETS[name], qdq(NETS[name], FEEDS[name]), FEEDS[name], operator_error=True)

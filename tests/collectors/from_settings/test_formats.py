@@ -16,6 +16,7 @@ import pytest
 from onnxruntime.quantization import CalibrationMethod, write_calibration_table
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 
+import quantmedic
 from quantmedic.collectors.from_settings.formats import Imported, formats, recognise_format
 from quantmedic.collectors.from_settings.mct_folder import imported_log
 from quantmedic.collectors.from_settings.mct_log import MctLog
@@ -184,6 +185,19 @@ def test_table_of_the_debugger(tmp_path: Path) -> None:
     assert found.layer_types == {"net/conv1": "CONV_2D", "net/add": "ADD"}
     assert ends(found)["net/conv1"] == (pytest.approx(-2.46), pytest.approx(2.64))
     assert ends(found)["net/add"] == (None, None)
+
+
+@pytest.mark.source("litert-own-columns")
+def test_metrics_that_the_user_added_are_kept_and_shown(tmp_path: Path) -> None:
+    head = f"{CSV_HEAD.removesuffix('scale,zero_point,tensor_name')}mean_abs,correlation,scale,zero_point,tensor_name"
+    row = "CONV_2D,7,100,0.1,0.0,0.5,0.0001,0.0123456789,nan,0.02,-5,net/conv1,5.1,0.5"
+    path = written(tmp_path, "debug.csv", f"{head},range,rmse/scale\n{row}\n")
+    assert told(path).layers["net/conv1"].own_metrics == ("mean_abs 0.0123456789",)
+    assert not told(path).notices
+    case = quantmedic.import_files(path)
+    quantmedic.write_report(quantmedic.judge(case), tmp_path / "report", case=case)
+    for name in ("index.html", "report.md", "report.json"):
+        assert "0.0123456789" in (tmp_path / "report" / name).read_text(), name
 
 
 RECIPE = [

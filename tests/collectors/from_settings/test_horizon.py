@@ -13,6 +13,7 @@ from builders.onnx_models import conv_net, qdq, save_pair
 
 import quantmedic
 from quantmedic import import_files
+from quantmedic.cli.main import main
 from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, TensorFacts
 from quantmedic.engine.diagnosis.advice import advise
@@ -160,6 +161,7 @@ def config(tmp_path: Path, **lines: str) -> Imported:
     return read(tmp_path, text, "small.yaml")
 
 
+@pytest.mark.source("horizon-asymmetric-bias")
 def test_options_of_a_configuration(tmp_path) -> None:
     found = config(tmp_path)
     told = found.settings
@@ -177,6 +179,7 @@ def test_options_of_a_configuration(tmp_path) -> None:
     assert (told.inert_options, told.inert_option_count, told.inputs_differ) == ((), 0, None)
 
 
+@pytest.mark.source("horizon-methods")
 @pytest.mark.parametrize(
     ("word", "method"), [("default", "search"), ("mix", "mix"), ("kl", "kl"), ("load", "load"), ("skip", "skip")]
 )
@@ -198,6 +201,7 @@ def test_what_does_nothing_is_not_in_force(tmp_path) -> None:
     assert quiet.inert_options == ()
 
 
+@pytest.mark.source("horizon-misspelt-keys")
 def test_unknown_keys_are_named_with_the_nearest_known_one(tmp_path) -> None:
     text = CONFIG.replace("mean_value", "mean_values").replace("  cal_data_dir", "  march: x\n  zzz: 1\n  cal_data_dir")
     found = read(tmp_path, text.replace("compiler_parameters", "compile_parameters"))
@@ -237,6 +241,7 @@ def test_several_inputs_are_told_apart(tmp_path) -> None:
     assert same.settings.inputs_differ is False
 
 
+@pytest.mark.source("horizon-input-types", "horizon-max-percentile")
 @pytest.mark.parametrize(
     ("key", "value", "notice"),
     [
@@ -245,7 +250,8 @@ def test_several_inputs_are_told_apart(tmp_path) -> None:
         ("calibration_type", "[kl, max]", "calibration_parameters.calibration_type is ignored: expected text"),
         ("calibration_type", "maxx", "calibration_type maxx is not known, did you mean max?"),
         ("max_percentile", "high", "calibration_parameters.max_percentile is ignored: expected a number"),
-        ("max_percentile", "99.99", "max_percentile 99.99 is outside of 0 … 1"),
+        ("max_percentile", "99.99", "max_percentile 99.99 is outside of 0.5 … 1; is 0.9999 meant?"),
+        ("max_percentile", "0.4", "max_percentile 0.4 is outside of 0.5 … 1"),
         ("per_channel", "7", "calibration_parameters.per_channel is ignored: expected True or False"),
         ("norm_type", "data_mean_scale", "norm_type data_mean_scale is not known, did you mean data_mean_and_scale?"),
         ("optimization", "set_model_output_int61", "optimization set_model_output_int61 is not known"),
@@ -309,6 +315,7 @@ def test_quant_config_that_tries_several_and_misspells(tmp_path) -> None:
     )
 
 
+@pytest.mark.source("horizon-default-search", "horizon-search-options", "horizon-cosine")
 def test_log_of_hb_mapper(tmp_path) -> None:
     found = read(tmp_path, LOG, "hb_mapper_makertbin.log")
     assert found.notices == ()
@@ -476,6 +483,7 @@ def judged(tmp_path: Path, *texts: str) -> dict[str, list[str]]:
     return {result.rule.id: [f.subject for f in result.findings] for result in results if result.findings}
 
 
+@pytest.mark.source("horizon-norm-type", "horizon-int16")
 def test_a_configuration_and_a_log_are_judged(tmp_path) -> None:
     text = CONFIG.replace("mean_value:", "mean_values:")
     text = text.replace("0.01712475 0.017507 0.01742919", "58.395 57.12 57.375")
@@ -493,6 +501,7 @@ def test_sound_files_are_no_finding(tmp_path) -> None:
     assert judged(tmp_path, CONFIG.replace("'max'", "'skip'")).keys() == {"S022", "S023"}
 
 
+@pytest.mark.source("horizon-tail-on-cpu", "horizon-accumulation")
 def test_a_loss_is_named_where_it_begins(tmp_path) -> None:
     """Similarities hold the errors of all nodes before: what only passes them on is not accused."""
     cosines = [0.9995, 0.999, 0.93, 0.93, 0.9301, 0.95, 0.6, 0.61, *[0.999] * 9, 0.97, 0.971]
@@ -503,6 +512,7 @@ def test_a_loss_is_named_where_it_begins(tmp_path) -> None:
     assert found == {"A016": ["n2"], "M012": ["n17"]}
 
 
+@pytest.mark.source("horizon-per-channel")
 def test_what_is_set_is_not_advised(tmp_path) -> None:
     """The options of the configuration reach the remedies: held back where in force, shown where not."""
     settings = config(tmp_path).settings
@@ -518,6 +528,7 @@ def test_what_is_set_is_not_advised(tmp_path) -> None:
     assert (now["calibration_method"], now["percentile"]) == ("percentile", pytest.approx(99.99))
 
 
+@pytest.mark.source("horizon-norm-values", "horizon-norm-twice", "horizon-read-mode")
 @pytest.mark.parametrize(
     ("validation", "representative", "codes"),
     [
@@ -543,6 +554,62 @@ def test_images_against_the_settings(validation: str, representative: str, codes
     told = config(tmp_path, mean_value="123.675 116.28 103.53").settings
     model = case.record.model.model_copy(update={"settings": told})
     facts = derive(replace(case, record=case.record.model_copy(update={"model": model})), BASE)
-    facts = facts.model_copy(update={"model": facts.model.model_copy(update={"harmed": True})})
-    found = {result.rule.id for result in evaluate(BASE, facts) if result.findings}
-    assert {code for code in found if code in ("D020", "D021", "D022", "D023")} == codes
+    for harmed in (True, None):
+        known = facts.model_copy(update={"model": facts.model.model_copy(update={"harmed": harmed})})
+        found = {result.rule.id for result in evaluate(BASE, known) if result.findings}
+        assert {code for code in found if code in ("D020", "D021", "D022", "D023")} == codes, harmed
+
+
+@pytest.mark.source("horizon-norm-in-force")
+@pytest.mark.parametrize("settings, kept", [(MEAN, True), ((103.53, 116.28, 123.675), False), (None, False)])
+def test_a_configuration_that_is_right_is_not_prescribed_again(
+    settings: tuple[float, ...] | None, kept: bool, tmp_path
+) -> None:
+    """Calibrated on images scaled otherwise (D005): mean and factor of the YAML are advised only where they differ."""
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 3, 8, 8)).astype(np.float32)
+    pixels[:, :, 0, 0], pixels[:, :, 0, 1] = 0, 255
+    mean, factor = (np.array(v, np.float32)[:, None, None] for v in (MEAN, FACTOR))
+    proper = (pixels - mean) * factor
+    pair = save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": proper / 4}))
+    case = quantmedic.collect(*pair, representative={"image": proper / 4}, validation={"image": proper}, threads=1)
+    if settings is not None:
+        text = " ".join(map(str, settings))
+        told = config(tmp_path, mean_value=text).settings
+        model = case.record.model.model_copy(update={"settings": told})
+        case = replace(case, record=case.record.model_copy(update={"model": model}))
+    diagnosis = quantmedic.judge(case, toolchain="horizon")
+    assert "D005" in diagnosis.causes[0].rules
+    quantmedic.write_report(diagnosis, tmp_path, formats=["markdown"])
+    shown = (tmp_path / "report.md").read_text()
+    assert ('  mean_value: "123.675 116.28 103.53"' in shown) is not kept
+    assert ("they stay" in shown) is kept
+
+
+@pytest.mark.source("horizon-node-info")
+def test_a_layer_that_stays_on_the_accelerator_is_told(tmp_path) -> None:
+    """The YAML moves a node to the CPU, and the log shows it on the BPU."""
+    asked = CONFIG.replace("/tail/Conv", "/stem/Conv").replace("/head/Softmax", "/other")
+    assert judged(tmp_path, asked, LOG)["M014"] == ["/stem/Conv"]
+    assert "M014" not in judged(tmp_path, CONFIG, LOG), "no such node in the log"
+    (tmp_path / "asked.yaml").write_text(asked)
+    (tmp_path / "asked.log").write_text(LOG)
+    diagnosis = quantmedic.judge(import_files(tmp_path / "asked.yaml", tmp_path / "asked.log"))
+    (cause,) = [cause for cause in diagnosis.causes if cause.cause == "placement-refused"]
+    assert "moves it to the CPU" in cause.message and "BPU" in cause.message
+    quantmedic.write_report(diagnosis, tmp_path, formats=["markdown"])
+    assert 'and not in run_on_bpu: "/stem/Conv"' in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.source("horizon-pipeline", "horizon-data-amount", "horizon-data-missed")
+def test_pages_name_the_checks_of_the_whole_pipeline(capsys) -> None:
+    """Post-processing, metric and changes of training; data sets of detectors; the range of max_percentile."""
+    words = {
+        "preprocessing": ["Post-processing", "Metric", "not carried over", "--expected-float-metric", "S006"],
+        "representative-data": ["Fewer for detection", "background", "detections that are missed"],
+        "horizon": ["from 0.5 to 1", "--reference-outputs", "M014"],
+    }
+    for page, expected in words.items():
+        with pytest.raises(SystemExit) as left:
+            main(["explain", page])
+        shown = capsys.readouterr().out
+        assert left.value.code == 0 and [word for word in expected if word not in shown] == [], page

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from builders.recordings import RECORDINGS
 from click.testing import CliRunner
@@ -50,6 +52,7 @@ def table(name: str) -> dict[str, dict[str, float]]:
 
 
 class TestConfiguration:
+    @pytest.mark.source("insights-configuration")
     def test_arguments_of_version_2(self):
         found = imported_config(
             {
@@ -98,6 +101,7 @@ class TestConfiguration:
         assert found.settings.bias_correction is False
         assert f"recipes.{key} is taken and does nothing" in found.notices[0]
 
+    @pytest.mark.source("insights-configuration")
     def test_unknown_keys_are_named_with_the_nearest(self):
         found = imported_config(
             {
@@ -262,6 +266,7 @@ def read_quickly(key: str) -> bool:
 
 
 class TestDiagnosis:
+    @pytest.mark.source("insights-printed-tables")
     def test_console_of_2_3(self):
         found = read(DATA / "diagnosis_2.3.log")
         assert list(found.layers) == ["/head/MatMul", "/body/Conv", "/stem/Conv"]
@@ -277,6 +282,7 @@ class TestDiagnosis:
         assert found.layers["/stem/Conv"].normalized_mse == 1.71977e-06
         assert "the table of weights is missing" in found.notices[-1]
 
+    @pytest.mark.source("insights-printed-tables")
     def test_tables_agree_with_the_console(self):
         found = {**read(DATA / "activations_table.csv").layers}
         assert {n: f.normalized_mse for n, f in found.items()} == {
@@ -284,8 +290,9 @@ class TestDiagnosis:
         }
         weights = read(DATA / "weights_table.csv").layers["/stem/Conv"]
         assert (weights.weight_normalized_mse, weights.normalized_mse) == (1.5168299325051958e-06, None)
-        assert weights.weight_min == -1.166559
+        assert (weights.weight_min, weights.weight_stored_min) == (-1.166559, -1.167916)
 
+    @pytest.mark.source("insights-printed-tables")
     def test_every_cut_of_the_console(self, tmp_path):
         text = (DATA / "diagnosis_2.3.log").read_text()
         start = text.index("Activations summary")
@@ -351,6 +358,7 @@ class _Touch:
 class TestTensors:
     SAVED = DATA / "inspect_saved"
 
+    @pytest.mark.source("insights-saved-tensors")
     def test_figures_are_those_of_the_tool(self):
         found = read(self.SAVED / "fp32" / "inspect_result.pkl")
         assert found == read(self.SAVED / "quan" / "inspect_result.pkl")
@@ -428,6 +436,7 @@ class TestTensors:
 
     @pytest.mark.parametrize("protocol", range(6))
     @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: {"weight": {"a": {"b": it}}, "activation": [it]}])
+    @pytest.mark.source("insights-saved-tensors")
     def test_hostile_pickles_run_nothing(self, tmp_path, protocol, wrap):
         canary = tmp_path / "canary"
         path = written(tmp_path, "inspect_result.pkl", pickle.dumps(wrap(_Touch(canary)), protocol))
@@ -540,10 +549,24 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory):
-    """The models that version 2.3 made its tables of, with its calibration samples."""
+def samples():
     rng = np.random.default_rng(1)
-    samples = np.concatenate([rng.normal(0, 1, (4, 3, 8, 8)).astype(np.float32) for _ in range(4)])
+    return np.concatenate([rng.normal(0, 1, (4, 3, 8, 8)).astype(np.float32) for _ in range(4)])
+
+
+def shown(path: Path, samples: Any) -> dict[str, Any]:
+    """What a model computes, by the name of the tensor."""
+    model = onnx.load(path)
+    names = [name for node in model.graph.node for name in node.output]
+    known = {output.name for output in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": samples}), strict=True))
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory, samples):
+    """The models that version 2.3 made its tables of, with its calibration samples."""
     path = tmp_path_factory.mktemp("inc") / "samples.npz"
     np.savez(path, x=samples)
     return quantmedic.collect(DATA / "float.onnx", DATA / "int8.onnx", representative=path)
@@ -552,6 +575,7 @@ def case(tmp_path_factory):
 class TestOwnTables:
     """The tables of the diagnosis from our facts."""
 
+    @pytest.mark.source("insights-weight-table")
     def test_weights(self, case):
         layers = {layer.name: layer.weight for layer in quantmedic.inspect(case).facts.layers}
         for name, row in table("weights_table.csv").items():
@@ -569,6 +593,29 @@ class TestOwnTables:
             }.items():
                 assert getattr(weight, fact) == pytest.approx(row[column], rel=1e-5, abs=1e-7), (name, fact)
 
+    @pytest.mark.source("insights-normalized-mse")
+    def test_activations(self, case, samples):
+        """Of every tensor that both models show, by the tool's formula in plain numpy on what ONNX Runtime computes."""
+        facts = quantmedic.inspect(case).facts
+        floats, deployed = (shown(DATA / name, samples) for name in ("float.onnx", "int8.onnx"))
+        found = {t.float_name: t.representative for t in facts.tensors if t.representative.normalized_mse is not None}
+        for name, twin in {"b": "a", "c": "c", "y": "y"}.items():  # the quantizer behind /stem/Conv holds its Relu
+            x, y = floats[name].astype(np.float64), deployed[twin].astype(np.float64)
+            unit = [(each - each.min()) / (each.max() - each.min()) for each in (x, y)]
+            assert found[name].normalized_mse == pytest.approx(np.sum((unit[0] - unit[1]) ** 2) / x.size, rel=1e-4)
+            assert (found[name].deployed_min, found[name].deployed_max) == (y.min(), y.max())
+            assert found[name].accumulated.mse == pytest.approx(np.mean((y - x) ** 2), rel=1e-4), "unlike the other"
+
+    @pytest.mark.source("insights-normalized-mse")
+    def test_activations_of_a_saved_case(self, case, tmp_path):
+        quantmedic.save_case(case, tmp_path / "a.case")
+        again = quantmedic.load_case(tmp_path / "a.case")
+        before, after = (
+            [tensor.data.normalized_mse for tensor in quantmedic.inspect(each).facts.tensors] for each in (case, again)
+        )
+        assert before == after and any(before)
+
+    @pytest.mark.source("insights-weight-table")
     def test_command(self, case, tmp_path):
         path = tmp_path / "a.case"
         quantmedic.save_case(case, path)
@@ -605,9 +652,11 @@ class TestSnippets:
             ("widen-activation-range", "outlier, minmax", {"layer": ("/stem/Conv",)}),
         ],
     )
+    @pytest.mark.source("insights-op-name-dict")
     def test_what_is_advised_was_run(self, remedy, run, names):
         assert self.RUNS[run]["options"] in json.loads(json.dumps(self.options(remedy, **names)))
 
+    @pytest.mark.source("insights-op-name-dict")
     def test_per_channel_was_run(self):
         (advised,) = self.options("per-channel-weights")
         assert self.RUNS["per channel"]["options"]["op_name_dict"] == advised["op_name_dict"]
@@ -615,6 +664,7 @@ class TestSnippets:
         assert (before[self.BODY][1], after[self.BODY][1]) == ("int8 per_tensor", "int8 per_channel")
         assert after["/stem/Conv"][1] == "int8 per_tensor"
 
+    @pytest.mark.source("insights-op-name-dict")
     def test_operators_named_are_left_in_float(self):
         for run in ("float", "float, activation only", "float, weight only"):
             nodes = self.RUNS[run]["nodes"]

@@ -210,7 +210,7 @@ def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
                 record = json.loads(content)
                 assert record.pop("spatial_input") is True
                 content = json.dumps(record | {"schema_version": 1}).encode()
-            if not name.endswith("/spatial.npy"):
+            if not name.endswith(("/spatial.npy", "deployed_min.npy", "deployed_max.npy")):
                 old.writestr(name, content)
     opened = read_case(tmp_path / "old.case")
     before, after = quantmedic.judge(case), quantmedic.judge(opened)
@@ -221,6 +221,9 @@ def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
     assert not {"D010", "D012"} & {note.rule for note in before.not_judged}
     assert case.merge(case).statistics["validation"].spatial.sum() > 0
     assert opened.merge(case).statistics["validation"].spatial.sum() > 0
+    merged = quantmedic.inspect(opened.merge(case)).facts.tensors
+    assert not [t for t in merged if t.data.normalized_mse is not None or t.data.deployed_min is not None]
+    assert any(t.data.deployed_min is not None for t in quantmedic.inspect(case.merge(case)).facts.tensors)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def fired(case) -> set[str]:
     return {rule for cause in quantmedic.judge(case, BASE).causes for rule in cause.rules}
 
 
+@pytest.mark.source("horizon-original-float")
 def test_stages_are_compared_with_the_first_and_the_one_before(files) -> None:
     stages = {"original": files["float"], "calibrated": files["quantized"], "compiled": files["coarse"]}
     labels = run(conv_net(), {"image": X})["scores"].argmax(axis=1)
@@ -76,6 +77,7 @@ def sqnr(x, y) -> float:
     return 10 * np.log10((x**2).sum() / ((y - x) ** 2).sum())
 
 
+@pytest.mark.source("horizon-stage-at-fault")
 def test_the_stage_at_fault_is_named(files) -> None:
     sound = {"original": files["float"], "copy": files["float"], "quantized": files["quantized"]}
     assert not fired(measured(files, sound)) & {"S011", "S012"}

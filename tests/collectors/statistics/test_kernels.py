@@ -465,6 +465,18 @@ def everything(x: Array, y: Array, buckets: NDArray[np.int64]) -> SetStatistics:
     return statistics
 
 
+@pytest.mark.parametrize("special", [(), (NAN, INF, -INF)])
+def test_extremes_of_deployed_values_are_those_of_finite_ones(implementation, special):
+    x = noise(6, 3, 2500)
+    y = deployed(with_special(4 * x + 1, *special) if special else 4 * x + 1, np.float32, 1.0, 0.0)
+    into = SetStatistics.empty([3]).tensor(0)
+    implementation.observe(x, into, no_buckets(x), None, y)
+    values = y.values()
+    for c in range(3):
+        kept = finite(values, c)
+        assert (into.deployed_min[c], into.deployed_max[c]) == (kept.min(), kept.max())
+
+
 @pytest.mark.parametrize("cut", [1, 16, 32, 47])
 def test_merged_halves_equal_one_pass(cut):
     x, y = with_special(noise(48, 3, 30), NAN) + 20, noise(48, 3, 30, seed=1) + 20
@@ -473,7 +485,15 @@ def test_merged_halves_equal_one_pass(cut):
     merged, reverse = parts[0].merge(parts[1]), parts[1].merge(parts[0])
     whole = everything(x, y, buckets)
     for name in (*ROW_COLUMNS, *(f"accumulated.{n}" for n in ERROR_COLUMNS), *(f"rounding.{n}" for n in ERROR_COLUMNS)):
-        exact = name.rpartition(".")[2] in ("count", "nonfinite", "min", "max", "clipped")
+        exact = name.rpartition(".")[2] in (
+            "count",
+            "nonfinite",
+            "min",
+            "max",
+            "clipped",
+            "deployed_min",
+            "deployed_max",
+        )
         expected = whole.columns[name]
         for found in (merged.columns[name], reverse.columns[name]):
             np.testing.assert_allclose(found, expected, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-3)

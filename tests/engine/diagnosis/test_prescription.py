@@ -41,6 +41,7 @@ FIELDS = {
     "repair": InputRepair("turn", "image", 1).code(),
     "pixel_mean": "123.675 116.28 103.53",
     "pixel_scale": "0.0171 0.0175 0.0174",
+    "pixel_kept": "mean 123.675 116.28 103.53, factor 0.0171 0.0175 0.0174",
 }
 
 

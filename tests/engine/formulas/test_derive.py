@@ -28,7 +28,7 @@ from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.derive import derive, is_degraded
-from quantmedic.engine.formulas.error_facts import error_facts
+from quantmedic.engine.formulas.error_facts import deployed_facts, error_facts
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.formulas.tensors import grid_facts
 from quantmedic.engine.rules.load import load_rules
@@ -183,6 +183,45 @@ def test_error_formulas(seed: int, size: float, bias: float, channels: int) -> N
         worst = (a**2).sum(axis=(0, 2)) / (d**2).sum(axis=(0, 2))
         assert found.worst_channel == worst.argmin()
         assert found.worst_channel_sqnr_db == pytest.approx(10 * math.log10(worst.min()), abs=1e-9)
+
+
+@pytest.mark.source("insights-normalized-mse")
+@given(st.integers(0, 2**32), st.floats(1e-4, 2.0), st.floats(0.1, 4), st.floats(-3, 3), st.integers(1, 5))
+@few
+def test_normalized_mse(seed: int, size: float, gain: float, bias: float, channels: int) -> None:
+    """Against the formula of Neural Compressor in plain numpy."""
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=(6, channels, 20)) * np.arange(1, channels + 1).reshape(-1, 1)).astype(np.float32)
+    y = (gain * x + size * rng.normal(size=x.shape) + bias).astype(np.float32)
+    found = deployed_of(x, y)
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    a, b = (a - a.min()) / (a.max() - a.min()), (b - b.min()) / (b.max() - b.min())
+    assert found["normalized_mse"] == pytest.approx(((a - b) ** 2).mean(), rel=1e-6, abs=1e-12)
+    assert (found["deployed_min"], found["deployed_max"]) == (y.min(), y.max())
+
+
+@pytest.mark.source("insights-normalized-mse")
+def test_normalized_mse_at_its_limits() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 2, 9)).astype(np.float32)
+    assert deployed_of(x, 4 * x)["normalized_mse"] == pytest.approx(0, abs=1e-12), "blind to a wrong scale"
+    # A tensor of one value is not scaled.
+    half = np.full_like(x, 0.5)
+    scaled = (x.astype(np.float64) - x.min()) / (x.max().astype(np.float64) - x.min())
+    assert deployed_of(x, half)["normalized_mse"] == pytest.approx(((scaled - 0.5) ** 2).mean())
+    broken = x.copy()
+    broken[0, 0, 0] = np.nan
+    assert deployed_of(x, broken)["normalized_mse"] is deployed_of(broken, x)["normalized_mse"] is None
+    nothing = SetStatistics.empty([2])
+    assert deployed_facts(nothing.columns, nothing.offsets) == [
+        {"deployed_min": None, "deployed_max": None, "normalized_mse": None}
+    ]
+
+
+def deployed_of(x: Any, y: Any) -> dict[str, float | None]:
+    statistics = SetStatistics.empty([x.shape[1]])
+    ones, zeros = np.ones(x.shape[1], np.float32), np.zeros(x.shape[1], np.float32)
+    reference.observe(x, statistics.tensor(0), np.full(len(x), -1), None, reference.Deployed(y, ones, zeros))
+    return deployed_facts(statistics.columns, statistics.offsets)[0]
 
 
 def errors_of(x: Any, y: Any) -> ErrorFacts:

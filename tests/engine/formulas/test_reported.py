@@ -56,6 +56,7 @@ def test_what_cannot_be_told_is_not() -> None:
     assert input_facts(PIXELS, SettingsFacts(input_scale=(0.0,))) == {"input_reading": "pixels"}
 
 
+@pytest.mark.source("horizon-channel-sequence")
 def test_order_and_largest_factor() -> None:
     swaps = [(None, "rgb", None), ("rgb", "rgb", False), ("bgr", "rgb", True), ("nv12", "rgb", False)]
     for runtime, train, expected in swaps:
@@ -69,14 +70,16 @@ def test_order_and_largest_factor() -> None:
 LEVELS = (6.30, 16.93, 13.85, 90.0, 90.0)
 
 
+@pytest.mark.source("horizon-inner-on-cpu")
 def test_places_devices_and_similarities() -> None:
     devices, cosines = ("CPU", "BPU", "CPU", None, "BPU", "CPU"), (None, 0.9, 0.99, 0.98, 1.0, 1.0)
     rows = zip("abcdef", devices, cosines, strict=True)
     layers = tuple(LayerFacts(name=n, reported=ReportedFacts(device=d, cosine=c)) for n, d, c in rows)
-    told = layers_with_settings(layers, SettingsFacts(wide_layers=("c",)))
+    told = layers_with_settings(layers, SettingsFacts(wide_layers=("c",), host_layers=("b", "f")))
     assert [layer.layers_behind for layer in told] == [5, 4, 3, 2, 1, 0]
     assert [layer.inner_host for layer in told] == [False, False, True, None, False, False]
     assert [layer.wide_asked for layer in told] == [False, False, True, False, False, False]
+    assert [layer.host_asked for layer in told] == [False, True, False, False, False, True]
     assert [layer.reported_level_db for layer in told] == [None, *(pytest.approx(v, abs=0.01) for v in LEVELS)]
     assert [layer.reported_before_db for layer in told] == [None, 90, *(layer.reported_level_db for layer in told[1:5])]
     found = reported_facts(told, ModelFacts())

@@ -96,7 +96,7 @@ def test_a_configuration_that_was_read_tells_it() -> None:
     model = ModelFacts(toolchain="onnx.quantize 0.1.0", settings=SettingsFacts(toolchain="Horizon OpenExplorer"))
     found = choose(model, TOOLCHAINS)
     assert (found.name, found.named) == ("Horizon OpenExplorer", False)
-    assert found.how == "recognised by its configuration or log"
+    assert found.how == "recognised by its files"
     assert choose(model, TOOLCHAINS, "ort").name == "onnxruntime"
     strange = model.model_copy(update={"settings": SettingsFacts(toolchain="no such tool")})
     assert choose(strange, TOOLCHAINS).name == "onnxruntime"

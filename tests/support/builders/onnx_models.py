@@ -456,8 +456,9 @@ def section(model: onnx.ModelProto, start: str, end: str) -> onnx.ModelProto:
 
 def session(model: onnx.ModelProto | Path) -> ort.InferenceSession:
     """What quantmedic holds the deployed model for: integer kernels whose sums do not saturate, on every processor."""
-    path = model if isinstance(model, Path) else Path("model.onnx")
-    return make_session(onnx.load(path) if isinstance(model, Path) else model, path, 1)
+    if isinstance(model, Path):
+        return make_session(onnx.load(model), model, 1)
+    return make_session(model, Path("model.onnx"), 1)
 
 
 def run(model: onnx.ModelProto, feed: Feed, names: Sequence[str] | None = None) -> dict[str, Array]:

@@ -162,6 +162,9 @@ class ToyModels(ModelPair):
     def simulate(self, case: Case, threads: int) -> SimulatedNetwork:
         raise ModelError("toy models are not simulated", where=str(self.quantized.path))
 
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> None:
+        raise ModelError("toy models are not simulated", where=str(self.quantized.path))
+
     def editable(self) -> Models:
         raise ModelError("toy models are not edited", where=str(self.quantized.path))
 

@@ -162,10 +162,10 @@ def search_fallback(
             seed=measuring.seed,
         )
         found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
-    return _prescribed(found, trial.places, opened.case, base, toolchain) if found.layers else found
+    return _with_prescription(found, trial.places, opened.case, base, toolchain) if found.layers else found
 
 
-def _prescribed(
+def _with_prescription(
     record: FallbackRecord, places: Targets, case: Case, base: RuleBase, asked: str | None
 ) -> FallbackRecord:
     """The record with the set in the toolchain's own form, the settings of the quantized model kept."""

@@ -1,0 +1,1 @@
+"""Searches: for layers to leave in float, and for the calibration that suits a network best."""

@@ -1,0 +1,379 @@
+"""The calibration that suits a network best: the part of the public API that searches and checks it."""
+
+import copy
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantmedic.api.judging import check_toolchain
+from quantmedic.api.opening import model_of, open_metric, open_pair
+from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.searches.ranking import rank_settings
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.front_ends import front_end_named, source_name
+from quantmedic.collectors.measure.host import EXACT_KERNELS, available_threads, has_vnni, wants_exact_kernels
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.contract.calibrations import (
+    CalibrationsRecord,
+    OtherToolchain,
+    SearchCost,
+    Unjudged,
+)
+from quantmedic.engine.contract.remedies import Configuration
+from quantmedic.engine.diagnosis.prescription import user_names
+from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.rules.toolchain import Toolchain, find_toolchain
+from quantmedic.reports.files import calibrations_files
+from quantmedic.reports.write import place
+from quantmedic.trials.calibration_settings import check_methods, same_choices, settings_of
+from quantmedic.trials.calibrations import CalibrationSearch, Judge, open_maker
+from quantmedic.trials.execute import Executor, find_executor
+from quantmedic.trials.split import BATCH, MAX_SAMPLES, EvenBatches, read_pool
+from quantmedic.version import VERSION
+
+_DATA = "quantmedic calibrations float.onnx --representative rep.npz --validation val.npz"
+
+
+def calibrations(
+    float_model: ModelSource,
+    *,
+    representative: DataSource,
+    validation: DataSource,
+    labels: str | Path | None = None,
+    metric: str | None = None,
+    metric_direction: str | None = None,
+    metric_output: str | None = None,
+    metric_options: Mapping[str, str] | None = None,
+    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    methods: Sequence[str] = (),
+    samples: int | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    toolchain: str | None = None,
+    progress: Progress = no_progress,
+) -> CalibrationsRecord:
+    """Find the way to calibrate that suits a network best, and check it as it is printed.
+
+    Settings, combinations of a calibration method with scales and zero points, are built with the toolchain and raced
+    on the validation samples: one drops out only where it is proven worse than the leader. The winner's text is then
+    run as it is printed, and its model is judged on all samples.
+
+    Args:
+        float_model: Path of the float ONNX or LiteRT model, or the float ``torch.nn.Module``.
+        representative: The samples to calibrate with: ``.npz``, folder, ``module:function``, mapping or array.
+        validation: Other samples, which judge the settings.
+        labels: Their labels, where they are not part of the data.
+        metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
+            labels are classes. Without labels, the median of the samples' SQNR at the output judges.
+        metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
+        metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
+            those that look like boxes, scores and classes, by default.
+        metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
+        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        methods: Only these calibration methods, by name, such as ``percentile 99.99``; all by default.
+        samples: Samples of each data set to read at most.
+        threads: Processor threads to use; all cores by default.
+        seed: Seed of the order of the samples, and of bootstrapped intervals.
+        toolchain: Whose settings are searched: ort, litert or mct; None: the one that takes such models.
+        progress: Called with ``judging``, the runs of quantized models so far, and None.
+
+    Returns:
+        The settings, the best first, with the text of the winner and what became of it.
+
+    Raises:
+        DataError: The data do not fit the model, a set is missing, or a metric was asked for without labels.
+        ModelError: The model cannot be read or is quantized already, no toolchain for it is installed, or every setting
+            failed.
+        RuleError: No toolchain has that name, or it has no such method.
+    """
+    data = DataOptions(
+        representative=representative,
+        validation=validation,
+        labels=labels,
+        samples=samples,
+        preprocessing=preprocessing or {},
+        metric=metric,
+        metric_direction=metric_direction,
+        metric_output=metric_output,
+        metric_options=metric_options or {},
+    )
+    measuring = MeasuringOptions(threads=threads, seed=seed)
+    return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=progress)
+
+
+def search_calibrations(
+    float_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    *,
+    toolchain: str | None = None,
+    methods: Sequence[str] = (),
+    progress: Progress = no_progress,
+) -> CalibrationsRecord:
+    """``calibrations`` with its options in groups; see there."""
+    begun = time.monotonic()
+    _require_data(data)
+    base = load_rulebase()
+    check_toolchain(toolchain, base)
+    job = _open(float_model, data, measuring, base.toolchains, toolchain)
+    check_methods(methods, job.toolchain)
+    settings = settings_of(job.toolchain, methods)
+    with job.models.as_deployed(), tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
+        maker = open_maker(job.models, job.executor, settings, job.batches, Path(folder))
+        judge = job.judge()
+        search = CalibrationSearch(settings, maker, judge, job.threads, measuring.seed)
+        search.search(lambda runs: progress("judging", runs, None))
+        winner = search.winner()
+        if winner is None:
+            raise _all_failed(search, job.toolchain)
+        printed = search.run_printed(winner, job.executor, job.models, job.batches)
+    samples, judged = job.counts["representative"], sum(judge.sizes)
+    cost = SearchCost(
+        # The printed text calibrates once more.
+        calibration_runs=(maker.passes + 1) * samples,
+        judging_runs=search.judging_runs,
+        exhaustive_runs=len(settings) * (samples + judged),
+        seconds=round(time.monotonic() - begun, 3),
+    )
+    return _record(job, search, winner, base.toolchains).model_copy(
+        update={"printed": printed, "cost": cost, "validation_samples": judged}
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is searched for: the float model as both of a pair, its data, and the toolchain."""
+
+    name: str
+    models: Models
+    datasets: Mapping[Role, Dataset]
+    counts: Mapping[Role, int]
+    limit: int | None
+    prepared: Preprocessing
+    metric: Metric | None
+    toolchain: Toolchain
+    executor: Executor
+    threads: int
+    seed: int
+
+    @property
+    def batches(self) -> EvenBatches:
+        """The calibration samples."""
+        return EvenBatches(self.datasets["representative"], self.counts["representative"], self.limit)
+
+    def judge(self) -> Judge:
+        """The validation samples, as many as fit into memory."""
+        dataset = self.datasets["validation"]
+        pool = read_pool(dataset, self.counts["validation"], self.limit, MAX_SAMPLES, self.seed)
+        return Judge(self.models, pool, metric=self.metric, unit=dataset.unit, threads=self.threads, seed=self.seed)
+
+
+def _open(
+    float_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    toolchains: Sequence[Toolchain],
+    asked: str | None,
+) -> _Job:
+    opened = model_of(float_model)
+    is_file = isinstance(opened, str | Path)
+    twin = opened if is_file else copy.deepcopy(opened)
+    models, datasets = open_pair(opened, twin, data.sources, preprocessing=data.preprocessing, labels=data.labels)
+    if models.float_graph.is_quantized:
+        raise ModelError(
+            "the model is quantized already, and calibration needs the float one",
+            where=source_name(opened),
+            help="give the model as it was before quantization",
+        )
+    toolchain, executor = _choose(models, toolchains, asked)
+    return _Job(
+        name=Path(str(opened)).name if is_file else source_name(opened),
+        models=models,
+        datasets=datasets,
+        counts={role: _count(dataset, data.samples) for role, dataset in datasets.items()},
+        limit=data.samples,
+        prepared=data.preprocessing.get("representative", Preprocessing()),
+        metric=_metric(data, datasets["validation"]),
+        toolchain=toolchain,
+        executor=executor,
+        threads=measuring.threads or available_threads(),
+        seed=measuring.seed,
+    )
+
+
+def _record(job: _Job, search: CalibrationSearch, winner: int, toolchains: Sequence[Toolchain]) -> CalibrationsRecord:
+    """What was found, but for what it took and what the printed text gave."""
+    setting = search.racers[winner].setting
+    assert search.race is not None
+    return CalibrationsRecord(
+        quantmedic_version=VERSION,
+        float_model=job.name,
+        toolchain=job.toolchain.title,
+        toolchain_version=job.executor.version(),
+        representative=job.datasets["representative"].origin,
+        representative_samples=job.counts["representative"],
+        validation=job.datasets["validation"].origin,
+        validation_samples=job.counts["validation"],
+        labelled_by=job.metric.name if job.metric is not None else None,
+        seed=job.seed,
+        negligible=search.negligible,
+        stopped=search.race.ending,
+        raced_samples=search.raced_samples,
+        settings=rank_settings(search, winner),
+        configuration=setting.configuration,
+        given=_own_names(job, setting.configuration),
+        warnings=tuple(_warnings(job.models, job.datasets)),
+        notes=tuple(note for ways in job.toolchain.calibrations.values() for note in ways.notes),
+        others=tuple(_elsewhere(setting.choices, toolchains)),
+        unjudged=tuple(_list_unjudged(job.models, job.toolchain, toolchains)),
+    )
+
+
+def _own_names(job: _Job, configuration: Configuration) -> dict[str, str]:
+    """The user's own names in a text; what reads the data has to prepare them as was declared here."""
+    found = user_names([configuration], job.toolchain, reads_anew=False)
+    declared = job.prepared.words
+    if not declared:
+        return found
+    demand = f"it has to prepare the samples itself, as was declared here: {declared}"
+    return {name: f"{what}; {demand}" if name in job.toolchain.data_names else what for name, what in found.items()}
+
+
+def write_calibrations(
+    record: CalibrationsRecord, folder: str | Path, *, formats: Sequence[str] = ("text", "markdown", "json")
+) -> list[tuple[Path, int]]:
+    """Write ``calibrations.txt``, ``.md`` and ``.json``, and what is to be pasted; returns path and bytes of each.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    return [(file.path, file.size) for file in place(calibrations_files(record, formats), Path(folder))]
+
+
+def _require_data(data: DataOptions) -> None:
+    """Refuse a search without data to calibrate with, or without other data to judge on."""
+    if data.representative is None:
+        raise DataError("no calibration data was given", help=f"pass it with --representative: {_DATA}")
+    if data.validation is None:
+        raise DataError(
+            "no data to judge on was given",
+            help=f"pass samples that took no part in calibration with --validation: {_DATA}",
+        )
+
+
+def _metric(data: DataOptions, dataset: Dataset) -> Metric | None:
+    if data.metric is not None and not dataset.labelled:
+        raise DataError(
+            "a metric needs labels, and the validation data have none",
+            where=f"--metric {data.metric}",
+            help="pass them with --labels; without --metric the noise at the output judges",
+        )
+    return open_metric(data, [dataset]) if dataset.labelled else None
+
+
+def _count(dataset: Dataset, limit: int | None) -> int:
+    """Samples of a data set that are read."""
+    known = dataset.samples
+    if known is None:
+        return sum(batch.samples for batch in dataset.batches(BATCH, limit))
+    whole = known - known % dataset.unit
+    return whole if limit is None else min(limit, whole)
+
+
+def _choose(models: Models, toolchains: Sequence[Toolchain], asked: str | None) -> tuple[Toolchain, Executor]:
+    """The toolchain whose settings are searched, and what runs it.
+
+    Raises:
+        ModelError: None that takes such models can be run here, or not the one that was asked for.
+    """
+    named = find_toolchain(asked, toolchains) if asked is not None else None
+    title = front_end_named(models.framework).title
+    reasons = []
+    for toolchain in [named] if named is not None else toolchains:
+        if models.framework not in _frameworks(toolchain):
+            continue
+        executor = find_executor(models, toolchain.name)
+        missing = executor.missing() if executor is not None else "it cannot be run"
+        if executor is not None and missing is None:
+            return toolchain, executor
+        reasons.append(f"{toolchain.title}: {missing}")
+    if named is not None and not reasons:
+        known = [each.title for each in toolchains if models.framework in _frameworks(each)]
+        printed = [each.title for each in toolchains if each.calibrations and not _frameworks(each)]
+        raise ModelError(
+            f"no settings of {named.title} can be searched for {title} models",
+            where="--toolchain",
+            help=f"leave --toolchain out: it searches those of {', '.join(known)}, and prints the winner's choices as "
+            f"options of {', '.join(printed)} too, of no other toolchain",
+        )
+    raise ModelError(
+        f"no toolchain that calibrates {title} models can be run here",
+        where=reasons,
+        help="install one, such as: pip install onnxruntime, ai-edge-quantizer or model-compression-toolkit",
+    )
+
+
+def _frameworks(toolchain: Toolchain) -> set[str]:
+    return {ways.framework for ways in toolchain.calibrations.values() if ways.framework is not None}
+
+
+def _all_failed(search: CalibrationSearch, toolchain: Toolchain) -> ModelError:
+    reasons = dict.fromkeys(f"{', '.join(r.setting.choices.values())}: {r.failed}" for r in search.racers if r.failed)
+    return ModelError(
+        f"no setting of {toolchain.title} gives a model that can be judged",
+        where=list(reasons)[:3],
+        help="quantize once by hand, and give what it prints to: quantmedic diagnose FLOAT --log FILE",
+    )
+
+
+def _warnings(models: Models, datasets: Mapping[Role, Dataset]) -> Iterator[str]:
+    """Why the ranking may be another one on other samples, or on the device."""
+    first, second = (datasets[role].content_hash() for role in ("representative", "validation"))
+    if first is not None and first == second:
+        yield "the settings were judged on the samples that calibrated them, which favours those that fit them closely"
+    if models.framework == "onnx" and has_vnni() is False and not wants_exact_kernels():
+        yield (
+            "this processor has no VNNI, and its int8 kernels may saturate, most of all with weights per channel "
+            f"(R001): {EXACT_KERNELS}=1 in the environment judges as on processors with VNNI, ARM and NPUs"
+        )
+
+
+def _elsewhere(choices: Mapping[str, str], toolchains: Sequence[Toolchain]) -> Iterator[OtherToolchain]:
+    """The same choices in the options of toolchains that run nowhere here."""
+    for toolchain in toolchains:
+        if not toolchain.calibrations or _frameworks(toolchain):
+            continue
+        for setting, lacking in same_choices(choices, toolchain):
+            language = setting.configuration.language
+            yield OtherToolchain(
+                title=toolchain.title,
+                form=setting.form,
+                configuration=setting.configuration.model_copy(update={"file": f"{setting.form}.{language}"}),
+                lacking=lacking,
+                notes=toolchain.calibrations[setting.form].notes,
+            )
+
+
+def _list_unjudged(models: Models, chosen: Toolchain, toolchains: Sequence[Toolchain]) -> Iterator[Unjudged]:
+    """The toolchains whose settings are known and were not judged."""
+    own = front_end_named(models.framework).title
+    for toolchain in toolchains:
+        takes = _frameworks(toolchain)
+        if toolchain is chosen or not toolchain.calibrations:
+            continue
+        if not takes:
+            yield Unjudged(title=toolchain.title, reason="it is not run here; its options are from its documentation")
+        elif models.framework not in takes:
+            titles = ", ".join(sorted(front_end_named(each).title for each in takes))
+            yield Unjudged(title=toolchain.title, reason=f"it takes {titles} models, and this is one of {own}")
+        else:
+            executor = find_executor(models, toolchain.name)
+            missing = executor.missing() if executor is not None else "it cannot be run here"
+            yield Unjudged(title=toolchain.title, reason=missing or "another one was searched: --toolchain names it")

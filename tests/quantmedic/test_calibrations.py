@@ -1,0 +1,244 @@
+"""The search for the best calibration through API and command line: found, printed, proven, refused."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+import pytest
+import yaml
+from builders.commands import run_quantmedic
+from builders.onnx_models import conv_net, images, qdq, save_pair
+
+import quantmedic
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.cli.calibrations import calibrations as command
+from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.demo import patient
+from quantmedic.engine.contract.calibrations import CalibrationsRecord
+from quantmedic.engine.errors import DataError, ModelError, RuleError
+from quantmedic.engine.rules.toolchain import find_toolchain
+from quantmedic.reports.markdown import calibrations_markdown
+from quantmedic.reports.terminal.calibrations import render_calibrations
+
+TWO = ("min-max", "entropy")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A float model, its quantized twin, and data with and without labels."""
+    folder = tmp_path_factory.mktemp("calibrations")
+    model = conv_net()
+    save_pair(folder, model, qdq(model, {"image": images()}))
+    pixels = images(96)
+    np.savez(folder / "rep.npz", image=pixels[:32])
+    np.savez(folder / "val.npz", image=pixels[32:])
+    np.savez(folder / "labelled.npz", image=pixels[32:], labels=np.arange(64) % 3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def record(folder: Path) -> CalibrationsRecord:
+    data: dict[str, Any] = {"representative": folder / "rep.npz", "validation": folder / "val.npz"}
+    return quantmedic.calibrations(folder / "float.onnx", methods=TWO, threads=1, **data)
+
+
+def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run_quantmedic("calibrations", *arguments, "--threads", 1, cwd=cwd)
+
+
+def test_the_winner_is_the_very_model_that_its_text_gives(record: CalibrationsRecord) -> None:
+    assert len(record.settings) == 8
+    best = record.best
+    assert best is not None and record.settings[0] == best and best.standing == "best"
+    assert record.printed is not None and record.printed.failed is None
+    assert record.printed.same_model is True and record.printed.samples == 64
+    assert record.configuration is not None
+    assert f"CalibrationMethod.{'MinMax' if best.choices['method'] == 'min-max' else 'Entropy'}" in (
+        record.configuration.code
+    )
+    assert f"per_channel={best.choices['weights'] == 'per-channel'}" in record.configuration.code
+    assert record.given == {"reader": "the calibration data reader that you quantize with"}
+
+
+def test_what_makes_one_model_is_judged_once(record: CalibrationsRecord) -> None:
+    """onnxruntime's entropy has as many bins as codes, and never clips."""
+    twins = [row for row in record.settings if row.standing == "same"]
+    assert len(twins) == 4 and all(row.choices["method"] == "entropy" for row in twins)
+    for row in twins:
+        origin = record.settings[row.same_as or 0]
+        assert origin.choices == row.choices | {"method": "min-max"}
+
+
+@pytest.mark.source("horizon-calibration-search")
+def test_one_calibration_pass_is_shared(record: CalibrationsRecord) -> None:
+    assert record.cost is not None
+    assert record.cost.calibration_runs == 2 * 32, "one pass for all settings, and that of the printed text"
+    assert record.cost.exhaustive_runs == 8 * (32 + 64)
+    assert record.cost.judging_runs <= 4 * 64
+
+
+def test_console_says_winner_proof_options_and_what_was_not_judged(record: CalibrationsRecord) -> None:
+    text = render_calibrations(record)
+    words = " ".join(text.split())
+    assert "8 settings of ONNX Runtime" in text
+    assert "calibrated on 32 samples of rep.npz" in text
+    assert "by the SQNR at the output in dB, median over samples: there are no labels" in words
+    assert "proven: the text below, run as printed, gives the very model that won; on all 64 samples" in words
+    assert "the same for Horizon OpenExplorer, hb_mapper" in text and "calibration_type: max" in text
+    assert "not judged: Sony MCT: it takes torch models" in text
+    before_code = text.split("for ONNX Runtime:")[0]
+    assert all(len(line) <= 100 for line in before_code.splitlines())
+    for row in record.settings:
+        assert row.choices["method"] in calibrations_markdown(record)
+
+
+@pytest.mark.source("horizon-calibration-search")
+def test_horizon_gets_the_same_choices(record: CalibrationsRecord) -> None:
+    forms = {other.form: other for other in record.others}
+    assert set(forms) == {"hb_mapper", "quant_config"}
+    assert record.best is not None
+    mapper = yaml.safe_load(forms["hb_mapper"].configuration.code)["calibration_parameters"]
+    assert mapper["calibration_type"] == ("max" if record.best.choices["method"] == "min-max" else "kl")
+    assert ("optimization" in mapper) == (record.best.choices["activations"] == "asymmetric")
+    config = json.loads(forms["quant_config"].configuration.code)["model_config"]["activation"]
+    assert config["asymmetric"] == (record.best.choices["activations"] == "asymmetric")
+    always = record.best.choices["weights"] == "per-channel"
+    assert forms["hb_mapper"].lacking == (() if always else ("weights per-tensor",))
+    assert any("weights always have a scale per channel" in note for note in forms["hb_mapper"].notes)
+
+
+@pytest.mark.thorough
+def test_every_model_is_the_one_that_quantize_static_makes_by_itself(folder: Path, tmp_path: Path) -> None:
+    """Ranges from one shared pass are those of a pass of each method's own."""
+    from builders.trial_bench import Reader
+    from onnxruntime.quantization import quantize_static
+
+    from quantmedic.api.opening import open_pair
+    from quantmedic.collectors.data.batches import Batch
+    from quantmedic.trials.calibration_settings import settings_of
+    from quantmedic.trials.from_onnx.calibrations import arguments, open_maker
+
+    source = folder / "float.onnx"
+    models, _ = open_pair(source, source, {}, preprocessing={})
+    pixels = np.load(folder / "rep.npz")["image"]
+    settings = settings_of(find_toolchain("ort", load_rulebase().toolchains), ())
+    maker = open_maker(models, [Batch({"image": pixels[i : i + 8]}) for i in range(0, 32, 8)], tmp_path)
+    identities = maker.identities([each.options for each in settings])
+    assert maker.passes == 1
+    contents: dict[object, bytes] = {}
+    for setting, identity in zip(settings, identities, strict=True):
+        target = tmp_path / "alone.onnx"
+        quantize_static(source, target, Reader("image", pixels), **arguments(setting.options))
+        made = maker.make(setting.options).content
+        assert made == onnx.load(target).SerializeToString(deterministic=True), setting.choices
+        assert contents.setdefault(identity, made) == made
+    found = {tuple(each.choices.values()): identity for each, identity in zip(settings, identities, strict=True)}
+    for (method, *others), identity in found.items():
+        assert method != "entropy" or identity == found["min-max", *others], "it never clips"
+    assert maker.passes == 1
+
+
+@pytest.mark.thorough
+def test_the_healthy_patient_by_its_metric(tmp_path: Path) -> None:
+    (source, _), options = patient(healthy=True)
+    record = quantmedic.calibrations(source, threads=1, methods=["min-max", "percentile 99.99"], **options)
+    assert record.labelled_by == "top1"
+    assert record.printed is not None and record.printed.same_model
+    assert record.printed.metric is not None and record.printed.float_metric is not None
+    assert record.printed.metric.value > record.printed.float_metric - 0.03
+    assert record.cost is not None
+    assert record.cost.calibration_runs + record.cost.judging_runs < 0.6 * record.cost.exhaustive_runs
+    known = [row for row in record.settings if row.standing in ("best", "as-good")]
+    assert all(row.behind is None or row.behind.low <= 0 for row in known)
+
+
+@pytest.mark.thorough
+def test_the_command_writes_all_files(folder: Path, tmp_path: Path) -> None:
+    done = run("float.onnx", "-r", "rep.npz", "-v", "labelled.npz", "--methods", "min-max", "-o", tmp_path, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "judged on up to 64 samples of labelled.npz, by top-1" in done.stdout
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        "calibrations.txt", "calibrations.md", "calibrations.json", "prescription.py", "hb_mapper.yaml",
+        "quant_config.json",
+    }  # fmt: skip
+    stored = CalibrationsRecord.model_validate_json((tmp_path / "calibrations.json").read_text())
+    assert stored.configuration is not None
+    for pasted in (stored.configuration, *(other.configuration for other in stored.others)):
+        assert (tmp_path / pasted.file).read_text() == pasted.code
+
+
+@pytest.mark.thorough
+def test_printed_json_is_the_record(folder: Path) -> None:
+    arguments = ("float.onnx", "-r", "rep.npz", "-v", "val.npz", "--methods", "min-max", "--format", "json")
+    done = run(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(CalibrationsRecord.model_validate_json(done.stdout).settings) == 4
+
+
+def test_a_missing_set_names_its_option(folder: Path) -> None:
+    with pytest.raises(DataError) as error:
+        quantmedic.calibrations(folder / "float.onnx", representative=None, validation=folder / "val.npz")
+    assert "no calibration data was given" in str(error.value)
+    with pytest.raises(DataError) as error:
+        quantmedic.calibrations(folder / "float.onnx", representative=folder / "rep.npz", validation=None)
+    assert "took no part in calibration" in str(error.value)
+
+
+def test_what_cannot_be_searched_says_what_can(folder: Path) -> None:
+    data: dict[str, Any] = {"representative": folder / "rep.npz", "validation": folder / "val.npz"}
+    with pytest.raises(ModelError, match="the model is quantized already"):
+        quantmedic.calibrations(folder / "quantized.onnx", **data)
+    with pytest.raises(ModelError) as error:
+        quantmedic.calibrations(folder / "float.onnx", toolchain="horizon", **data)
+    assert "it searches those of ONNX Runtime, and prints" in str(error.value)
+    assert "as options of Horizon OpenExplorer too, of no other toolchain" in str(error.value)
+    with pytest.raises(RuleError) as rule:
+        quantmedic.calibrations(folder / "float.onnx", methods=["percentile 99.98"], **data)
+    assert "did you mean 'percentile 99.9" in str(rule.value)
+    with pytest.raises(DataError, match="a metric needs labels"):
+        quantmedic.calibrations(folder / "float.onnx", metric="top1", **data)
+
+
+def test_the_option_names_what_can_be_searched() -> None:
+    option = next(each for each in command.params if each.name == "toolchain")
+    assert isinstance(option, click.Option) and option.help is not None
+    toolchains = load_rulebase().toolchains
+    searched = [each for each in toolchains if any(ways.framework for ways in each.calibrations.values())]
+    named = re.findall(r"(\w+) \(of", option.help)
+    assert sorted(find_toolchain(name, toolchains).title for name in named) == sorted(each.title for each in searched)
+
+
+def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None:
+    found = quantmedic.calibrations(
+        folder / "float.onnx",
+        representative=folder / "rep.npz",
+        validation=folder / "val.npz",
+        preprocessing={"representative": Preprocessing(scale=255, mean=(0.286, 0.3, 0.2), std=(0.353,))},
+        methods=["min-max"],
+        threads=1,
+    )
+    assert "--scale 255" in found.given["reader"] and "--std 0.353" in found.given["reader"]
+    assert "--mean 0.286,0.3,0.2" in found.given["reader"]
+    words = " ".join(render_calibrations(found).split())
+    assert f"note: reader: {found.given['reader']}" in words
+
+
+def test_judging_on_the_samples_that_calibrate_is_warned_of(folder: Path) -> None:
+    path = folder / "rep.npz"
+    found = quantmedic.calibrations(
+        folder / "float.onnx", representative=path, validation=path, methods=["min-max"], threads=1
+    )
+    assert any("judged on the samples that calibrated" in warning for warning in found.warnings)
+
+
+def test_values_that_are_not_finite_are_refused(folder: Path) -> None:
+    pixels = np.load(folder / "val.npz")["image"].copy()
+    pixels[3] = np.nan
+    with pytest.raises(ModelError, match="gives NaN or infinite values at output"):
+        quantmedic.calibrations(folder / "float.onnx", representative=folder / "rep.npz", validation=pixels, threads=1)

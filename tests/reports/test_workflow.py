@@ -1,0 +1,77 @@
+"""The order of the search in the report: which step has which checks, and where the model stands."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.page.html import render_index
+from quantmedic.reports.sections.workflow import STEPS, workflow_steps
+
+
+def here(diagnosis: Diagnosis) -> str:
+    """Title of the step that the search stands at."""
+    (step,) = [step for step in workflow_steps(diagnosis) if step.state == "here"]
+    return step.title
+
+
+def with_rule(diagnosis: Diagnosis, code: str) -> Diagnosis:
+    """The same with a serious cause of this rule alone."""
+    cause = next(cause for cause in diagnosis.causes if cause.is_serious)
+    return diagnosis.model_copy(update={"causes": (cause.model_copy(update={"rules": (code,), "absorbs": ()}),)})
+
+
+@pytest.mark.source("horizon-workflow")
+@pytest.mark.parametrize(
+    ("code", "title"),
+    [
+        ("S020", "Pipeline"),
+        ("D005", "Data and configuration"),
+        ("A004", "Calibration"),
+        ("W001", "Single operators"),
+        ("M012", "Single operators"),
+    ],
+)
+def test_the_search_stands_where_a_cause_was_found(diagnosis: Diagnosis, code: str, title: str) -> None:
+    found = with_rule(diagnosis, code)
+    assert here(found) == title
+    steps = {step.title: step for step in workflow_steps(found)}
+    assert steps[title].found == (code,)
+    order = [step.state for step in workflow_steps(found)]
+    place = order.index("here")
+    assert order == ["passed"] * place + ["here"] + ["later"] * (len(STEPS) - place - 1)
+
+
+@pytest.mark.source("horizon-qat")
+@pytest.mark.parametrize(
+    ("size", "title"),
+    [
+        ("large", "Data and configuration"),
+        ("moderate", "Calibration"),
+        ("small", "Single operators"),
+        (None, "Training with quantizers"),
+    ],
+)
+def test_without_a_cause_the_size_of_the_loss_says_where(
+    diagnosis: Diagnosis, size: DropClass | None, title: str
+) -> None:
+    assert here(diagnosis.model_copy(update={"causes": (), "drop_class": size})) == title
+
+
+def test_page_and_markdown_show_it(diagnosis: Diagnosis, healthy: Diagnosis, manuals: Mapping[str, str]) -> None:
+    found = with_rule(diagnosis, "D005")
+    context = build_context(found, manuals)
+    page, text = render_index(context, found), render_markdown(context)
+    assert page.count('aria-current="step"') == 1 and "Where the search stands" in page
+    assert "2. **Data and configuration ← you are here**" in text and "found D005" in text
+    assert "Training with quantizers" in page and "Training with quantizers" in text
+    sound = build_context(healthy, manuals)
+    assert not sound.workflow and "Where the search stands" not in render_index(sound, healthy)
+
+
+def test_hostile_codes_stay_text(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    found = with_rule(diagnosis, "D<script>")
+    page = render_index(build_context(found, manuals), found)
+    assert "D&lt;script&gt;" in page.split('id="workflow"')[1].split("</section>")[0]
