@@ -1,7 +1,7 @@
 """The cases of the zoo: which there are, how one is built, and whether it hurts and heals."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -31,7 +31,8 @@ from .protocol.row import LOUD_DB
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 from .tasks import TAIL
-from .unseen_d.plan import drawn_pairs
+from .unseen_d.plan import drawn_pairs as pairs_of_d
+from .unseen_e.plan import drawn_pairs as pairs_of_e
 
 assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
 assert all((faults_more, faults_more_activations, unseen_a, unseen_b, unseen_c))
@@ -95,6 +96,9 @@ PAIRS = (
     ("blank-images", "wide-addend"),
     ("normalized-twice", "heavy-tails"),
 )
+
+#: Networks and what is put into them, for the sets of which a seed draws it.
+DRAWN_PAIRS: dict[Unseen, Callable[[int | None], list[tuple[str, str]]]] = {"d": pairs_of_d, "e": pairs_of_e}
 
 
 @dataclass(frozen=True)
@@ -171,10 +175,10 @@ def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
     """Faults and controls of one of the sets that tuning never sees.
 
     The third set is put into networks alone that tuning never sees either; the older ones, into every network. Of the
-    fourth, a seed draws the networks of each.
+    later ones, a seed draws the networks of each.
     """
-    if which == "d":
-        for network, name in drawn_pairs(seed):
+    if which in DRAWN_PAIRS:
+        for network, name in DRAWN_PAIRS[which](seed):
             fault = name in FAULTS
             yield Spec(network, (name,) if fault else (), control="" if fault else name, seed=seed)
         return

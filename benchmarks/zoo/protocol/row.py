@@ -220,7 +220,8 @@ def budget_of(report: Mapping[str, Any]) -> Budget:
     lines = report["lines"]
     outputs = report["outputs"]
     unsimulated = outputs[0]["unsimulated"]
-    left = abs(report["rest"]) + unsimulated
+    placed = sum(line["share"] for line in lines if line["source"] == "kernel")
+    left = abs(report["rest"]) + max(unsimulated - placed, 0.0)
     vague = sum(abs(line["share"]) for line in lines if len(line["places"]) > NAMED_PLACES)
     return Budget(
         assigned=max(1.0 - left - vague, 0.0),
