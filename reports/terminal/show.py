@@ -138,8 +138,8 @@ def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:
 
 
 def _fact_lines(layer: LayerFacts) -> Iterator[str]:
-    """One line per fact that was measured; those of the data sets in two columns."""
-    single, double = [], []
+    """One line per fact that was measured; long names first, whole, those of the data sets in two columns."""
+    single, double, names = [], [], []
     missing = 0
     for path, field in fact_paths("layer").items():
         if path.startswith(("model.", "output.data.")) or path.startswith(f"output.{ROLES[1]}."):
@@ -154,8 +154,15 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
             double.append((path.removeprefix(f"output.{ROLES[0]}."), *(_cell_text(v, unit) for v in values), unit))
         else:
             lines = _value_lines(values[0], unit)
-            single += [(path if place == 0 else "", line, unit) for place, line in enumerate(lines)]
+            long = any(len(line) > NAME_WIDTH for line in lines)
+            (names if long else single).extend(
+                (path if place == 0 else "", line, unit) for place, line in enumerate(lines)
+            )
     yield ""
+    if names:
+        width = max(len(path) for path, *_ in names)
+        yield from (f"{path:<{width}}  {line}" for path, line, _ in names)
+        yield ""
     yield from _fact_grid([("fact", "value", "unit"), *single])
     if double:
         yield ""
@@ -166,8 +173,8 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
 def _value_lines(value: object, unit: str) -> list[str]:
     """A value on one line, several words or names one below the other."""
     if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-        return [visible(item, NAME_WIDTH) for item in value]
-    return [visible(_cell_text(value, unit), NAME_WIDTH)]
+        return [visible(item) for item in value]
+    return [_cell_text(value, unit)]
 
 
 def _fact_at(layer: LayerFacts, path: str) -> object:
