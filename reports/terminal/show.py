@@ -139,7 +139,9 @@ def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:
 
 def _fact_lines(layer: LayerFacts) -> Iterator[str]:
     """One line per fact that was measured; long names first, whole, those of the data sets in two columns."""
-    single, double, names = [], [], []
+    single: list[tuple[str, str, str]] = []
+    names: list[tuple[str, str, str]] = []
+    double = []
     missing = 0
     for path, field in fact_paths("layer").items():
         if path.startswith(("model.", "output.data.")) or path.startswith(f"output.{ROLES[1]}."):
