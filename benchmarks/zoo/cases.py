@@ -33,6 +33,7 @@ from .surgery import Inapplicable
 from .tasks import TAIL
 from .unseen_d.plan import drawn_pairs as pairs_of_d
 from .unseen_e.plan import drawn_pairs as pairs_of_e
+from .unseen_f.plan import drawn_pairs as pairs_of_f
 
 assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
 assert all((faults_more, faults_more_activations, unseen_a, unseen_b, unseen_c))
@@ -98,7 +99,11 @@ PAIRS = (
 )
 
 #: Networks and what is put into them, for the sets of which a seed draws it.
-DRAWN_PAIRS: dict[Unseen, Callable[[int | None], list[tuple[str, str]]]] = {"d": pairs_of_d, "e": pairs_of_e}
+DRAWN_PAIRS: dict[Unseen, Callable[[int | None], list[tuple[str, str]]]] = {
+    "d": pairs_of_d,
+    "e": pairs_of_e,
+    "f": pairs_of_f,
+}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from .patient import Patient
 
-Unseen = Literal["", "a", "b", "c", "d", "e"]
+Unseen = Literal["", "a", "b", "c", "d", "e", "f"]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 
 

@@ -46,9 +46,7 @@ class Channels:
     """Extremes and SQNR per channel, the worst first; lists of one length, of ``total`` channels at most ``CHANNELS``.
 
     Of activations, channels too quiet to be judged come last, and the SQNR is that of the accumulated error.
-    ``quantized_low`` and ``quantized_high`` are None where those extremes were not measured. ``heights`` holds a
-    histogram per channel, over even bins from ``start`` to ``stop``: 255 for the channel's fullest bin, 0 for empty
-    ones; None where values were not counted by channel.
+    ``quantized_low`` and ``quantized_high`` are None where those extremes were not measured.
     """
 
     index: tuple[int, ...]
@@ -58,9 +56,6 @@ class Channels:
     quantized_low: tuple[float, ...] | None = None
     quantized_high: tuple[float, ...] | None = None
     total: int = 0
-    heights: tuple[tuple[int, ...], ...] | None = None
-    start: float = 0.0
-    stop: float = 0.0
 
 
 def tensor_spreads(
@@ -243,9 +238,6 @@ def weight_channels(arrays: WeightArrays, weight: WeightFacts) -> Channels | Non
         quantized_low=tuple(arrays.stored_low[order].tolist()),
         quantized_high=tuple(arrays.stored_high[order].tolist()),
         total=max(weight.channels or 0, len(arrays.index)),
-        heights=tuple(map(tuple, arrays.heights[order].tolist())) if arrays.heights is not None else None,
-        start=arrays.start,
-        stop=arrays.stop,
     )
 
 
