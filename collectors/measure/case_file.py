@@ -16,7 +16,15 @@ from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.histogram import BINS, StoredHistograms
-from quantmedic.engine.case.records import CASE_SCHEMA, WEIGHT_BINS, WEIGHT_CHANNELS, Case, CaseRecord, WeightArrays
+from quantmedic.engine.case.records import (
+    CASE_SCHEMA,
+    CHANNEL_BINS,
+    WEIGHT_BINS,
+    WEIGHT_CHANNELS,
+    Case,
+    CaseRecord,
+    WeightArrays,
+)
 from quantmedic.engine.case.statistics import (
     BUCKETS,
     ERROR_COLUMNS,
@@ -243,6 +251,9 @@ def _weight_arrays(weights: Mapping[int, WeightArrays]) -> dict[str, Array]:
     arrays: dict[str, Array] = {
         name: np.concatenate([getattr(w, name) for w in own]).astype(dtype) for name, dtype in _WEIGHT_ROWS.items()
     }
+    heights = [w.heights for w in own if w.heights is not None]
+    if len(heights) == len(own):
+        arrays["heights"] = np.concatenate(heights)
     return arrays | {
         "operator": np.array(places, np.int32),
         "lengths": np.array([len(w.index) for w in own], np.int32),
@@ -266,6 +277,8 @@ def _weights_by_operator(arrays: Mapping[str, Array], operators: int) -> dict[in
         "stored": ((count, WEIGHT_BINS), "i"),
     }
     expected |= {name: ((int(lengths.sum()),), np.dtype(kind).kind) for name, kind in _WEIGHT_ROWS.items()}
+    if "heights" in arrays:
+        expected["heights"] = (int(lengths.sum()), CHANNEL_BINS), "u"
     if any((arrays[name].shape, arrays[name].dtype.kind) != wanted for name, wanted in expected.items()):
         raise ValueError("an array of weights is of another shape or type")
     if len(np.unique(places)) != count or any(not 0 <= place < operators for place in places):
@@ -276,6 +289,8 @@ def _weights_by_operator(arrays: Mapping[str, Array], operators: int) -> dict[in
         name: _split_list(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths)
         for name in _WEIGHT_ROWS
     }
+    # Files of earlier versions have no histograms of channels.
+    heights = _split_list(arrays["heights"], lengths) if "heights" in arrays else [None] * count
     return {
         int(place): WeightArrays(
             **{name: parts[i] for name, parts in rows.items()},
@@ -283,6 +298,7 @@ def _weights_by_operator(arrays: Mapping[str, Array], operators: int) -> dict[in
             stop=float(ends[i, 1]),
             floats=arrays["floats"][i].astype(np.int64),
             stored=arrays["stored"][i].astype(np.int64),
+            heights=heights[i],
         )
         for i, place in enumerate(places)
     }

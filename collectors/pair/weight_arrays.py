@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.weight_grids import DEAD, power_of, rows_along
-from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
+from quantmedic.engine.case.records import CHANNEL_BINS, WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
 from quantmedic.engine.decibels import sqnr_db
 
 Values = NDArray[np.float32]
@@ -47,6 +47,7 @@ def weight_arrays(source: Values, stored: Values, axis: int | None) -> WeightArr
         stop=stop,
         floats=_bin_counts(x, start, stop),
         stored=_bin_counts(y, start, stop),
+        heights=_channel_heights(x, worst, start, stop),
     )
 
 
@@ -60,8 +61,26 @@ def _channel_sqnr(x: Values, y: Values, tops: Floats) -> Floats:
 def _bin_counts(rows: Values, start: float, stop: float) -> NDArray[np.int64]:
     """Weights per bin; the last bin holds its upper end too."""
     found = np.zeros(WEIGHT_BINS, np.int64)
-    flat, per_unit = rows.reshape(-1), WEIGHT_BINS / (stop - start)
+    flat = rows.reshape(-1)
     for begin in range(0, flat.size, _PIECE):
-        places = ((flat[begin : begin + _PIECE].astype(np.float64) - start) * per_unit).astype(np.int64)
-        found += np.bincount(np.minimum(places, WEIGHT_BINS - 1), minlength=WEIGHT_BINS)
+        places = _bins_of(flat[begin : begin + _PIECE], start, stop, WEIGHT_BINS)
+        found += np.bincount(places, minlength=WEIGHT_BINS)
     return found
+
+
+def _channel_heights(rows: Values, chosen: NDArray[np.int64], start: float, stop: float) -> NDArray[np.uint8]:
+    """Histograms ``[chosen, CHANNEL_BINS]``, as parts of each channel's fullest bin; see ``WeightArrays.heights``."""
+    found = np.zeros((len(chosen), CHANNEL_BINS), np.uint8)
+    at_once = max(_PIECE // max(rows.shape[1], 1), 1)
+    for begin in range(0, len(chosen), at_once):
+        own = rows[chosen[begin : begin + at_once]]
+        places = _bins_of(own, start, stop, CHANNEL_BINS) + np.arange(len(own))[:, None] * CHANNEL_BINS
+        counts = np.bincount(places.ravel(), minlength=len(own) * CHANNEL_BINS).reshape(len(own), CHANNEL_BINS)
+        found[begin : begin + at_once] = np.ceil(counts * 255.0 / counts.max(axis=1, keepdims=True))
+    return found
+
+
+def _bins_of(values: Values, start: float, stop: float, bins: int) -> NDArray[np.int64]:
+    """The even bin of each value; the last holds its upper end too."""
+    places: NDArray[np.int64] = ((values.astype(np.float64) - start) * (bins / (stop - start))).astype(np.int64)
+    return np.minimum(places, bins - 1)

@@ -119,7 +119,8 @@ class MetricFacts(Facts):
         "float model's classes after that change only, at chance they do not agree at all"
     )
     chance: float | None = fact(
-        "share of equal classes if labels and the float model's classes were independent (Cohen 1960)", "share"
+        "share of samples that a guess would get right: labels and the float model's classes independent (Cohen 1960)",
+        "share",
     )
     relabelled_value: float | None = fact(
         "share of samples where label and the float model's class are equal after the labels are shifted or reordered",

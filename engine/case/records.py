@@ -32,7 +32,7 @@ STATIC = "static"
 #: ``mode`` and framework of a case that was read from files of a toolchain alone.
 IMPORTED = "imported"
 #: Channels and bins that are kept of an operator's weights.
-WEIGHT_CHANNELS, WEIGHT_BINS = 256, 64
+WEIGHT_CHANNELS, WEIGHT_BINS, CHANNEL_BINS = 256, 64, 32
 
 
 class GateStep(Record):
@@ -263,6 +263,10 @@ class WeightArrays:
     and of the stored weights, ``sqnr_db``. ``floats`` and ``stored`` count all weights over ``WEIGHT_BINS`` even bins
     from ``start`` to ``stop``, which span both. ``sqnr_db`` is infinite without error, and NaN for a channel that is
     dead in float (absmax under 1e-6 of the widest): those come last.
+
+    ``heights`` is the histogram of each channel's float weights, ``[channels, CHANNEL_BINS]`` over even bins from
+    ``start`` to ``stop``: 255 for the channel's fullest bin, 0 only for empty ones. None in cases of versions that
+    did not count them.
     """
 
     index: NDArray[np.int64]
@@ -275,6 +279,7 @@ class WeightArrays:
     stop: float
     floats: NDArray[np.int64]
     stored: NDArray[np.int64]
+    heights: NDArray[np.uint8] | None = None
 
 
 @dataclass

@@ -231,6 +231,7 @@ class TensorFacts(Facts):
     producer: str | None = fact("operator type that produces it; 'Input' for a network input")
     producer_name: str | None = fact("name of the producing layer")
     consumers: tuple[str, ...] = Field(default=(), description="operator types that read it")
+    read_by_relu: bool | None = fact("nothing but ReLUs reads it, so that its negative values are not needed")
     readers: tuple[str, ...] = Field(
         default=(), description="names of the float nodes that compute with it, also behind operators that only move it"
     )

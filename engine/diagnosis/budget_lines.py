@@ -123,7 +123,8 @@ class Attribution:
             named = self._named(suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES])
             if named.findings:
                 own = [p.shares[noisiest] for p in budget.pieces if all(_names_it(named, s) for s in p.sources)]
-                found[suspect.cause] = scale * sum(own)
+                departed = [d.shares[noisiest] for d in budget.departures or () if _names_it(named, _kernel_of(d))]
+                found[suspect.cause] = scale * sum(own) + sum(departed)
         return found
 
     def _named(self, cause: str, findings: Sequence[Finding]) -> NamedBy:
@@ -329,7 +330,7 @@ class _View:
         makers = [k for k, op in enumerate(self.record.operators) if departure.tensor in op.outputs]
         source = SourceRecord(kind="kernel", tensors=(departure.tensor,), operators=tuple(makers))
         shares = np.array(departure.shares)[self.order]
-        tensor = SourceRecord(kind="kernel", tensors=(departure.tensor,))
+        tensor = _kernel_of(departure)
         return BudgetLine(
             source="kernel",
             places=tuple(_names(tensor, self.record)),
@@ -366,6 +367,10 @@ def _alike(pieces: Iterable[PieceRecord], record: CaseRecord) -> list[list[Piece
         key = (main_kind(piece.sources), types.pop() if len(types) == 1 else None)
         found.setdefault(key, []).append(piece)
     return list(found.values())
+
+
+def _kernel_of(departure: DepartureRecord) -> SourceRecord:
+    return SourceRecord(kind="kernel", tensors=(departure.tensor,))
 
 
 def _names_it(named: NamedBy, source: SourceRecord) -> bool:

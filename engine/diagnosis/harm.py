@@ -250,6 +250,8 @@ def with_harm(
 ) -> tuple[CauseReport, ...]:
     """The causes with what each costs. Where no loss is proven, one whose repair was tried or simulated is a remark.
 
+    So is any cause where the outputs are clean, unless it doubts what was measured (the family of sanity).
+
     Args:
         causes: In their order.
         suspects: What the causes rest on.
@@ -272,7 +274,10 @@ def _judged(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutc
         harm, more = "latent", {"predicted_gain_db": unsimulated_gain_db(findings)}
     if not loss.is_proven and harm != "proven":
         stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
-        severity = stated if harm is None else max("low", stated, key=SEVERITIES.index)
+        idle = harm is not None or (
+            is_clean(loss.facts, loss.base) and all(f.rule.family != "sanity" for f in findings)
+        )
+        severity = max("low", stated, key=SEVERITIES.index) if idle else stated
     return cause.model_copy(update={"harm": harm, "severity": severity, **more})
 
 

@@ -46,7 +46,9 @@ class Channels:
     """Extremes and SQNR per channel, the worst first; lists of one length, of ``total`` channels at most ``CHANNELS``.
 
     Of activations, channels too quiet to be judged come last, and the SQNR is that of the accumulated error.
-    ``quantized_low`` and ``quantized_high`` are None where those extremes were not measured.
+    ``quantized_low`` and ``quantized_high`` are None where those extremes were not measured. ``heights`` holds a
+    histogram per channel, over even bins from ``start`` to ``stop``: 255 for the channel's fullest bin, 0 for empty
+    ones; None where values were not counted by channel.
     """
 
     index: tuple[int, ...]
@@ -56,6 +58,9 @@ class Channels:
     quantized_low: tuple[float, ...] | None = None
     quantized_high: tuple[float, ...] | None = None
     total: int = 0
+    heights: tuple[tuple[int, ...], ...] | None = None
+    start: float = 0.0
+    stop: float = 0.0
 
 
 def tensor_spreads(
@@ -238,6 +243,9 @@ def weight_channels(arrays: WeightArrays, weight: WeightFacts) -> Channels | Non
         quantized_low=tuple(arrays.stored_low[order].tolist()),
         quantized_high=tuple(arrays.stored_high[order].tolist()),
         total=max(weight.channels or 0, len(arrays.index)),
+        heights=tuple(map(tuple, arrays.heights[order].tolist())) if arrays.heights is not None else None,
+        start=arrays.start,
+        stop=arrays.stop,
     )
 
 

@@ -179,6 +179,7 @@ def _tensor_facts(
         producer=record.producer,
         producer_name=record.producer_name,
         consumers=record.consumers,
+        read_by_relu=set(record.consumers) == {"Relu"} if record.consumers else None,
         readers=record.readers,
         channels=record.channels if record.axis is not None else None,
         is_half=record.is_half,

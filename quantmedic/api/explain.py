@@ -49,7 +49,13 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
     if not others:
         return pages[first.id]
     links = ", ".join(f"[{rule.id}]({rule.id}.md) {rule.name}" for rule in others)
-    return f"{pages[first.id].rstrip()}\n\n## The same cause\n\nOther rules name `{first.cause}` too: {links}.\n"
+    said = f"Other rules name `{first.cause}` too: {links}."
+    page = pages[first.id].rstrip()
+    if wanted.lower() != first.cause:
+        return f"{page}\n\n## The same cause\n\n{said}\n"
+    # The word may come from the finding of any of them, and the reader has to know it before the page begins.
+    title, _, rest = page.partition("\n")
+    return f"{title}\n\n{said} This page is that of {first.id}.\n{rest}\n"
 
 
 def _topic(wanted: str, pages: Mapping[str, str]) -> str | None:

@@ -100,8 +100,13 @@ def show(
         _show_budget(judge(inspection, inspection.base), csv_file)
         return
     if layer is not None or data_sets:
-        lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)
-        click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
+        plain_text = ascii_only()
+        lines = (
+            tables.layer_lines(inspection, layer, ascii_only=plain_text)
+            if layer is not None
+            else tables.data_lines(inspection)
+        )
+        click.echo(terminal_text(lines, ascii_only=plain_text), nl=False)
         return
     layers = select_layers(
         inspection,

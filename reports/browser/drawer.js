@@ -3,6 +3,8 @@
 const DRAWER_ROLES = ["representative", "validation"];
 const DRAWER_SIGNS = { gt: ">", ge: "≥", lt: "<", le: "≤" };
 const DRAWER_PLOT = { width: 320, height: 168, left: 44, right: 6, top: 10, bottom: 20 };
+/** Bins of each channel's histogram; see engine/case/records.py. */
+const DRAWER_CHANNEL_BINS = 32;
 const drawer = { root: document.getElementById("drawer"), from: null, byIndex: false };
 
 /** A name cut in the middle: whole names stand among the facts. */
@@ -221,6 +223,50 @@ function channelsFigure(title, { total, rows }, [bottom, top], low, high, limit)
   );
 }
 
+function readHistograms(packed, channels) {
+  if (!packed || !channels) return null;
+  const [start, stop, text] = packed;
+  const heights = unpackHeights(text);
+  const bins = DRAWER_CHANNEL_BINS;
+  const rows = channels.rows
+    .slice(0, heights.length / bins)
+    .map((row, i) => ({ ...row, heights: heights.slice(i * bins, (i + 1) * bins) }));
+  return { start, stop, total: channels.total, rows };
+}
+
+/** Each channel a histogram that lies on its side: values upwards, counts to the right, of its own fullest bin. */
+function histogramsFigure(title, { start, stop, total, rows }) {
+  const ordered = drawer.byIndex ? [...rows].sort((a, b) => a.index - b.index) : rows;
+  const plot = drawerScales(0, rows.length, start, stop);
+  const wide = (plot.x1 - plot.x0) / rows.length;
+  const edge = (bin) => plot.y(start + (bin * (stop - start)) / DRAWER_CHANNEL_BINS);
+  const outlines = ordered.map((row, i) => {
+    const x = plot.x(i);
+    const steps = row.heights.map((height, bin) => `H${(x + height * wide * 0.92).toFixed(1)}V${edge(bin + 1).toFixed(1)}`);
+    const outline = `M${x.toFixed(1)} ${edge(0).toFixed(1)}${steps.join("")}H${x.toFixed(1)}Z`;
+    return drawn("path", { d: outline, class: "dr-bar", "data-channel": row.index });
+  });
+  const note = total > rows.length ? `${rows.length} worst, ${total - rows.length} more` : `all ${total}`;
+  const describe = (across) => {
+    const row = ordered[Math.floor(across * rows.length)];
+    if (!row) return null;
+    const used = row.heights.filter(Boolean).length;
+    const span = `${formatNumber(row.low)} … ${formatNumber(row.high)}`;
+    return `channel ${row.index}: ${span}, ${used} of ${DRAWER_CHANNEL_BINS} bins used, ${drawerLevel(row.sqnr)}`;
+  };
+  return drawerFigure(
+    title,
+    note,
+    note,
+    describe,
+    ...drawerSide(plot, drawerTicks(start, stop, 4), formatNumber),
+    ...outlines,
+    drawerBottom(plot),
+    drawerText(plot.x0, DRAWER_PLOT.height - 6, "start", drawer.byIndex ? "lowest index" : "worst"),
+    drawerText(plot.x1, DRAWER_PLOT.height - 6, "end", drawer.byIndex ? "highest index" : "best of these"),
+  );
+}
+
 function drawerPictures(detail) {
   const spreads = (detail.spreads ?? []).map(readSpread);
   const channels = (detail.channels ?? []).map(readChannels);
@@ -240,6 +286,8 @@ function drawerPictures(detail) {
   if (weights) found.push([4, spreadFigure("weights", weights, spannedBy([weights]), scale("weight"))]);
   const own = spannedByChannels([stored]);
   if (stored) found.push([5, channelsFigure("channels of the weights", stored, own, null, null, null)]);
+  const shapes = readHistograms(detail.weight_histograms, stored);
+  if (shapes) found.push([6, histogramsFigure("a histogram for each channel of the weights", shapes)]);
   return found.sort((a, b) => a[0] - b[0]).map(([, figure]) => figure);
 }
 

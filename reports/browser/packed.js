@@ -32,5 +32,8 @@ function unpackReals(text) {
 const unpackLevels = (text) =>
   unpacked(text, 2).map((code) => (code === 6802 ? null : code === 6801 ? Infinity : code / 20 - 100));
 
+/** Heights as parts of the highest. */
+const unpackHeights = (text) => unpacked(text, 1).map((code) => code / (PACKED_DIGITS.length - 1));
+
 /** Numbers of channels. */
 const unpackPlaces = (text) => unpacked(text, 3);

@@ -9,18 +9,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from quantmedic.engine.case.facts import ROLES
+from quantmedic.engine.case.records import CHANNEL_BINS
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection, LayerDetail
 from quantmedic.engine.formulas.spreads import SPREAD_BINS, Channels, Spread
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.near import NearMiss
-from quantmedic.reports.page.packing import pack_counts, pack_levels, pack_places, pack_reals
+from quantmedic.reports.page.packing import pack_counts, pack_heights, pack_levels, pack_places, pack_reals
 
 #: Bytes of the section: for small networks, per layer, and at most.
 LEAST_BYTES, LAYER_BYTES, MOST_BYTES = 52_000, 1_000, 3_300_000
-#: Bins and channels that a layer can be granted, from poor to rich; what does not fit at the poorest has neither.
-GRANTS = ((32, 16), (64, 16), (64, 64), (64, 256))
+#: Bins, channels and histograms of weight channels that a layer can be granted, from poor to rich; what does not fit
+#: at the poorest has none of them.
+GRANTS = ((32, 16, 0), (64, 16, 0), (64, 64, 16), (64, 256, 64))
 #: Bytes per bin of one distribution, per channel of activations and of weights, and of what stands around them.
 _BIN, _CHANNEL, _WEIGHT_CHANNEL, _AROUND = 2, 11, 17, 45
 #: No layer's details take less: so many layers are worth looking up.
@@ -44,8 +46,8 @@ def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, obj
     details = dict(zip(order, inspection.details(order), strict=True))
     facts: dict[str, int] = {}
     granted = _grant(details, budget)
-    for place, (bins, channels) in granted.items():
-        rows[place] |= _detail(details[place], bins, channels, facts)
+    for place, grant in granted.items():
+        rows[place] |= _detail(details[place], grant, facts)
     near = [miss for place in granted for miss in details[place].near]
     return {
         "shown": len(granted),
@@ -77,9 +79,9 @@ def _places_by_interest(diagnosis: Diagnosis) -> list[int]:
     return sorted(range(len(diagnosis.layers)), key=key)
 
 
-def _grant(details: Mapping[int, LayerDetail], budget: int) -> dict[int, tuple[int, int]]:
-    """Bins and channels for each layer that gets any."""
-    granted: dict[int, tuple[int, int]] = {}
+def _grant(details: Mapping[int, LayerDetail], budget: int) -> dict[int, tuple[int, int, int]]:
+    """Bins, channels and histograms of channels for each layer that gets any."""
+    granted: dict[int, tuple[int, int, int]] = {}
     spent: dict[int, int] = {}
     for grant in GRANTS:
         for place, detail in details.items():
@@ -92,18 +94,20 @@ def _grant(details: Mapping[int, LayerDetail], budget: int) -> dict[int, tuple[i
     return granted
 
 
-def _detail_bytes(detail: LayerDetail, bins: int, channels: int) -> int:
+def _detail_bytes(detail: LayerDetail, bins: int, channels: int, histograms: int) -> int:
     """About the bytes that a layer takes."""
     spreads = [*detail.spreads.values(), *([detail.weight_spread] if detail.weight_spread else [])]
     drawn = sum(_AROUND + _BIN * bins * (1 if spread.quantized is None else 2) for spread in spreads)
     strips = sum(_AROUND + _CHANNEL * min(channels, len(c.index)) for c in detail.channels.values())
     weights = detail.weight_channels
     stored = _AROUND + _WEIGHT_CHANNEL * min(channels, len(weights.index)) if weights is not None else 0
-    return _AROUND + drawn + strips + stored + _AROUND * len(detail.near)
+    shapes = _AROUND + CHANNEL_BINS * min(histograms, len(weights.index)) if weights and weights.heights else 0
+    return _AROUND + drawn + strips + stored + shapes + _AROUND * len(detail.near)
 
 
-def _detail(detail: LayerDetail, bins: int, channels: int, facts: dict[str, int]) -> dict[str, object]:
+def _detail(detail: LayerDetail, grant: tuple[int, int, int], facts: dict[str, int]) -> dict[str, object]:
     """What is granted of one layer, without what is empty."""
+    bins, channels, histograms = grant
     spreads = [_spread(detail.spreads.get(role), bins) for role in ROLES]
     strips = [_channels(detail.channels.get(role), channels) for role in ROLES]
     found: dict[str, object] = {
@@ -111,6 +115,7 @@ def _detail(detail: LayerDetail, bins: int, channels: int, facts: dict[str, int]
         "channels": strips if any(strips) else None,
         "weights": _spread(detail.weight_spread, bins),
         "weight_channels": _channels(detail.weight_channels, channels),
+        "weight_histograms": _histograms(detail.weight_channels, histograms),
         "near": [
             [m.rule, facts.setdefault(m.fact, len(facts)), m.value, m.comparison, m.threshold] for m in detail.near
         ],
@@ -142,6 +147,13 @@ def _channels(channels: Channels | None, limit: int) -> list[object] | None:
         pack_levels(channels.sqnr_db[:limit]),
         *(pack_reals(end[:limit]) for end in stored if end is not None),
     ]
+
+
+def _histograms(channels: Channels | None, limit: int) -> list[object] | None:
+    """start, stop, and the histogram of each of the worst channels, one after the other."""
+    if channels is None or not channels.heights or not limit:
+        return None
+    return [channels.start, channels.stop, pack_heights(channels.heights[:limit])]
 
 
 def _named_rules(

@@ -49,6 +49,12 @@ def pack_levels(levels: Sequence[float | None]) -> str:
     return _digits_text(np.where(values == -np.inf, 0, codes), 2)
 
 
+def pack_heights(heights: ArrayLike) -> str:
+    """Heights from 0 to 255, one character each, to 1.2 % of the whole; only 0 becomes 0."""
+    codes = np.ceil(np.asarray(heights, np.float64) / 255 * (BASE - 1)).astype(np.int64)
+    return _DIGITS[codes].tobytes().decode("ascii")
+
+
 def pack_places(places: ArrayLike) -> str:
     """Numbers of channels, three characters each."""
     return _digits_text(np.asarray(places), 3)

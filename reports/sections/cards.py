@@ -321,15 +321,21 @@ def _caution(snippet: Snippet, advice: Advice) -> str:
 
 
 def _present_values(present: Iterable[Present]) -> Iterable[str]:
-    """One text per fact: its values, of many numbers the smallest and the largest; a word speaks for itself."""
+    """One text per fact: its values, of many numbers the smallest and the largest; most words speak for themselves."""
     for fact, rows in groupby(present, key=lambda row: row.fact):
         values = [row.value for row in rows]
         numbers = [value for value in values if is_number(value)]
         spread = len(numbers) == len(values) > 1
         shown = [min(numbers), max(numbers)] if spread else values
-        joined = (" … " if spread else ", ").join(measure(value, fact_info(fact).unit) for value in shown)
-        label = "" if all(isinstance(value, str) for value in values) else f"{fact.rpartition('.')[2]} "
-        yield f"{label}{joined}"
+        unit = fact_info(fact).unit
+        joined = (" … " if spread else ", ").join(measure(value, unit) for value in shown)
+        if fact == "executed_as":
+            yield f"{joined} kernels"
+            continue
+        owner, _, label = fact.rpartition(".")
+        if label == unit:  # of bits, what has them: "weight 8 bits"
+            label = owner.removesuffix("quantizer").rstrip(".")
+        yield joined if all(isinstance(value, str) for value in values) else f"{label} {joined}".lstrip()
 
 
 def _where_it_goes(advice: Advice, cause: CauseReport) -> str:

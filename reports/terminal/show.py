@@ -9,17 +9,21 @@ from quantmedic.engine.case.facts import ROLES, LayerFacts, fact_paths
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.report_rows import flagging_rules
 from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.formulas.spreads import Channels
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.sections.columns import Column, Value
 from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.sections.tables import dataset_table
 from quantmedic.reports.terminal.lines import WIDTH, aligned_rows
+from quantmedic.reports.terminal.plot import BLOCKS, PLAIN_BLOCKS
 from quantmedic.reports.text import NOT_MEASURED, UNITS_SHOWN, count, field_info, level, number, visible
 
 ROWS = 50
 NAME_WIDTH = 44
 TEXT_WIDTH = 24
 DATA_WIDTH = 34
+#: Channels of a layer's weights whose histograms are printed.
+CHANNELS_SHOWN = 16
 #: Columns that every block of a wide table begins with.
 FIXED = ("index", "name")
 
@@ -44,8 +48,10 @@ def table_lines(table: Selection, *, limit: int = ROWS, width: int = WIDTH) -> I
         yield f"{len(table.rows) - len(shown)} more (--limit {len(table.rows)}, or --csv FILE)"
 
 
-def layer_lines(inspection: Inspection, name: str) -> Iterator[str]:
+def layer_lines(inspection: Inspection, name: str, *, ascii_only: bool = False) -> Iterator[str]:
     """All facts of the layers of one name or number, with unit; those of both data sets side by side.
+
+    Weights have a histogram per output channel, drawn with blocks, or with what ``ascii_only`` leaves.
 
     Raises:
         QuantmedicError: No layer has that name.
@@ -56,6 +62,32 @@ def layer_lines(inspection: Inspection, name: str) -> Iterator[str]:
         state = [*(["degraded"] if layer.degraded else []), *findings]
         yield f"{visible(layer.name or '?')}   {visible(layer.op_type or '?')}   {', '.join(state)}".rstrip()
         yield from _fact_lines(layer)
+        place = next(place for place, one in enumerate(inspection.facts.layers) if one is layer)
+        channels = inspection.details([place])[0].weight_channels
+        if channels is not None and channels.heights:
+            yield from _channel_lines(channels, PLAIN_BLOCKS if ascii_only else BLOCKS)
+
+
+def _channel_lines(channels: Channels, blocks: str) -> Iterator[str]:
+    """A histogram per channel of the weights, the worst first: each over the range of all, to its own fullest bin."""
+    yield ""
+    yield f"weights by output channel, each a histogram from {number(channels.start)} to {number(channels.stop)}"
+    heads = [("channel", "min", "max", "SQNR dB", "float weights")]
+    shown = [
+        (str(index), number(low), number(high), _cell_text(sqnr, "dB"), _bar_text(heights, blocks))
+        for index, low, high, sqnr, heights in zip(
+            *(one[:CHANNELS_SHOWN] for one in (channels.index, channels.low, channels.high, channels.sqnr_db)),
+            (channels.heights or ())[:CHANNELS_SHOWN],
+            strict=True,
+        )
+    ]
+    yield from aligned_rows([*heads, *shown], to_the_left={4})
+    if channels.total > len(shown):
+        yield f"{count(channels.total - len(shown), 'more channel')}; those of the lowest SQNR stand first"
+
+
+def _bar_text(heights: Sequence[int], blocks: str) -> str:
+    return "".join(" " if height == 0 else blocks[(height - 1) * len(blocks) // 255] for height in heights)
 
 
 def data_lines(inspection: Inspection) -> Iterator[str]:
@@ -106,8 +138,10 @@ def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:
 
 
 def _fact_lines(layer: LayerFacts) -> Iterator[str]:
-    """One line per fact that was measured; those of the data sets in two columns."""
-    single, double = [], []
+    """One line per fact that was measured; long names first, whole, those of the data sets in two columns."""
+    single: list[tuple[str, str, str]] = []
+    names: list[tuple[str, str, str]] = []
+    double = []
     missing = 0
     for path, field in fact_paths("layer").items():
         if path.startswith(("model.", "output.data.")) or path.startswith(f"output.{ROLES[1]}."):
@@ -122,8 +156,15 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
             double.append((path.removeprefix(f"output.{ROLES[0]}."), *(_cell_text(v, unit) for v in values), unit))
         else:
             lines = _value_lines(values[0], unit)
-            single += [(path if place == 0 else "", line, unit) for place, line in enumerate(lines)]
+            long = any(len(line) > NAME_WIDTH for line in lines)
+            (names if long else single).extend(
+                (path if place == 0 else "", line, unit) for place, line in enumerate(lines)
+            )
     yield ""
+    if names:
+        width = max(len(path) for path, *_ in names)
+        yield from (f"{path:<{width}}  {line}" for path, line, _ in names)
+        yield ""
     yield from _fact_grid([("fact", "value", "unit"), *single])
     if double:
         yield ""
@@ -134,8 +175,8 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
 def _value_lines(value: object, unit: str) -> list[str]:
     """A value on one line, several words or names one below the other."""
     if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-        return [visible(item, NAME_WIDTH) for item in value]
-    return [visible(_cell_text(value, unit), NAME_WIDTH)]
+        return [visible(item) for item in value]
+    return [_cell_text(value, unit)]
 
 
 def _fact_at(layer: LayerFacts, path: str) -> object:

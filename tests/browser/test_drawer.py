@@ -59,6 +59,7 @@ def rich(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
             stop=1.0,
             floats=np.arange(64),
             stored=np.arange(64)[::-1],
+            heights=np.tile(np.minimum(np.arange(32) * 9, 255).astype(np.uint8), (16, 1)),
         )
         for place, operator in enumerate(demo_case.record.operators)
         if operator.is_compute
@@ -202,6 +203,30 @@ def test_bars_are_the_data(opened: Opened, rich: Path) -> None:
     assert "% clipped" in figure.locator(".dr-note").inner_text()
     assert figure.locator("path.dr-step").count() == 1
     assert figure.locator(".dr-range").count() == 2
+
+
+@pytest.mark.source("insights-channel-histograms")
+def test_each_channel_of_the_weights_has_a_histogram(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    page.evaluate("select(0)")
+    detail = "section('details').layers[0]"
+    found = page.evaluate(f"readHistograms({detail}.weight_histograms, readChannels({detail}.weight_channels))")
+    figure = page.locator("#drawer figure", has_text="a histogram for each channel of the weights")
+    outlines = figure.locator("path.dr-bar")
+    assert outlines.count() == len(found["rows"]) > 1
+    shown = outlines.evaluate_all("paths => paths.map(path => Number(path.dataset.channel))")
+    assert shown == [row["index"] for row in found["rows"]]
+    assert all(max(row["heights"]) == 1 for row in found["rows"])
+    # The outline is as wide as the bin is high.
+    first = found["rows"][0]
+    box = outlines.first.evaluate("path => path.getBBox().width")
+    next_box = outlines.nth(1).evaluate("path => path.getBBox().x") - outlines.first.evaluate(
+        "path => path.getBBox().x"
+    )
+    assert abs(box / next_box - 0.92) < 0.03, first
+    page.click("text=channels by index")
+    ordered = outlines.evaluate_all("paths => paths.map(path => Number(path.dataset.channel))")
+    assert ordered == sorted(shown)
 
 
 def test_figures_tell_what_is_under_the_pointer(opened: Opened, rich: Path) -> None:

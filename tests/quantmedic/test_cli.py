@@ -77,6 +77,9 @@ def test_a_cause_of_several_rules_leads_to_all_of_them():
     page = explanation("non-finite-values")
     assert page.startswith("# non-finite-values (S003)")
     assert "[S004](S004.md) non-finite-input" in page
+    first = explanation("float-export-differs").split("\n## ")[0]
+    assert "[S029](S029.md) operator-of-its-own" in first and first.endswith("This page is that of S005.\n")
+    assert explanation("S005").endswith("[S029](S029.md) operator-of-its-own.\n")
     assert explanation("divisor-rounds-to-zero").startswith("# divisor-rounds-to-zero (S027)")
     assert "The same cause" not in explanation("W002")
     listed = explanation("index")

@@ -45,6 +45,18 @@ def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
     assert done.returncode == 0 and "representative  validation" in done.stdout
 
 
+@pytest.mark.source("insights-channel-histograms")
+def test_each_channel_of_the_weights_has_a_histogram(patient_case: Path) -> None:
+    done = run(patient_case, "--layer", "/stem/conv/Conv")
+    assert done.returncode == 0, done.stderr
+    *_, drawn = done.stdout.partition("weights by output channel, each a histogram from ")
+    heads, first, *_ = drawn.splitlines()[1:]
+    assert heads.split() == ["channel", "min", "max", "SQNR", "dB", "float", "weights"]
+    assert "█" in first and max(map(len, drawn.splitlines())) <= 100
+    plain = run(patient_case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii").stdout
+    assert plain.isascii() and "#" in plain.partition("weights by output channel")[2]
+
+
 @pytest.mark.source("insights-tables-as-files")
 def test_csv_goes_to_a_file_or_to_the_output(patient_case: Path, tmp_path: Path) -> None:
     done = run(patient_case, "--table", "all", "--csv", tmp_path / "layers.csv", "--limit", 3)

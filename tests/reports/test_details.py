@@ -1,6 +1,7 @@
 """What the drawer is told of each layer: packed numbers, and as much as fits."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantmedic.engine.case.records import CHANNEL_BINS
 from quantmedic.engine.diagnosis.inspection import LayerDetail
 from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Channels, Spread
 from quantmedic.reports.page.data import dump
 from quantmedic.reports.page.details import GRANTS, _detail, _grant, _spread
-from quantmedic.reports.page.packing import BASE, DIGITS, pack_counts, pack_levels, pack_places, pack_reals
+from quantmedic.reports.page.packing import (
+    BASE,
+    DIGITS,
+    pack_counts,
+    pack_heights,
+    pack_levels,
+    pack_places,
+    pack_reals,
+)
 from quantmedic.reports.text import inert_json
 
 
@@ -65,11 +75,17 @@ def test_levels_and_places_keep_what_they_are() -> None:
     assert codes(pack_places([0, 1, 82, 83, 11_007]), 3) == [0, 1, 82, 83, 11_007]
 
 
+def test_heights_keep_what_is_empty_and_what_is_fullest() -> None:
+    assert codes(pack_heights([[0, 1, 128], [254, 255, 0]]), 1) == [0, 1, 42, 82, 82, 0]
+
+
 def detail(channels: int) -> LayerDetail:
     spread = Spread(0.0, 1.0, (1,) * SPREAD_BINS, None, 0.0, 1.0, 0.0)
     ends = (0.0,) * channels
     strip = Channels(tuple(range(channels)), ends, ends, ends, total=channels)
-    return LayerDetail({"validation": spread}, {"validation": strip}, None, None, ())
+    heights = ((9,) * CHANNEL_BINS,) * channels
+    weights = replace(strip, quantized_low=ends, quantized_high=ends, heights=heights, start=-1.0, stop=1.0)
+    return LayerDetail({"validation": spread}, {"validation": strip}, None, weights, ())
 
 
 @pytest.mark.source("insights-channels")
@@ -88,8 +104,19 @@ def test_the_first_layers_get_most() -> None:
 def test_what_is_granted_takes_about_what_was_reckoned(budget: int) -> None:
     details = {place: detail(CHANNELS) for place in range(20)}
     facts: dict[str, Any] = {}
-    texts = [dump(_detail(details[place], *grant, facts)) for place, grant in _grant(details, budget).items()]
+    texts = [dump(_detail(details[place], grant, facts)) for place, grant in _grant(details, budget).items()]
     assert 0 < sum(map(len, texts)) <= budget
+
+
+@pytest.mark.source("insights-channel-histograms")
+def test_histograms_of_weight_channels_take_what_room_there_is() -> None:
+    own, facts = detail(CHANNELS), dict[str, int]()
+    assert "weight_histograms" not in _detail(own, GRANTS[0], facts)
+    for grant in GRANTS[2:]:
+        start, stop, text = _detail(own, grant, facts)["weight_histograms"]
+        assert (start, stop, len(text)) == (-1.0, 1.0, grant[2] * CHANNEL_BINS)
+    poor = replace(own, weight_channels=replace(own.weight_channels, heights=None))
+    assert "weight_histograms" not in _detail(poor, GRANTS[-1], facts)
 
 
 @pytest.mark.source("insights-histograms")

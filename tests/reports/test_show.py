@@ -118,9 +118,20 @@ def test_a_layer_tells_all_its_facts(inspection: Inspection) -> None:
     ]
     both = next(line.split() for line in lines if line.startswith("accumulated.sqnr_db"))
     assert both == ["accumulated.sqnr_db", "44.1", "3.8", "dB"]
-    assert "representative" in text and lines[-1].endswith("facts not measured")
+    assert "representative" in text and any(line.endswith("facts not measured") for line in lines)
     with pytest.raises(QuantmedicError, match="did you mean /stem/conv/Conv"):
         list(layer_lines(inspection, "stem"))
+
+
+def test_names_of_a_layer_are_whole(inspection: Inspection) -> None:
+    long = "/".join(["", *["encoder_block"] * 9, "Conv"])
+    layer = inspection.facts.layers[0].model_copy(update={"name": long, "float_name": long, "float_nodes": (long, "b")})
+    facts = inspection.facts.model_copy(update={"layers": (layer, *inspection.facts.layers[1:])})
+    lines = list(layer_lines(Inspection(inspection.case, facts, inspection.base), long))
+    assert [line.split()[-1] for line in lines if line.startswith(("name ", "float_name "))] == [long, long]
+    assert not any("…" in line for line in lines)
+    rows = [line for line in lines if line.startswith("weight.quantizer.scale")]
+    assert rows and max(map(len, rows)) <= 100
 
 
 def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:

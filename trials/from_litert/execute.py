@@ -130,7 +130,8 @@ def _store_samples(batches: Iterable[Batch], models: LiteRTModels, folder: Path)
     for batch in batches:
         for start in range(0, batch.samples - side + 1, side):
             arrays = feed_of(batch.take(slice(start, start + side)), models.float_graph)
-            np.savez(folder / f"{number:06d}.npz", allow_pickle=False, **{f"{k}": v for k, v in arrays.items()})
+            # Before numpy 2, its keyword allow_pickle would be stored as one more array.
+            np.savez(folder / f"{number:06d}.npz", **{f"{k}": v for k, v in arrays.items()})  # type: ignore[arg-type]
             number += 1
 
 

@@ -1,8 +1,9 @@
-"""ONNX Runtime's calibration methods from one pass over the data.
+"""ONNX Runtime's calibration methods from two passes over the data.
 
-Every method reads the same tensors of the same samples, and ``quantize_static`` takes ranges from a cache. So the float
-model runs once, each method of the toolchain computes its ranges from what that run gave, and all models are built
-from these ranges: the same ones that a run by itself would give.
+Every method reads the same tensors of the same samples, and ``quantize_static`` takes ranges from a cache. So all
+models are built from shared runs of the float model, with the very ranges that a run by itself would give. The
+toolchain's histograms want the values of all samples at once, only to place their bins. The first pass therefore finds
+the ends of every tensor, and the second fills the toolchain's own histograms batch by batch: no batch is kept.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import onnxruntime.quantization as toolkit
@@ -37,29 +37,46 @@ _OF_CALIBRATOR = {"CalibTensorRangeSymmetric": "symmetric"}
 _PERCENTILE = "CalibPercentile"
 
 
-class _Outputs(NamedTuple):
-    """What a session gives of its tensors: their names, and the values of each batch."""
+@dataclass
+class _Ends:
+    """The ends of one tensor over all batches, and the value nearest to 0; ``shapes`` are those of its batches."""
 
-    session: object
-    names: list[str]
-    batches: list[list[Array]]
+    low: np.floating
+    high: np.floating
+    nearest: np.floating
+    shapes: set[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, values: Array) -> "_Ends":
+        """Those of one batch, which has at least one value."""
+        nearest = values.ravel()[np.abs(values).argmin()]
+        return cls(np.nanmin(values), np.nanmax(values), nearest, {values.shape})
+
+    def join(self, other: "_Ends") -> "_Ends":
+        """Those of the batches of both."""
+        nearest = min(self.nearest, other.nearest, key=abs)
+        return _Ends(min(self.low, other.low), max(self.high, other.high), nearest, self.shapes | other.shapes)
+
+    @property
+    def values(self) -> Array:
+        """Few values with the same ends."""
+        return np.array([self.low, self.high, self.nearest])
 
 
 class _Replay:
-    """A session that gives the values of another one again, so that a calibrator has nothing to run."""
+    """A session that has run already and gives the values of one batch, so that a calibrator has nothing to run."""
 
-    def __init__(self, recorded: _Outputs) -> None:
-        self._recorded = recorded
-        self._left = iter(recorded.batches)
+    def __init__(self, session: object, values: list[Array]) -> None:
+        self._session, self._values = session, values
 
     def get_inputs(self) -> object:
-        return self._recorded.session.get_inputs()  # type: ignore[attr-defined]  # onnxruntime has no types
+        return self._session.get_inputs()  # type: ignore[attr-defined]  # onnxruntime has no types
 
     def get_outputs(self) -> object:
-        return self._recorded.session.get_outputs()  # type: ignore[attr-defined]
+        return self._session.get_outputs()  # type: ignore[attr-defined]
 
     def run(self, names: None, feed: Feed) -> list[Array]:
-        return next(self._left)
+        return self._values
 
 
 class _Reader(toolkit.CalibrationDataReader):  # type: ignore[misc]
@@ -87,17 +104,15 @@ class OnnxCalibrations:
     passes: int = 0
     _ranges: dict[str, calibrate.TensorsData] = field(default_factory=dict)
     _calibrators: dict[str, calibrate.HistogramCalibrater] = field(default_factory=dict)
-    _recorded: _Outputs | None = None
+    _ends: dict[str, _Ends] = field(default_factory=dict)
 
     def identities(self, rows: Sequence[Options]) -> list[object | None]:
         """Equal for options that make the same model, whose ranges are the same; None where that is not known."""
         if not self._shares:
             return [None] * len(rows)
-        found = [self._identity(options) for options in rows]
-        # All ranges are known, and the values that they were computed from take the memory of a whole data set.
-        self._recorded = None
-        self._calibrators.clear()
-        return found
+        with contextlib.suppress(Exception), quiet():  # What the toolchain refuses is told where the model is made.
+            self._fill_histograms([arguments(options) for options in rows])
+        return [self._identity(options) for options in rows]
 
     def _identity(self, options: Options) -> object | None:
         try:
@@ -153,41 +168,68 @@ class OnnxCalibrations:
         return (feed_of(batch, self.models.float_graph) for batch in self.batches)
 
     def _ranges_of(self, given: Mapping[str, object]) -> calibrate.TensorsData:
-        method, extra = given["calibrate_method"], _extra(given)
-        assert isinstance(method, toolkit.CalibrationMethod)
-        known = {_OF_CALIBRATOR[key]: value for key, value in extra.items() if key in _OF_CALIBRATOR}
-        percentile = extra.get(_PERCENTILE)
+        method, known = _method_of(given)
+        percentile = _extra(given).get(_PERCENTILE)
         key = f"{method} {known} {percentile}"
         if key not in self._ranges:
             if method is toolkit.CalibrationMethod.MinMax:
-                self._ranges[key] = _extremes(self._recording())
+                ends = {name: (each.low.reshape(1), each.high.reshape(1)) for name, each in self._find_ends().items()}
+                self._ranges[key] = calibrate.TensorsData(method, ends)
             else:
-                self._ranges[key] = self._histogram_ranges(method, known, percentile)
+                self._ranges[key] = self._histogram_ranges(given, percentile)
         return self._ranges[key]
 
-    def _histogram_ranges(
-        self, method: toolkit.CalibrationMethod, known: Mapping[str, object], percentile: object
-    ) -> calibrate.TensorsData:
-        """What the toolchain's own calibrator makes of the recorded values; percentiles share their histograms."""
-        key = f"{method} {known}"
-        if key not in self._calibrators:
-            calibrator = self._calibrator(method, known)
-            calibrator.infer_session = _Replay(self._recording())
-            calibrator.collect_data(_Reader(self._feeds()))
-            self._calibrators[key] = calibrator
-        calibrator = self._calibrators[key]
+    def _histogram_ranges(self, given: Mapping[str, object], percentile: object) -> calibrate.TensorsData:
+        """What the toolchain's own calibrator makes of its histograms; percentiles share them."""
+        self._fill_histograms([given])
+        calibrator = self._calibrators[str(_method_of(given))]
         if percentile is not None:
             calibrator.collector.percentile = percentile
         return calibrator.compute_data()
 
-    def _recording(self) -> _Outputs:
-        """Every tensor that is calibrated, of all samples: the one run of the float model."""
-        if self._recorded is None:
+    def _fill_histograms(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """The second pass: the histograms of all these options that are not filled yet."""
+        wanted = {str(method): method for method in map(_method_of, rows)}
+        missing = {
+            key: self._calibrator(*method)
+            for key, method in wanted.items()
+            if key not in self._calibrators and method[0] is not toolkit.CalibrationMethod.MinMax
+        }
+        if not missing:
+            return
+        session = next(iter(missing.values())).infer_session
+        for calibrator in missing.values():
+            self._place_bins(calibrator)
+        for feed in self._feeds():
+            values = session.run(None, feed)
+            for calibrator in missing.values():
+                _show(calibrator, session, values)
+        self.passes += 1
+        self._calibrators |= missing
+
+    def _place_bins(self, calibrator: calibrate.HistogramCalibrater) -> None:
+        """Bins as the values of all batches at once would place them: from few values with their ends, not counted."""
+        ends, names = self._find_ends(), [output.name for output in calibrator.infer_session.get_outputs()]
+        uneven = [name for name in calibrator.tensors_to_calibrate if name in ends and len(ends[name].shapes) > 1]
+        if uneven:
+            raise ModelError("tensors have another shape in every batch, which its histograms refuse", where=uneven[:3])
+        values = [ends[name].values if name in ends else np.zeros(0, np.float32) for name in names]
+        _show(calibrator, calibrator.infer_session, values)
+        for counts, *_ in calibrator.collector.get_histogram_dict().values():
+            counts[:] = 0
+
+    def _find_ends(self) -> dict[str, _Ends]:
+        """The first pass: the ends of every float tensor that has values."""
+        if not self._ends:
             session = self._calibrator(toolkit.CalibrationMethod.Percentile, {}).infer_session
             names = [output.name for output in session.get_outputs()]
-            self._recorded = _Outputs(session, names, [session.run(None, feed) for feed in self._feeds()])
+            for feed in self._feeds():
+                for name, values in zip(names, session.run(None, feed), strict=True):
+                    if values.dtype.kind == "f" and values.size:
+                        found = _Ends.of(values)
+                        self._ends[name] = self._ends[name].join(found) if name in self._ends else found
             self.passes += 1
-        return self._recorded
+        return self._ends
 
     def _calibrator(
         self, method: toolkit.CalibrationMethod, known: Mapping[str, object]
@@ -233,15 +275,17 @@ def _extra(given: Mapping[str, object] | Options) -> Mapping[str, object]:
     return extra
 
 
-def _extremes(recorded: _Outputs) -> calibrate.TensorsData:
-    """The least and the largest value of each tensor, as the toolchain's min-max calibrator gives them."""
-    ranges = {}
-    for place, name in enumerate(recorded.names):
-        values = [batch[place] for batch in recorded.batches if batch[place].dtype.kind == "f" and batch[place].size]
-        if values:
-            low, high = min(float(np.nanmin(x)) for x in values), max(float(np.nanmax(x)) for x in values)
-            ranges[name] = (np.array([low], values[0].dtype), np.array([high], values[0].dtype))
-    return calibrate.TensorsData(toolkit.CalibrationMethod.MinMax, ranges)
+def _method_of(given: Mapping[str, object]) -> tuple[toolkit.CalibrationMethod, dict[str, object]]:
+    """The calibration method, and what decides its histograms."""
+    method = given["calibrate_method"]
+    assert isinstance(method, toolkit.CalibrationMethod)
+    return method, {_OF_CALIBRATOR[key]: value for key, value in _extra(given).items() if key in _OF_CALIBRATOR}
+
+
+def _show(calibrator: calibrate.HistogramCalibrater, session: object, values: list[Array]) -> None:
+    """Let a calibrator count the values of one batch."""
+    calibrator.infer_session = _Replay(session, values)
+    calibrator.collect_data(_Reader([{"batch": np.zeros(1)}]))
 
 
 def refusal(error: Exception) -> ModelError:

@@ -108,7 +108,8 @@ def store_batches(batches: Iterable[Batch], graph: Graph, folder: Path) -> None:
     for number, batch in enumerate(batches):
         # A name such as "file" would be an argument of savez.
         feed = {f"input {name}": array for name, array in feed_of(batch, graph).items()}
-        np.savez(folder / f"{number:06d}.npz", allow_pickle=False, **feed)
+        # Before numpy 2, its keyword allow_pickle would be stored as one more array.
+        np.savez(folder / f"{number:06d}.npz", **feed)  # type: ignore[arg-type]
 
 
 def require_outputs(made: onnx.ModelProto, models: OnnxModels) -> None:

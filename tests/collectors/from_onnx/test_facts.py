@@ -48,7 +48,14 @@ from quantmedic.collectors.statistics import accumulate
 from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
-from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, Case, OperatorRecord, WeightArrays
+from quantmedic.engine.case.records import (
+    CHANNEL_BINS,
+    WEIGHT_BINS,
+    WEIGHT_CHANNELS,
+    Case,
+    OperatorRecord,
+    WeightArrays,
+)
 from quantmedic.engine.case.statistics import SHOWN_BUCKETS, SetStatistics
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import ModelError
@@ -488,6 +495,12 @@ def assert_weight_arrays(found: WeightArrays, w: Array, stored: Array, axis: int
     assert found.floats.sum() == found.stored.sum() == w.size
     counts = np.histogram(x, WEIGHT_BINS, (found.start, found.stop))[0]
     assert np.abs(np.cumsum(found.floats - counts)).max() <= 1  # a weight on an edge may fall on either side
+    assert found.heights is not None
+    for channel, heights in zip(x[found.index], found.heights.astype(float), strict=True):
+        counts = np.histogram(channel, CHANNEL_BINS, (found.start, found.stop))[0]
+        assert heights.max() == 255
+        shares = heights * counts.max() / 255 - counts
+        assert np.abs(np.cumsum(shares)).max() <= 1 + len(heights) * counts.max() / 255
 
 
 def test_a_dead_channel_of_weights(measure):
@@ -501,6 +514,8 @@ def test_a_dead_channel_of_weights(measure):
     arrays = measured.weights("y")
     assert arrays.index[-1] == 2
     assert np.isnan(arrays.sqnr_db).tolist() == [False, False, False, True]
+    assert arrays.heights is not None
+    assert np.count_nonzero(arrays.heights[-1]) == 1  # all of its weights are 0
 
 
 def test_of_many_channels_the_worst_are_kept(measure):
@@ -510,6 +525,8 @@ def test_of_many_channels_the_worst_are_kept(measure):
     measured = measure(net.model(), qdq(net.model(), {"image": X}), {"image": X})
     arrays = measured.weights("y")
     assert len(arrays.index) == WEIGHT_CHANNELS
+    assert arrays.heights is not None
+    assert (arrays.heights.shape, arrays.heights.dtype) == ((WEIGHT_CHANNELS, CHANNEL_BINS), np.uint8)
     assert arrays.sqnr_db[0] == pytest.approx(measured.layer("y").weight.rounding.worst_channel_sqnr_db, abs=1e-3)
     assert arrays.index[0] == measured.layer("y").weight.rounding.worst_channel
     assert arrays.floats.sum() == weight.size

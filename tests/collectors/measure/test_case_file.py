@@ -120,6 +120,9 @@ def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
     assert read_case(older).statistics["validation"].quantized_histograms == {}
     assert case.statistics["validation"].quantized_histograms != {}
     assert replace(case, weights={}).merge(case).weights == case.merge(case).weights == case.weights
+    without = [replace(arrays, heights=None) for arrays in case.weights.values()]
+    write_case(replace(case, weights=dict(zip(case.weights, without, strict=True))), tmp_path / "no-heights.case")
+    assert all(arrays.heights is None for arrays in read_case(tmp_path / "no-heights.case").weights.values())
     before, after = (derive(c, quantmedic.load_rulebase()) for c in (case, read_case(older)))
     for mine, theirs in zip(before.tensors, after.tensors, strict=True):
         assert theirs.data.values.sample_range_ratio is None
@@ -415,6 +418,8 @@ CONTRADICTIONS = {
     "weights without lengths": lambda files: files.pop(f"{W}lengths.npy"),
     "weights as text": member(f"{W}low.npy", npy(np.array(["a"] * 13))),
     "weights in too few bins": member(f"{W}floats.npy", npy(np.zeros((3, 9), np.int64))),
+    "histograms of channels in too few bins": member(f"{W}heights.npy", npy(np.zeros((13, 9), np.uint8))),
+    "histograms of too few channels": member(f"{W}heights.npy", npy(np.zeros((2, 32), np.uint8))),
     "a column is missing": lambda files: files.pop(f"{V}columns.mean.npy"),
     "a column is too short": member(f"{V}columns.mean.npy", npy(np.zeros(1))),
     "a data set is missing in the record": record(datasets={}),

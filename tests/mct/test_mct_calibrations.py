@@ -1,0 +1,31 @@
+"""The search for the best calibration of PyTorch modules, with the real toolkit."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+
+import quantmedic  # noqa: E402
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.mark.source("mct-error-method", "horizon-calibration-search")
+def test_error_methods_are_searched(net: Any, batches: list[Any]) -> None:
+    seen, judged = torch.cat(batches[:2]).numpy(), torch.cat(batches[2:]).numpy()
+    record = quantmedic.calibrations(net, representative=seen, validation=judged, methods=("min-max", "mse"), threads=1)
+    assert record.toolchain == "Sony MCT"
+    assert {tuple(row.choices.values()) for row in record.settings} == {
+        (method, activations)
+        for method in ("min-max", "mse")
+        for activations in ("as the platform has them", "negative values shifted")
+    }
+    best = record.best
+    assert best is not None and all(row.failed is None for row in record.settings)
+    assert record.configuration is not None and record.printed is not None and record.printed.failed is None
+    word = {"min-max": "NOCLIPPING", "mse": "MSE"}[best.choices["method"]]
+    assert f"activation_error_method=mct.core.QuantizationErrorMethod.{word}" in record.configuration.code
+    assert record.printed.sqnr_db is not None and best.sqnr_db is not None
+    assert abs(record.printed.sqnr_db.value - best.sqnr_db.value) < 0.5
