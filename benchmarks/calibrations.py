@@ -48,7 +48,10 @@ from quantmedic.trials.split import MAX_SAMPLES, EvenBatches, read_pool
 
 Array = NDArray[Any]
 #: Methods by the number of settings that they make with four combinations of grids.
-METHODS = {12: ("min-max", "percentile 99.99", "entropy"), 20: ()}
+METHODS = {
+    12: ("min-max", "percentile 99.99", "entropy"),
+    20: ("min-max", "percentile 99.999", "percentile 99.99", "percentile 99.9", "entropy"),
+}
 SEEDS = range(4)
 
 

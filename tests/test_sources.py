@@ -1,4 +1,4 @@
-"""Every capability of the documents that quantmedic answers has a test that runs it, and stands on one page.
+"""Every capability of the documents that quantmedic answers has a test that runs it, or is told to be missing.
 
 The rows stand in ``tests/sources/<document>.yaml``; a test shows one with ``@pytest.mark.source("<id>")``.
 ``python tests/test_sources.py`` writes the page ``manuals/general/sources.md`` again.
@@ -24,8 +24,9 @@ HEAD = """\
 ## What it is
 
 quantmedic answers the guides that toolchains publish on lost accuracy. This page lists what each of them offers its
-readers, where quantmedic offers it, and the tests that run it: {count} capabilities in all. The paths below each line
-are those tests, in the repository of quantmedic; an installed package does not hold them.
+readers, where quantmedic offers it, and the tests that run it: {count} capabilities, of which {here} are here. The
+paths below each line are those tests, in the repository of quantmedic; an installed package does not hold them. What is
+not here says so, and what to do instead.
 """
 
 
@@ -60,11 +61,13 @@ def _marks(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, st
 def rendered() -> str:
     """The page of the manual."""
     listed, tests = documents(), rows_shown()
-    lines = [HEAD.format(count=sum(len(document["rows"]) for document in listed.values()))]
+    rows = [row for document in listed.values() for row in document["rows"]]
+    lines = [HEAD.format(count=len(rows), here=sum("where" in row for row in rows))]
     for document in listed.values():
         lines += [f"## {document['title']}", ""]
         for row in document["rows"]:
-            lines += _entry(row["title"], row["where"], tests.get(row["id"], []))
+            said = row["where"] if "where" in row else f"**not here**; {row['missing']}"
+            lines += _entry(row["title"], said, tests.get(row["id"], []))
         lines.append("")
     lines += ["## References", "", *(f"* {document['reference']}" for document in listed.values())]
     return "\n".join(lines) + "\n"
@@ -81,14 +84,15 @@ def test_the_page_lists_what_rows_and_marks_say() -> None:
 
 def test_rows_are_named_once_and_say_where_they_are() -> None:
     rows = [(name, row) for name, document in documents().items() for row in document["rows"]]
-    assert all(set(row) == {"id", "title", "where"} and row["title"] and row["where"] for _, row in rows)
+    assert all(set(row) in ({"id", "title", "where"}, {"id", "title", "missing"}) for _, row in rows)
+    assert all(all(row.values()) for _, row in rows)
     assert all(ROW_ID.fullmatch(row["id"]) and row["id"].startswith(f"{name}-") for name, row in rows)
     assert not [row for row, times in Counter(row["id"] for _, row in rows).items() if times > 1]
 
 
 def test_every_row_has_a_test_and_every_mark_a_row() -> None:
-    rows = {row["id"] for document in documents().values() for row in document["rows"]}
-    assert rows == set(rows_shown())
+    rows = {row["id"] for document in documents().values() for row in document["rows"] if "where" in row}
+    assert rows == set(rows_shown()), "of rows that are here; what is missing has no test"
 
 
 if __name__ == "__main__":

@@ -205,6 +205,17 @@ def test_bars_are_the_data(opened: Opened, rich: Path) -> None:
     assert figure.locator(".dr-range").count() == 2
 
 
+@pytest.mark.source("insights-attributes")
+def test_attributes_of_the_operator_are_listed(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    place = page.evaluate("Object.keys(section('graph').attributes ?? {}).map(Number)[0]")
+    page.evaluate(f"select({place})")
+    rows = page.locator("#drawer table", has_text="attribute").first.locator("tbody tr")
+    shown = {row.split()[0] for row in rows.all_inner_texts()}
+    assert shown == set(page.evaluate(f"Object.keys(section('graph').attributes[{place}])"))
+    assert shown
+
+
 @pytest.mark.source("insights-channel-histograms")
 def test_each_channel_of_the_weights_has_a_histogram(opened: Opened, rich: Path) -> None:
     page = opened(rich)

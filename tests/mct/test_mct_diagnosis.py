@@ -148,7 +148,7 @@ def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
     assert {tensor.shift_excess for tensor in without.tensors} == {None}, "without settings it is not judged"
 
 
-@pytest.mark.source("mct-last-layer")
+@pytest.mark.source("mct-last-layer", "mct-last-layer-signs")
 @pytest.mark.parametrize("weighting", ["AVG", "LAST_LAYER"])
 def test_two_bits_in_the_last_layer(net, pictures, weighting) -> None:
     """The advice knows how the search was weighed, and names the layer as the toolkit does."""

@@ -82,11 +82,12 @@ def spiked(seed: int) -> torch.Tensor:
     return found
 
 
-@pytest.mark.source("mct-outlier-removal")
+@pytest.mark.source("mct-outlier-removal", "mct-outlier-values", "mct-scripts")
 def test_z_threshold() -> None:
     found = Printed("z_threshold", centred(Scorer()), spiked(1), images(2))
     assert found.gain("z_threshold=8") > 10, found.text
     assert "same class" in found.text and "top-1" in found.text and "failed" not in found.text
+    assert all(found.cells(f"z_threshold={value}") for value in (5, 8, 12, 20))
 
 
 class Offsets(torch.nn.Module):  # type: ignore[misc]
@@ -132,13 +133,20 @@ class Joined(torch.nn.Module):  # type: ignore[misc]
         return self.fc(self.mixed(torch.cat([self.wide(x), self.narrow(x)], 1)).mean((2, 3)))
 
 
-@pytest.mark.source("mct-network-editor", "mct-unbalanced-concatenation")
+@pytest.mark.source(
+    "mct-network-editor",
+    "mct-unbalanced-concatenation",
+    "mct-concatenation-parameters",
+    "mct-editor-debugging",
+    "mct-editor-filters",
+)
 def test_the_network_editor_finds_a_concatenation() -> None:
     found = Printed("network-editor", centred(Joined()), images(1), images(2))
     ratios = dict(re.findall(r"^cat: (\w+) is ([\d.]+) times narrower", found.text, re.M))
     assert float(ratios["wide"]) == 1 and float(ratios["narrow"]) > 16, found.text
     assert found.gain("concatenations in float") > 3, found.text
     assert "not for\ndeployment" in explanation("network-editor")
+    assert "`NodeTypeFilter`,\n`NodeNameScopeFilter`" in explanation("network-editor")
 
 
 class Shifting(torch.nn.Module):  # type: ignore[misc]
@@ -159,14 +167,18 @@ class Shifting(torch.nn.Module):  # type: ignore[misc]
         return self.fc(self.conv2(self.act(self.conv1(x))).mean((2, 3)))
 
 
-@pytest.mark.source("mct-shift-negative", "mct-shift-negative-tweaks")
+@pytest.mark.source(
+    "mct-shift-negative", "mct-shift-negative-tweaks", "mct-shift-recalculation", "mct-shift-params-search"
+)
 def test_the_shift_acts_at_a_larger_ratio() -> None:
     found = Printed("shift_negative_activation_correction", centred(Shifting()), 0.3 * images(1), 0.3 * images(2))
     assert found.gain("as it is") == 0, f"the smallest value is beyond 0.05 of the threshold: {found.text}"
     assert found.gain("ratio 0.3") > 0.5, found.text
+    assert found.gain("ratio 0.3, search") > 0.5, found.text
+    assert "fails on an assertion" in explanation("shift_negative_threshold_recalculation")
 
 
-@pytest.mark.source("mct-bias-correction", "mct-bias-correction-no-data")
+@pytest.mark.source("mct-bias-correction", "mct-bias-correction-no-data", "mct-bias-correction-more-data")
 def test_bias_correction_off() -> None:
     """Learned on data of another mean, the correction is worse than none."""
     shifted = 0.2 * images(1) + 3
@@ -174,14 +186,19 @@ def test_bias_correction_off() -> None:
     assert "failed" not in found.text
     assert found.gain("off") > -1, found.text
     assert "keep it off" in explanation("bias-correction")
+    assert "more samples, and more varied ones; then\nswitch the correction on again" in explanation("bias-correction")
     assert "leave the correction off" in explanation("weights_bias_correction")
 
 
-@pytest.mark.source("mct-error-method", "mct-error-method-time")
+@pytest.mark.source(
+    "mct-error-method", "mct-error-method-time", "mct-error-method-default", "mct-error-method-per-layer"
+)
 def test_error_methods() -> None:
     found = Printed("activation_error_method", centred(Scorer()), images(1), images(2))
     assert len({found.cells(method)[1] for method in ("MSE", "NOCLIPPING", "MAE", "KL")}) == 4, found.text
     assert "run long" in explanation("activation_error_method")
+    assert "heal a layer and harm another" in explanation("threshold-error-method")
+    assert "QuantizationErrorMethod.MSE)`, the default" in explanation("threshold-error-method")
 
 
 @pytest.mark.source("mct-error-method-unusual")
@@ -196,7 +213,7 @@ def test_another_error_method_for_unusual_activations() -> None:
         assert "ELU, Softplus, Mish" in explanation(word)
 
 
-@pytest.mark.source("mct-configuration-overwrite", "mct-what-if-lower-bits")
+@pytest.mark.source("mct-configuration-overwrite", "mct-what-if-lower-bits", "mct-overwrite-format")
 def test_lower_bits_one_layer_after_another() -> None:
     found = Printed("configuration_overwrite", centred(Scorer()), images(1), images(2))
     assert found.names["names"] == ["conv1", "conv2", "conv3", "fc"]
@@ -206,13 +223,23 @@ def test_lower_bits_one_layer_after_another() -> None:
     assert all(found.gain(f"{name}: index 1") < 0.5 for name in found.names["names"]), found.text
     with pytest.raises(IndexError):
         found.names["quantize"]([0, 1])
+    assert "acts only with a `target_resource_utilization`" in " ".join(explanation("configuration_overwrite").split())
 
 
-@pytest.mark.source("mct-mixed-precision", "mct-mixed-precision-images", "mct-last-layer", "mct-hessian-scores")
+@pytest.mark.source(
+    "mct-mixed-precision",
+    "mct-mixed-precision-images",
+    "mct-last-layer",
+    "mct-hessian-scores",
+    "mct-mixed-precision-target",
+    "mct-search-time",
+)
 def test_ways_to_search_for_bit_widths() -> None:
     found = Printed("num_of_images", centred(Scorer()), images(1), images(2))
     assert "failed" not in found.text
-    assert all(found.gain(f"search{how}") > -1 for how in ("", ", 64 images", ", last layer", ", Hessian")), found.text
+    ways = [f"search{how}" for how in ("", ", 64 images", ", last layer", ", Hessian")]
+    assert all(found.gain(way) > -1 and found.seconds(way) > 0 for way in ways), found.text
+    assert "target_resource_utilization=" in explanation("num_of_images")
 
 
 @pytest.mark.source("mct-gptq", "mct-gptq-hyperparameters", "mct-gptq-mixed-precision")

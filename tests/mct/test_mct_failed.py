@@ -26,6 +26,7 @@ TARGETS: dict[str, dict[str, float]] = {
     "mct-target-one-resource",
     "mct-target-softer",
     "mct-target-candidates",
+    "mct-target-compression",
 )
 @pytest.mark.parametrize("name", TARGETS)
 def test_an_impossible_target_leads_to_a_model(name: str, net: Any, batches: list[Any], tmp_path: Path) -> None:

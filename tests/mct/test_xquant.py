@@ -122,7 +122,7 @@ def data() -> Any:
     return torch.randn(256, 3, 8, 8, generator=generator) + wide
 
 
-@pytest.mark.source("xquant-drop-in")
+@pytest.mark.source("xquant-drop-in", "xquant-config")
 def test_signature_and_configuration() -> None:
     for name in ("xquant_report_troubleshoot_pytorch_experimental", "XQuantConfig"):
         theirs, ours = (inspect.signature(getattr(tool, name)).parameters for tool in (original, xquant))
@@ -137,7 +137,7 @@ def test_the_log_folder_is_the_one_that_was_set(log_folder: Path) -> None:
     assert Path(ours.quantize_reported_dir).parent == log_folder
 
 
-@pytest.mark.source("xquant-drop-in", "xquant-errors-per-layer", "xquant-graphs")
+@pytest.mark.source("xquant-drop-in", "xquant-errors-per-layer", "xquant-graphs", "xquant-data")
 def test_a_healthy_network(data: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = centred(Net().eval(), data)

@@ -27,6 +27,7 @@ from quantmedic.engine.errors import DataError, ModelError, RuleError
 from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.reports.markdown import calibrations_markdown
 from quantmedic.reports.terminal.calibrations import render_calibrations
+from quantmedic.trials.calibration_settings import settings_of
 
 TWO = ("min-max", "entropy")
 
@@ -85,6 +86,7 @@ def test_two_calibration_passes_are_shared(record: CalibrationsRecord) -> None:
     assert record.cost.judging_runs <= 4 * 64
 
 
+@pytest.mark.source("horizon-percentile-trend")
 def test_console_says_winner_proof_options_and_what_was_not_judged(record: CalibrationsRecord) -> None:
     text = render_calibrations(record)
     words = " ".join(text.split())
@@ -115,6 +117,18 @@ def test_horizon_gets_the_same_choices(record: CalibrationsRecord) -> None:
     assert any("weights always have a scale per channel" in note for note in forms["hb_mapper"].notes)
 
 
+@pytest.mark.source("horizon-percentile-values")
+def test_the_percentiles_of_the_guide_are_tried_and_printed_as_its_options() -> None:
+    toolchains = load_rulebase().toolchains
+    methods = [f"percentile {value:g}" for value in (99.999, 99.995, 99.99, 99.95, 99.9)]
+    searched = settings_of(find_toolchain("ort", toolchains), methods)
+    assert list(dict.fromkeys(setting.choices["method"] for setting in searched)) == methods
+    horizon = settings_of(find_toolchain("horizon", toolchains), methods)
+    printed = [each.configuration.code for each in horizon if each.form == "hb_mapper"]
+    wanted = (0.99999, 0.99995, 0.9999, 0.9995, 0.999)
+    assert {yaml.safe_load(code)["calibration_parameters"]["max_percentile"] for code in printed} == set(wanted)
+
+
 @pytest.mark.thorough
 def test_every_model_is_the_one_that_quantize_static_makes_by_itself(folder: Path, tmp_path: Path) -> None:
     """Ranges from shared passes, batch by batch, are those of a pass of each method's own over all samples at once."""
@@ -122,7 +136,6 @@ def test_every_model_is_the_one_that_quantize_static_makes_by_itself(folder: Pat
     from onnxruntime.quantization import quantize_static
 
     from quantmedic.api.opening import open_pair
-    from quantmedic.trials.calibration_settings import settings_of
     from quantmedic.trials.from_onnx.calibrations import arguments, open_maker
 
     source = folder / "float.onnx"
@@ -162,7 +175,6 @@ class _Watched:
 def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
     """After 64 batches as after 16, though the tensors of one take 1.5 MB."""
     from quantmedic.api.opening import open_pair
-    from quantmedic.trials.calibration_settings import settings_of
     from quantmedic.trials.from_onnx.calibrations import open_maker
 
     onnx.save(conv_net(), tmp_path / "float.onnx")

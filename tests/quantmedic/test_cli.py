@@ -40,6 +40,7 @@ def test_every_command_has_help_with_an_example(command: str):
     assert "Example" in done.output or needs_no_example
 
 
+@pytest.mark.source("insights-definitions")
 @pytest.mark.thorough
 def test_explain_rule_fact_topic_and_typo():
     for code in ("D005", "activation-outliers", "data.rounding.sqnr_db", "gptq"):

@@ -29,6 +29,7 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(cli, ["compare", *map(str, arguments)], catch_exceptions=False)
 
 
+@pytest.mark.source("insights-workflow")
 def test_the_patient_healed(files: dict[str, str]) -> None:
     result = run(files["sick"], files["well"])
     assert result.exit_code == 0

@@ -196,7 +196,13 @@ WITHSTOOD: dict[str, Verdict] = {
 }
 
 
-@pytest.mark.source("horizon-data-library", "horizon-data-processing", "horizon-data-exposure", "horizon-data-blank")
+@pytest.mark.source(
+    "horizon-data-library",
+    "horizon-data-processing",
+    "horizon-data-exposure",
+    "horizon-data-blank",
+    "horizon-interpolation",
+)
 @pytest.mark.source("mct-representative-size", "mct-representative-diversity", "mct-preprocessing")
 @pytest.mark.parametrize("fault", GREY)
 def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
@@ -293,6 +299,7 @@ def gated_network(folder: Path) -> Path:
     return net.save(folder / "float.onnx")
 
 
+@pytest.mark.source("horizon-data-branches")
 def test_branch_that_no_sample_reaches(tmp_path: Path) -> None:
     """All samples hold the same values; only where bright ones lie together does the second branch answer."""
     scattered = np.random.default_rng(1).random((64, 2, 8, 8)).astype(np.float32)

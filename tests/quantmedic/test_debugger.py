@@ -96,7 +96,7 @@ def errors(before: str, after: str) -> list[NDArray[np.float32]]:
     return found
 
 
-@pytest.mark.source("litert-run")
+@pytest.mark.source("litert-run", "litert-statistics")
 @pytest.mark.parametrize("before, after", [("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")])
 def test_a_row_is_the_operator_alone_on_deployed_inputs(pair: tuple[Path, Path], before: str, after: str) -> None:
     layer = by_name(measure(pair, layer_metrics={"mean_abs": mean_abs}))[after.removesuffix("_raw")]
@@ -140,7 +140,7 @@ def test_metrics_are_averaged_over_samples_without_nan(pair: tuple[Path, Path]) 
     assert "nan" in debugger_csv(record).splitlines()[1].split(",")
 
 
-@pytest.mark.source("litert-pair-metrics")
+@pytest.mark.source("litert-pair-metrics", "litert-model-statistics")
 def test_functions_get_tensors_codes_and_outputs(pair: tuple[Path, Path]) -> None:
     seen: list[Any] = []
     record = measure(
@@ -330,7 +330,7 @@ def outcomes(record: DebuggerRecord) -> dict[str, DenylistOutcome]:
     return {each.name: each for each in record.denylists}
 
 
-@pytest.mark.source("litert-selective-model", "litert-many-denylists")
+@pytest.mark.source("litert-selective-model", "litert-many-denylists", "litert-calibrate-once")
 def test_denylists_are_evaluated_on_one_calibration(pair: tuple[Path, Path], tmp_path: Path) -> None:
     """A denylist of one's own, one of a type, one from a file: each in float, all others on the ranges they have."""
     labels = np.arange(len(X)) % 5

@@ -231,6 +231,7 @@ def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.source("litert-sorted")
 def test_the_table_of_the_debugger_is_shown_with_its_figures(tmp_path: Path) -> None:
     table = RECORDED / "debugger" / "layers.csv"
     imported(tmp_path, table)

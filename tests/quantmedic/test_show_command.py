@@ -24,7 +24,7 @@ def test_it_prints_plain_text_of_a_hundred_columns(patient_case: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 100 and "\x1b" not in done.stdout
 
 
-@pytest.mark.source("insights-activation-table")
+@pytest.mark.source("insights-activation-table", "litert-sorted")
 def test_it_sorts_filters_and_limits(patient_case: Path) -> None:
     done = run(
         patient_case,

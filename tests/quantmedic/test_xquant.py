@@ -45,7 +45,9 @@ def written(case: Case, config: XQuantConfig) -> tuple[dict[str, Any], dict[str,
         return xquant._write(case, derive(case, base), diagnosis, found, config, base, {}, logger)
 
 
-@pytest.mark.source("xquant-errors-per-layer", "xquant-causes", "xquant-report-dir", "xquant-manual-page")
+@pytest.mark.source(
+    "xquant-errors-per-layer", "xquant-causes", "xquant-report-dir", "xquant-manual-page", "xquant-flow"
+)
 def test_results_and_files(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, xquant.LOGGER_NAME)
     measured, troubles = written(case, XQuantConfig(str(tmp_path)))
@@ -80,7 +82,7 @@ def test_results_and_files(case: Case, tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
-@pytest.mark.source("xquant-degraded-layers")
+@pytest.mark.source("xquant-degraded-layers", "xquant-threshold-each")
 def test_degraded_layers_are_told_with_their_values(
     case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -245,7 +247,11 @@ def judged(case: Case) -> Diagnosis:
 
 
 @pytest.mark.source(
-    "xquant-warning-concatenation", "xquant-warning-outliers", "xquant-warning-negative", "xquant-warning-last-layer"
+    "xquant-warning-concatenation",
+    "xquant-warning-outliers",
+    "xquant-warning-negative",
+    "xquant-warning-last-layer",
+    "xquant-console",
 )
 def test_what_the_original_knows_is_said_in_its_words(judged: Diagnosis) -> None:
     operands = [
@@ -332,7 +338,7 @@ def test_what_was_not_measured_is_no_number_and_never_degraded(judged: Diagnosis
     assert [point.layer for point in chart.points] == ["a"]
 
 
-@pytest.mark.source("xquant-graphs")
+@pytest.mark.source("xquant-graphs", "xquant-graph-marks")
 def test_in_a_graph_worse_is_up_and_the_degraded_are_circled(judged: Diagnosis) -> None:
     layers = {name: {"mse": value, "cs": 1 - value} for name, value in {"a": 0.001, "b": 0.1, "c": 10.0}.items()}
     for metric, limit, below in (("mse", 0.1, False), ("cs", 0.9, True)):

@@ -41,7 +41,7 @@ def profiled(diagnosis: Diagnosis) -> Diagnosis:
     return diagnosis.model_copy(update={"layers": tuple(layers), "model": diagnosis.model.model_copy(update=timed)})
 
 
-@pytest.mark.source("insights-profiling")
+@pytest.mark.source("insights-profiling", "insights-memory")
 def test_both_models_stand_side_by_side(profiled: Diagnosis) -> None:
     box = cost_box(profiled)
     lines = {line.label: (line.float_value, line.quantized, line.ratio) for line in box.lines}

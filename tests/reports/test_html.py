@@ -73,6 +73,7 @@ def page(request: pytest.FixtureRequest, manuals: Mapping[str, str]) -> Page:
     return Page(render_index(build_context(found, manuals), found))
 
 
+@pytest.mark.source("insights-page")
 def test_the_page_loads_nothing_and_runs_only_its_own_program(page: Page) -> None:
     assert not ACTIVE & set(page.tags)
     assert not [key for key, _ in page.attributes if key.startswith("on")]

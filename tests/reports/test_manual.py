@@ -78,6 +78,7 @@ def test_a_page_finds_its_report_from_any_depth() -> None:
     assert "Back to the report" not in render_manual_page("W001", "# x", None)
 
 
+@pytest.mark.source("insights-definitions")
 def test_the_glossary_holds_every_fact() -> None:
     page = glossary_page()
     for scope in SCOPES:

@@ -44,7 +44,7 @@ def test_the_search_stands_where_a_cause_was_found(diagnosis: Diagnosis, code: s
     assert order == ["passed"] * place + ["here"] + ["later"] * (len(STEPS) - place - 1)
 
 
-@pytest.mark.source("horizon-qat")
+@pytest.mark.source("horizon-qat", "horizon-debug-tool")
 @pytest.mark.parametrize(
     ("size", "title"),
     [

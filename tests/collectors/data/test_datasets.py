@@ -575,6 +575,7 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop("own_loader", None)
 
 
+@pytest.mark.source("litert-data-function")
 def test_module_and_function(module):
     module("def batches():\n    yield np.ones((3, 2)), [1, 0, 1]\n")
     dataset = opened("own_loader:batches")

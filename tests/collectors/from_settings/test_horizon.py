@@ -501,7 +501,7 @@ def test_sound_files_are_no_finding(tmp_path) -> None:
     assert judged(tmp_path, CONFIG.replace("'max'", "'skip'")).keys() == {"S022", "S023"}
 
 
-@pytest.mark.source("horizon-tail-on-cpu", "horizon-accumulation")
+@pytest.mark.source("horizon-tail-on-cpu", "horizon-accumulation", "horizon-int16-by-cosine")
 def test_a_loss_is_named_where_it_begins(tmp_path) -> None:
     """Similarities hold the errors of all nodes before: what only passes them on is not accused."""
     cosines = [0.9995, 0.999, 0.93, 0.93, 0.9301, 0.95, 0.6, 0.61, *[0.999] * 9, 0.97, 0.971]

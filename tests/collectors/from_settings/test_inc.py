@@ -664,7 +664,7 @@ class TestSnippets:
         assert (before[self.BODY][1], after[self.BODY][1]) == ("int8 per_tensor", "int8 per_channel")
         assert after["/stem/Conv"][1] == "int8 per_tensor"
 
-    @pytest.mark.source("insights-op-name-dict")
+    @pytest.mark.source("insights-op-name-dict", "insights-dispersed-fallback")
     def test_operators_named_are_left_in_float(self):
         for run in ("float", "float, activation only", "float, weight only"):
             nodes = self.RUNS[run]["nodes"]

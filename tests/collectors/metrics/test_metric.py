@@ -33,6 +33,7 @@ def per_sample(metric, outputs, labels):
 # --- built-in metrics
 
 
+@pytest.mark.source("litert-accuracy")
 @given(SCORES, st.data())
 def test_top1_is_argmax_and_top5_holds_it(scores, data):
     labels = data.draw(hnp.arrays(np.int64, len(scores), elements=st.integers(0, scores.shape[1] - 1)))

@@ -601,7 +601,7 @@ def test_verdict_agrees_with_the_drop_class(base: RuleBase, name: str, drop: flo
     assert (found.verdict == "degraded") == (found.drop_class in ("moderate", "large"))
 
 
-@pytest.mark.source("horizon-loss-sizes", "horizon-qat")
+@pytest.mark.source("horizon-loss-sizes", "horizon-qat", "mct-order")
 def test_advice_follows_the_drop(base: RuleBase) -> None:
     large, moderate, small = (judge(base, facts(metric=metric(drop, 0.001))).advice for drop in (0.1, 0.02, 0.01))
     assert len(large) == len(set(large)) == 10
