@@ -188,6 +188,7 @@ class Observer:
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given)) | self.outputs.columns(*reading.outputs)
+        found |= self.outputs.endings(*reading.outputs)
         for kind, arrays in given.items():
             found |= self.outputs.of_given(kind, arrays, *reading.outputs)
         names = [self._models.float_graph.outputs[i] for i, _ in self._models.match.outputs]

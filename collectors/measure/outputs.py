@@ -1,7 +1,7 @@
 """Outputs against outputs: column by column, as classes, and whether they are the same at all."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.statistics.accumulate import class_scores
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
+from quantmedic.engine.case.output_facts import Ending
 from quantmedic.engine.errors import DataError
 
 Array = NDArray[np.generic]
@@ -25,6 +26,8 @@ MAX_COLUMNS = 4096
 COLUMNS = 1024
 #: Elements of a sample's output whose columns are compared.
 COLUMN_ELEMENTS = 1 << 20
+#: Elements of a sample's output up to which it is looked for a function that only one model ends with.
+ENDING_ELEMENTS = 1 << 14
 
 
 class Outputs:
@@ -47,6 +50,19 @@ class Outputs:
         for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
             if comparable(x, y):
                 found[f"output.{i}"] = compare_outputs(*((x, y) if whole else (thin_out(x), thin_out(y))), None)
+        return found
+
+    def endings(self, floats: Sequence[Array], quantized: Sequence[Array]) -> dict[str, Comparison]:
+        """The same where one model's output goes through a function first: what the other one may end with."""
+        found = {}
+        for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
+            if not comparable(x, y) or {x.dtype.kind, y.dtype.kind} != {"f"} or x.ndim < 2 or x.shape[-1] < 2:
+                continue
+            if x[:1].size > ENDING_ELEMENTS:
+                continue
+            for name, function in ENDINGS.items():
+                found[f"{name} quantized.{i}"] = compare_outputs(function(x), y, None)
+                found[f"{name} float.{i}"] = compare_outputs(x, function(y), None)
         return found
 
     def columns(self, floats: Sequence[Array], quantized: Sequence[Array]) -> dict[str, Comparison]:
@@ -93,6 +109,21 @@ class Outputs:
                 axis = self._axes[i] if i < len(self._axes) else None
                 found[f"{key}.{i}"] = compare_outputs(x, y, axis, classes=self._classes and i == 0)
         return found
+
+
+def _softmax(x: Array) -> Floats:
+    powers = np.exp(x - x.max(axis=-1, keepdims=True), dtype=np.float64)
+    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def _sigmoid(x: Array) -> Floats:
+    values: Floats = 0.5 + 0.5 * np.tanh(0.5 * x.astype(np.float64))
+    return values
+
+
+#: Functions that an exported file may end with or not, by their operator.
+ENDINGS: Mapping[Ending, Callable[[Array], Floats]] = {"Softmax": _softmax, "Sigmoid": _sigmoid}
 
 
 def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:

@@ -7,6 +7,18 @@ from pydantic import Field
 from quantmedic.engine.case.fact_base import Facts, Role, fact
 from quantmedic.engine.case.tensor_facts import TensorFacts
 
+Ending = Literal["Softmax", "Sigmoid"]
+ModelName = Literal["float", "quantized"]
+
+
+class EndingFacts(Facts):
+    """A function that one model ends with and the other does not: the one of those tried that explains most."""
+
+    function: Ending | None = fact("operator that the other model's output is put through")
+    of: ModelName | None = fact("the model that ends with it")
+    sqnr_db: float | None = fact("sqnr_db of the outputs once the other model's went through it", "dB")
+    gain_db: float | None = fact("that - sqnr_db of the outputs as they are", "dB")
+
 
 class AffineFacts(Facts):
     """Line y ≈ slope · x + offset of the quantized model's output y, as it is returned, over the float model's x."""
@@ -73,6 +85,7 @@ class OutputFacts(Facts):
     tie_share: float | None = fact("share of samples whose two best quantized scores are equal", "share")
     is_codes: bool | None = fact("the quantized model returns integers where the float model returns real values")
     affine: AffineFacts = AffineFacts()
+    ending: EndingFacts = EndingFacts()
     columns: OutputColumnFacts = OutputColumnFacts()
 
     @property
