@@ -186,6 +186,24 @@ class Joined(torch.nn.Module):  # type: ignore[misc]
         return self.fc(self.mixed(torch.cat([self.wide(x), self.narrow(x)], 1)).mean((2, 3)))
 
 
+class Uneven(torch.nn.Module):  # type: ignore[misc]
+    """A small convolution and scores that need their bits, and a large branch whose weights 2 bits hold exactly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.small, self.fc = torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.Linear(4, 10)
+        self.large, self.back = torch.nn.Conv2d(4, 64, 3, padding=1), torch.nn.Conv2d(64, 4, 1)
+        with torch.no_grad():
+            for layer in (self.large, self.back):
+                layer.weight.copy_(0.0625 * layer.weight.sign())
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a = torch.relu(self.small(x))
+        return self.fc((a + self.back(torch.relu(self.large(a)))).mean((2, 3)))
+
+
 @dataclass(frozen=True)
 class Fault:
     """A mistake, and the names in MCT's graph that a remedy gets.
@@ -227,6 +245,10 @@ def shifted(x: Any) -> Any:
     return 0.2 * x + 3
 
 
+def uneven(x: Any) -> Any:
+    return x + 3 * x[:, :, :1, :1]
+
+
 def bits_of(name: str, bits: int = 2, **options: Any) -> Callable[[], Any]:
     def made() -> Any:
         config = settings(**options)
@@ -235,6 +257,14 @@ def bits_of(name: str, bits: int = 2, **options: Any) -> Callable[[], Any]:
         return config
 
     return made
+
+
+def four_bits_for_all() -> Any:
+    config = settings()
+    for name in ("small", "large", "back", "fc"):
+        node = mct.core.network_editor.NodeNameFilter(name)
+        config.bit_width_config.set_manual_weights_bit_width(node, 4, "weight")
+    return config
 
 
 OFFSETS = Fault(settings, tensors=("left", "right"), net=Difference)
@@ -270,6 +300,9 @@ FAULTS: dict[tuple[str, int], Fault] = {
     ("float-tail", 1): OFFSETS,
     ("float-first-layers", 0): Fault(bits_of("conv1_bn"), ("conv1_bn",), ("relu",)),
     ("float-first-layers", 1): OFFSETS,
+    ("mixed-precision-search", 0): Fault(
+        four_bits_for_all, net=Uneven, calibration=uneven, judged=uneven, sound=settings
+    ),
     ("bit-width-override", 0): Fault(bits_of("conv3"), ("conv3",), sound=settings),
     ("balance-concatenation", 0): Fault(settings, tensors=("cat",), net=Joined),
     ("minimum-range", 0): Fault(lambda: settings(min_threshold=64.0)),
@@ -286,7 +319,6 @@ EXEMPT = {
     ("last-layer-distance-weighting", 0): SEARCHES,
     ("more-mixed-precision-images", 0): SEARCHES,
     ("hessian-scores", 0): SEARCHES,
-    ("mixed-precision-search", 0): SEARCHES,
     ("learned-rounding", 0): "on networks and sets as small as these it adds noise, even in 250 epochs",
     ("quantization-aware-training", 0): "its training loop is the user's",
     ("loosen-target", 0): FAILED,
