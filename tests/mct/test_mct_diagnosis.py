@@ -224,3 +224,33 @@ def test_settings_are_kept_in_the_case_file(net, pictures, tmp_path) -> None:
     save_case(case, tmp_path / "case.zip")
     assert load_case(tmp_path / "case.zip").record.model.settings == case.record.model.settings
     assert case.record.model.settings.z_threshold == float("inf")
+
+
+@pytest.mark.source("mct-bias-correction")
+def test_a_correction_learned_on_few_samples_is_found_and_heals_without() -> None:
+    """MCT's biases stay float and have no steps: what tells is the shift that is left, and the setting."""
+    torch.manual_seed(0)
+    first, second = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Conv2d(16, 8, 3, padding=1)
+    pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10))
+    net = torch.nn.Sequential(first, torch.nn.ReLU(), second, pool).eval()
+    few = torch.randn(2, 3, 16, 16) + torch.tensor([1.0, 0.0, -1.0]).reshape(1, 3, 1, 1)
+    judged = torch.randn(32, 3, 16, 16)
+    found = {}
+    for corrected in (True, False):
+        core = mct.core.CoreConfig(mct.core.QuantizationConfig(weights_bias_correction=corrected))
+        core.bit_width_config.set_manual_weights_bit_width(mct.core.network_editor.NodeNameFilter("_0"), 2, "weight")
+        quantized, _ = mct.ptq.pytorch_post_training_quantization(
+            net, lambda: ([few] for _ in range(4)), core_config=core
+        )
+        case = quantmedic.collect(net, quantized, representative=few, validation=judged, core_config=core)
+        found[corrected] = quantmedic.judge(case)
+    rules = {
+        corrected: {rule for cause in diagnosis.causes for rule in (*cause.rules, *(f.rule for f in cause.absorbs))}
+        for corrected, diagnosis in found.items()
+    }
+    assert "W012" in rules[True] and "W012" not in rules[False]
+    worst = {
+        corrected: min(layer.validation.accumulated.sqnr_db or 0.0 for layer in diagnosis.layers)
+        for corrected, diagnosis in found.items()
+    }
+    assert worst[False] > worst[True] + 1  # 10.2 and 7.3 dB

@@ -21,7 +21,9 @@ def classifier(*, ending: str | None = None) -> onnx.ModelProto:
     return net.model()
 
 
-def causes(folder: Path, *, float_ending: str | None, quantized_ending: str | None) -> list[tuple[str, tuple[str, ...]]]:
+def causes(
+    folder: Path, *, float_ending: str | None, quantized_ending: str | None
+) -> list[tuple[str, tuple[str, ...]]]:
     """Every cause that is named, with its rules, the first cause first."""
     quantized = static(classifier(ending=quantized_ending), {"x": DATA}, folder, per_channel=True)
     pair = save_pair(folder, classifier(ending=float_ending), quantized)
