@@ -53,6 +53,18 @@ def predict(simulation: SimulationRecord | None, key: str, before: str | None = 
     return _prediction_between(simulation, start, simulation.runs[key])
 
 
+def beside(prediction: Prediction, stays: float) -> Prediction:
+    """The prediction where a share of the noise stays, whatever is quantized otherwise; it holds for the rest."""
+
+    def gain_beside(gain_db: float) -> float:
+        return float(-to_decibels((1.0 - stays) * 10.0 ** (-gain_db / 10.0) + stays))
+
+    gain, low, high = map(gain_beside, (prediction.gain_db, prediction.low_db, prediction.high_db))
+    sqnr_db = prediction.sqnr_db - prediction.gain_db + gain
+    share = (1.0 - stays) * prediction.share
+    return prediction._replace(gain_db=gain, low_db=low, high_db=high, share=share, sqnr_db=sqnr_db)
+
+
 def heals(outcome: Prediction, base: RuleBase) -> bool:
     """Whether a simulated repair leaves nothing to explain."""
     return explains(share=outcome.share, sqnr_db=outcome.sqnr_db, agreement=outcome.agreement, base=base)

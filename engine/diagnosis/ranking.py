@@ -104,6 +104,8 @@ def absorb(
             later = [f for f in later if f.rule.scope != "dataset"]
         own = [f for f in suspect.findings if _identity(f) not in absorbed]
         outcome = outcomes[cause.cause]
+        # No grid repairs what operators compute otherwise.
+        later = [f for f in later if f.rule.family != "runtime"]
         # Ranges may hide what weights do, but do not repair them.
         if outcome.change and not (outcome.change.weights or outcome.change.biases):
             later = [f for f in later if f.rule.family != "weights"]

@@ -8,7 +8,7 @@ from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.remedies import Advice, Recovery, Withheld
-from quantmedic.engine.diagnosis.prediction import Prediction, is_faithful, predict
+from quantmedic.engine.diagnosis.prediction import Prediction, beside, is_faithful, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS
@@ -31,6 +31,16 @@ class RemedyOutcomes(NamedTuple):
     trial: TrialRecord | None
     added: TrialRecord | None
     reach: Mapping[str, float] = {}
+
+    def beside(self, stays: float) -> "RemedyOutcomes":
+        """The outcomes where operators that compute something else make this share of the noise: that stays."""
+        if stays <= 0:
+            return self
+        return self._replace(
+            remedies={kind: beside(known, stays) for kind, known in self.remedies.items()},
+            alone=beside(self.alone, stays) if self.alone is not None else None,
+            last=beside(self.last, stays) if self.last is not None else None,
+        )
 
     @property
     def change(self) -> Change | None:
@@ -96,7 +106,8 @@ def remedy_outcomes(
         simulation = None
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
     found = {suspect.cause: _outcomes_of(suspect, every, simulation, proof, base) for suspect in suspects}
-    return {s.cause: found[s.cause]._replace(reach=_reach_of(s, quantizers)) for s in suspects}
+    stays = min(facts.model.departures_share or 0.0, 1.0)
+    return {s.cause: found[s.cause].beside(stays)._replace(reach=_reach_of(s, quantizers)) for s in suspects}
 
 
 def _reach_of(suspect: Suspect, quantizers: int) -> dict[str, float]:
