@@ -14,10 +14,9 @@ from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
-from quantmedic.reports.sections.drop import drop_text
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
-from quantmedic.reports.sections.harm import LatentGroup, latent_group, undecided_text, withstood_text
+from quantmedic.reports.sections.harm import LatentGroup, drop_text, latent_group, undecided_text, withstood_text
 from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
