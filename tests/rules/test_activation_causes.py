@@ -340,3 +340,20 @@ def test_operator_error_goes_with_few_bits(tmp_path: Path) -> None:
     data = {"x": random(5, SAMPLES, 16, 32)}
     diagnosis = quantmedic.diagnose(*paths, representative=data, threads=1, operator_error=True)
     assert found(diagnosis) == ["too-few-activation-bits"]
+
+
+def softplus(tmp_path: Path, widened: float) -> Diagnosis:
+    """Softplus on a range that is ``widened`` times as wide as its values, read by differences alone."""
+    data, net = pairs(0.05, 0.3, 20), Net()
+    h = dense(net, tokens(net), np.eye(32, dtype=np.float32), "h")
+    high = np.float32(np.log1p(np.exp(data.max())) * widened)
+    overrides = {"s": {"rmin": np.float32(0), "rmax": high}}
+    return Fault(differences(net, net.add("Softplus", h, out="s")), data, overrides=overrides).diagnose(tmp_path)
+
+
+@pytest.mark.source("mct-error-method-unusual")
+def test_unusual_values_are_a_hint_to_another_error_metric(tmp_path: Path) -> None:
+    hint = cause(softplus(tmp_path, 1.3), "unusual-activation-values")
+    assert (hint.rules, hint.severity) == (("A018",), "low")
+    assert [advice.id for advice in hint.remedies] == ["search-calibration-methods"]
+    assert "A018" not in {rule for each in softplus(tmp_path, 1.0).causes for rule in each.rules}
