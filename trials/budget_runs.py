@@ -35,7 +35,9 @@ Floats = NDArray[np.float64]
 #: What a change does to one network, whatever else it names that has no effect there.
 Effect = tuple[frozenset[tuple[int, Grid | None]], frozenset[tuple[int, str]], frozenset[int]]
 #: Samples of a run: between these, as many as make so many values.
-MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 8, 32, 8e6
+MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 4, 32, 8e6
+#: Labelled samples of a run at least: what the task loses is told by samples, where noise is told by values too.
+MIN_LABELLED = 8
 #: Runs: between these, as many as pass so often over the samples that were measured.
 MIN_RUNS, MAX_RUNS, PASSES = 100, 140, 10.0
 #: A network whose outputs are clean gets this share of the samples and of the runs: what matters there is loud.
@@ -226,7 +228,9 @@ def expected_cost(case: Case, *, brief: bool = False) -> Cost:
 
 
 def _planned_runs(case: Case, samples: int, share: float) -> int:
-    return int(share * np.clip(PASSES * _measured_samples(case) / samples, MIN_RUNS, MAX_RUNS))
+    # What has so many values that a run takes few samples gets no more runs for it.
+    passes = PASSES * _measured_samples(case) / max(samples, MIN_LABELLED)
+    return int(share * np.clip(passes, MIN_RUNS, MAX_RUNS))
 
 
 def _measured_samples(case: Case) -> int:
@@ -234,7 +238,9 @@ def _measured_samples(case: Case) -> int:
 
 
 def _wanted_samples(case: Case, share: float) -> int:
-    return samples_within(share * RUN_VALUES, int(share * MIN_SAMPLES), int(share * MAX_SAMPLES), case)
+    labelled = case.record.datasets[main_role(case)].labelled
+    least = max(int(share * (MIN_LABELLED if labelled else MIN_SAMPLES)), MIN_SAMPLES)
+    return samples_within(share * RUN_VALUES, least, int(share * MAX_SAMPLES), case)
 
 
 def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, share: float) -> list[Batch]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.simulation import BATCH_VALUES, samples_within
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -30,7 +31,7 @@ from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import EvenBatches, even_batches, samples_of
+from quantmedic.trials.split import BATCH, EvenBatches, even_batches, samples_of
 from quantmedic.trials.trial import Trials, failure_in_words, leaves_nothing
 
 #: Seconds that a toolchain takes to start, and its time per sample against one run of both networks, about.
@@ -295,9 +296,15 @@ class _Executions:
     def _calibrations(self, choices: Sequence[Choice]) -> Iterator[Iterable[Batch]]:
         """What the reader gives: one set for all samples, or the fitted samples of each fold."""
         if self._reads_fitted(choices):
-            yield from (even_batches(batches) for batches in self._trials.fitted_batches())
+            largest = self._largest_batch(self._workshop.datasets[self._trials.role])
+            yield from (even_batches(batches, largest) for batches in self._trials.fitted_batches())
         else:
-            yield EvenBatches(self._workshop.datasets["representative"], self._count_samples(), self._workshop.limit)
+            data = self._workshop.datasets["representative"]
+            yield EvenBatches(data, self._count_samples(), self._workshop.limit, self._largest_batch(data))
+
+    def _largest_batch(self, data: Dataset) -> int:
+        """Calibrators hold every tensor of a batch: of a large network few samples, of any as many as it must take."""
+        return max(samples_within(BATCH_VALUES, 1, BATCH, self._trials.case), data.unit)
 
     def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
         """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""

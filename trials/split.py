@@ -79,21 +79,31 @@ class EvenBatches:
         dataset: The data.
         seen: Samples that are read.
         limit: Samples to read at most.
+        largest: Samples of a batch at most.
     """
 
     dataset: Dataset
     seen: int
     limit: int | None
+    largest: int = BATCH
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.dataset.batches(even_size(self.seen), self.limit)
+        return self.dataset.batches(even_size(self.seen, self.largest), self.limit)
 
 
-def even_batches(batches: Sequence[Batch]) -> list[Batch]:
-    """The same samples in batches of one size, as some calibrators take no others; samples of one shape only."""
-    if len({batch.samples for batch in batches}) <= 1 or any(rows_alike(b) != rows_alike(batches[0]) for b in batches):
+def even_batches(batches: Sequence[Batch], largest: int = BATCH) -> list[Batch]:
+    """The same samples in batches of one size, as some calibrators take no others; samples of one shape only.
+
+    Args:
+        batches: The samples.
+        largest: Samples of a batch at most; batches of one size are cut only where theirs is larger.
+    """
+    sizes = {batch.samples for batch in batches}
+    if len(sizes) <= 1 and max(sizes, default=0) <= largest:
         return list(batches)
-    return list(cut(batches, even_size(samples_of(batches))))
+    if any(rows_alike(b) != rows_alike(batches[0]) for b in batches):
+        return list(batches)
+    return list(cut(batches, even_size(samples_of(batches), largest)))
 
 
 def samples_of(batches: Iterable[Batch]) -> int:

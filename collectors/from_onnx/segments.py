@@ -28,7 +28,7 @@ MAX_SEGMENTS, MAX_CROSSING = 4, 3
 #: Nodes of a segment, about, at least.
 LEAST_NODES = 24
 #: Bytes that are kept of what segments gave.
-KEPT_BYTES = 128 << 20
+KEPT_BYTES = 512 << 20
 #: Runs under the same settings that cost about as much as opening a session of their own.
 OFTEN = 8
 #: Models of more bytes have no sessions with constant settings: those would hold all weights once more.
@@ -65,6 +65,10 @@ class _Segment:
         return self.expected[settings] > OFTEN
 
 
+#: By batch and settings: the batch, and what is needed behind the segment.
+_Kept = OrderedDict[tuple[int, int], tuple[Batch, dict[str, Array]]]
+
+
 class State(NamedTuple):
     """What is in force, by numbers.
 
@@ -93,7 +97,8 @@ class Segments:
             ModelError: onnxruntime refuses the model.
         """
         self._outputs, self._path, self._threads = list(outputs), path, threads
-        self._kept: OrderedDict[tuple[int, int], tuple[Batch, dict[str, Array]]] = OrderedDict()
+        #: Under settings that came once, and behind segments that all have expected ones, which others start from.
+        self._kept: tuple[_Kept, _Kept] = OrderedDict(), OrderedDict()
         self._bytes = 0
         self._numbers: dict[tuple[int, Hashable], int] = {}
         self._chains: dict[tuple[int, int], int] = {}
@@ -145,24 +150,32 @@ class Segments:
             found = dict(zip(segment.gives, run(session, segment.gives, own, self._path), strict=True))
             values = {name: array for name, array in {**values, **found}.items() if name in segment.carries}
             if k + 1 < len(self._segments):
-                self._keep(batch, state.until[k], values)
+                self._keep(batch, state, k, values)
         return [values[name] for name in self._outputs]
 
     def _longest(self, batch: Batch, states: Sequence[int]) -> tuple[int, dict[str, Array]]:
         """The first segment to run, and what those before it gave."""
         for k in reversed(range(len(states) - 1)):
             key = id(batch), states[k]
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return k + 1, self._kept[key][1]
+            for kept in self._kept:
+                if key in kept:
+                    kept.move_to_end(key)
+                    return k + 1, kept[key][1]
         return 0, {}
 
-    def _keep(self, batch: Batch, state: int, values: dict[str, Array]) -> None:
-        """Keep what a segment gave, and the batch, whose place in memory no other one may take meanwhile."""
-        self._kept[id(batch), state] = batch, values
+    def _keep(self, batch: Batch, state: State, k: int, values: dict[str, Array]) -> None:
+        """Keep what segment ``k`` gave, and the batch, whose place in memory no other one may take meanwhile.
+
+        Where there is no room, what came under settings that are not expected goes first: few runs start from it.
+        """
+        is_expected = all(
+            own in segment.expected for own, segment in zip(state.own, self._segments[: k + 1], strict=False)
+        )
+        self._kept[is_expected][id(batch), state.until[k]] = batch, values
         self._bytes += _bytes_of(values)
         while self._bytes > KEPT_BYTES:
-            self._bytes -= _bytes_of(self._kept.popitem(last=False)[1][1])
+            _, (_, oldest) = (self._kept[False] or self._kept[True]).popitem(last=False)
+            self._bytes -= _bytes_of(oldest)
 
     def _open_constant(self, segment: _Segment, values: Feed) -> ort.InferenceSession:
         """A session with constant values of inputs."""

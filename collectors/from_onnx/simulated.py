@@ -7,6 +7,7 @@ stored, because those are computed several times as fast as weights that are inp
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -63,10 +64,16 @@ class _Layer:
     operator: int
 
     def setting(self, change: Change | None) -> tuple[WeightForm | None, bool]:
-        """The form of the weights, and whether the bias is in float."""
-        return (
-            ("float", True) if change is None else (change.weights.get(self.operator), self.operator in change.biases)
-        )
+        """The form of the weights, and whether the bias is in float, where that makes a difference."""
+        if change is None:
+            return "float", self.rounds_bias
+        return change.weights.get(self.operator), self.rounds_bias and self.operator in change.biases
+
+    @cached_property
+    def rounds_bias(self) -> bool:
+        """The stored bias is another than that of the float model."""
+        forms = self.forms
+        return self.bias_input is not None and not np.array_equal(forms.bias(False), forms.bias(True))
 
     @property
     def inputs(self) -> list[str]:
@@ -84,6 +91,7 @@ class _Layer:
     def feed(self, change: Change | None) -> dict[str, Array]:
         """What to feed under a change."""
         form, float_bias = self.setting(change)
+        float_bias = float_bias or not self.rounds_bias
         found: dict[str, Array] = {self.weight_input: self.forms.weight(form)}
         if self.bias_input is not None:
             found[self.bias_input] = self.forms.bias(float_bias).reshape(self.bias_shape)

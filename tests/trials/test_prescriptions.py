@@ -139,6 +139,12 @@ def test_batches_of_one_size_leave_nothing_over(total: int, size: int) -> None:
     np.testing.assert_array_equal(np.concatenate([batch.inputs["file"] for batch in batches]), samples(total))
 
 
+def test_batches_of_a_large_network_are_cut() -> None:
+    halves = [Batch({"file": part}) for part in np.array_split(samples(36), 2)]
+    assert [batch.samples for batch in even_batches(halves)] == [18, 18]
+    assert [batch.samples for batch in even_batches(halves, largest=5)] == [4] * 9
+
+
 @pytest.fixture(scope="module")
 def proven() -> tuple[Case, Any]:
     (source, quantized), data = patient()

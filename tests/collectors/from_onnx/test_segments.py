@@ -98,3 +98,17 @@ def test_what_is_known_before_the_first_change_is_not_computed_again(monkeypatch
     np.testing.assert_array_equal(
         outputs_of(parts, batch, late, np.full_like(X, np.nan)), outputs_of(parts, batch, late, X)
     )
+
+
+def test_what_came_under_other_settings_goes_first_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes of the first segment leave behind what nothing starts from; an input of NaN shows what is computed."""
+    monkeypatch.setattr(segments, "LEAST_NODES", 4)
+    parts = Segments(chain(list(range(LENGTH)), [0] * LENGTH), [f"x{LENGTH}"], Path("chain"), 1)
+    monkeypatch.setattr(segments, "KEPT_BYTES", 2 * X.nbytes * (len(parts.inputs()) - 1))
+    batch, plain = Batch({"x0": X}), [0.0] * LENGTH
+    parts.expect([tuple(0.0 for name in own if name[0] == "a") for own in parts.inputs()])
+    outputs_of(parts, batch, plain, X)
+    for change in (0.1, 0.2, 0.3):
+        outputs_of(parts, batch, [change, *plain[1:]], X)
+    late = [*plain[:-1], 0.5]
+    assert np.isfinite(outputs_of(parts, batch, late, np.full_like(X, np.nan))).all()
