@@ -8,7 +8,7 @@ What is the same and what differs stands in the manual, page ``general/xquant``.
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -158,39 +158,36 @@ def _with_own_measures(
     sets: Mapping[str, Callable[[], Iterable[object]]],
     config: XQuantConfig,
 ) -> tuple[dict[str, words.Similarity], bool]:
-    """The measures with the user's own beside them, and whether nothing is to be judged, as in the original."""
-    metrics = _custom_metrics(config)
-    skips = getattr(config, "skip_judging_above_degrade_ratio", False)  # MCT's own object has no such field
-    if not metrics and not skips:
-        return dict(found), False
+    """The measures with the original's of what it compares, and the user's own; and whether nothing is to be judged."""
     # Torch is an optional package.
-    from quantmedic.xquant_metrics import ORIGINAL, add_metrics, measure_metrics, module_pairs, weighted_pairs
+    from quantmedic.xquant_metrics import add_metrics, measure_metrics, module_pairs, wrapped_pairs
 
-    pairs, measured, compared = module_pairs(facts, *models), dict(found), {}
+    metrics = _custom_metrics(config)
+    pairs = module_pairs(facts, *models)
+    compared = wrapped_pairs(pairs)
+    measured = dict(found)
     for suffix, dataset in sets.items():
-        if dataset is None:
+        if dataset is None or not (metrics or compared):
             continue
         batches = XQuantData(dataset, models[0], suffix == "val").inputs()
-        own = measure_metrics(*models, pairs, batches, {**(ORIGINAL if skips else {}), **metrics})
-        compared[suffix] = {name: own.layers[name] for name in weighted_pairs(pairs)}
-        if metrics:
-            kept = words.Similarity(
-                {name: own.output[name] for name in metrics},
-                {layer: {name: values[name] for name in metrics} for layer, values in own.layers.items()},
-            )
-            measured[suffix] = add_metrics(found[suffix], kept, metrics)
-    return measured, skips and _most_are_degraded(compared, config)
+        own = measure_metrics(*models, pairs if metrics else compared, batches, metrics, compared)
+        measured[suffix] = add_metrics(found[suffix], own, metrics, compared)
+    # MCT's own object has no such field
+    skips = getattr(config, "skip_judging_above_degrade_ratio", False)
+    return measured, skips and _most_are_degraded(measured, compared or pairs, config)
 
 
-def _most_are_degraded(compared: Mapping[str, Mapping[str, Mapping[str, float]]], config: XQuantConfig) -> bool:
-    """Whether so many layers are degraded that the original judges nothing: by its measures, of those it compares."""
+def _most_are_degraded(
+    measured: Mapping[str, words.Similarity], compared: Collection[str], config: XQuantConfig
+) -> bool:
+    """Whether so many layers are degraded that the original judges nothing, of those that it compares."""
     degraded: set[str] = set()
     for metric, limit in config.threshold_quantize_error.items():
         below = config.is_detect_under_threshold_quantize_error.get(metric, False)
-        for layers in compared.values():
-            degraded.update(words.degraded_layers(layers, metric, limit, below))
-    count = len(next(iter(compared.values()), ()))
-    return count > 0 and len(degraded) / count >= config.threshold_degrade_layer_ratio
+        for values in measured.values():
+            degraded.update(words.degraded_layers(values.layers, metric, limit, below))
+    count = len(degraded.intersection(compared))
+    return bool(compared) and count / len(compared) >= config.threshold_degrade_layer_ratio
 
 
 def _readable_log(config: XQuantConfig, logger: logging.Logger) -> str | None:

@@ -1,5 +1,6 @@
 """Two torch modules that belong together: opened, matched, observed and described."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -140,7 +141,8 @@ def _trace(module: torch.nn.Module, inputs: TorchInputs, batch: Batch, what: str
 def _twins_by_joined_name(float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
     """Float layers by quantized layers whose names differ in how modules are joined, and in what was folded in.
 
-    Sony MCT writes ``layer1_0_conv1_bn1`` for ``layer1.0.conv1`` with the normalization behind it.
+    Sony MCT writes ``layer1_0_conv1_bn1`` for ``layer1.0.conv1`` with the normalization behind it, and ``_0_1`` for
+    ``0.1``: its names do not begin with a digit.
     """
     known: dict[str, list[Operator]] = {}
     for op in float_graph.operators:
@@ -157,7 +159,7 @@ def _twins_by_joined_name(float_graph: TorchGraph, quantized: TorchGraph) -> dic
 
 
 def _joined_name(name: str) -> str:
-    return name.replace(".", "_")
+    return re.sub(r"^_(?=\d)", "", name.replace(".", "_"))
 
 
 def _twins_of_mapping(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:

@@ -253,7 +253,7 @@ def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[s
         while node is not None and node.index > twin.index:
             chain[node.index] = node
             node = next((p for name in node.inputs if (p := models.float_graph.producers.get(name))), None)
-        if node is twin:
+        if node is not None and node.index == twin.index:  # the twin may stand for two nodes in a row
             found |= chain
     return tuple(node.node.name for _, node in sorted(found.items()) if node.node.name)
 

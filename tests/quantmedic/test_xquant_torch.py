@@ -17,7 +17,7 @@ pytestmark = pytest.mark.thorough
 
 torch = pytest.importorskip("torch")
 
-from quantmedic.xquant_metrics import add_metrics, measure_metrics  # noqa: E402
+from quantmedic.xquant_metrics import Pair, add_metrics, measure_metrics  # noqa: E402
 
 
 class Two(torch.nn.Module):  # type: ignore[name-defined]
@@ -74,7 +74,7 @@ def test_custom_metrics_are_averaged_over_batches_and_hooks_are_removed() -> Non
     torch.manual_seed(0)
     model = Two().eval()
     quantized = noisy(model, 0.05)
-    pairs = {"conv": (model.bn, quantized.bn), "fc": (model.fc, quantized.fc)}
+    pairs = {"conv": Pair(model.bn, quantized.bn), "fc": Pair(model.fc, quantized.fc)}
     batches = [[torch.randn(4, 2, 6, 6), torch.randn(4, 2, 6, 6)] for _ in range(3)]
     metrics = {"largest": lambda x, y: (x - y).abs().max()}
     data = XQuantData(lambda: iter(batches), model, labelled=False)
@@ -91,9 +91,30 @@ def test_custom_metrics_are_averaged_over_batches_and_hooks_are_removed() -> Non
         measure_metrics(model, quantized, pairs, data.inputs(), {"fails": fails})
     for module in (*model.modules(), *quantized.modules()):
         assert not module._forward_hooks and not module._forward_pre_hooks
-    joined = add_metrics(words.Similarity({"mse": 1.0}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}}), found, metrics)
+    joined = add_metrics(words.Similarity({"mse": 1.0}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}}), found, metrics, ())
     assert joined.output["mse"] == 1.0 and joined.layers["fc"] == {"mse": 1.0, **found.output}
     assert set(joined.layers) == {"fc", "add"} and math.isnan(joined.layers["add"]["largest"])
+
+
+def test_a_folded_residual_branch_is_added_to_what_its_float_module_gives() -> None:
+    torch.manual_seed(0)
+    model, whole = torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.Conv2d(3, 3, 3, padding=1)
+    whole.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        whole.weight[range(3), range(3), 1, 1] += 1
+    batches = [[torch.randn(4, 3, 6, 6)] for _ in range(2)]
+    metrics = {"largest": lambda x, y: float((x - y).abs().max())}
+    pairs = {"sum": Pair(model, whole, model), "bare": Pair(model, whole)}
+    found = measure_metrics(model, whole, pairs, iter(batches), metrics)
+    assert found.layers["sum"]["largest"] < 1e-5 < found.layers["bare"]["largest"]
+
+
+def test_measures_of_the_original_take_the_place_of_the_diagnosis_where_it_compares() -> None:
+    known = words.Similarity({"mse": 1.0, "cs": 0.5}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}})
+    own = words.Similarity({"mse": 3.0}, {"fc": {"mse": 3.0}, "add": {"mse": 3.0}})
+    joined = add_metrics(known, own, {}, ["fc"])
+    assert joined.output == {"mse": 3.0, "cs": 0.5}, "of an output that is no tensor nothing was measured"
+    assert joined.layers == {"fc": {"mse": 3.0}, "add": {"mse": 2.0}}
 
 
 class Rounded(torch.nn.Module):  # type: ignore[name-defined]
