@@ -89,10 +89,10 @@ class _Steps:
             made = self.simulated.run(batch, deployed)
             for i, values in deployed.items():
                 twin = np.asarray(reading.floats[self.view.pairs[i].twin], np.float32)
-                found.departure[i] += _energy(values - made.rounded[i])
-                found.own[i] += _energy(made.rounded[i] - made.exact[i])
-                found.noise[i] += _energy(values - twin)
-                found.signal[i] += _energy(twin)
+                found.departure[i] += _distance(values, made.rounded[i])
+                found.own[i] += _distance(made.rounded[i], made.exact[i])
+                found.noise[i] += _distance(values, twin)
+                found.signal[i] += _distance(twin, np.float32(0))
         return found
 
     def departures(self, tensors: Collection[int], batches: Iterable[Batch]) -> Iterator[dict[int, _Departure]]:
@@ -173,5 +173,7 @@ def _within(found: Iterable[DepartureRecord], left: Floats) -> tuple[DepartureRe
     return tuple(sorted(placed, key=lambda record: -max(record.shares)))
 
 
-def _energy(values: Float32) -> float:
-    return float(np.square(values, dtype=np.float64).sum())
+def _distance(values: Float32, others: Float32 | np.float32) -> float:
+    """Σ of the differences squared; NaN where both are infinite, as masks are."""
+    with np.errstate(invalid="ignore"):
+        return float(np.square(values - others, dtype=np.float64).sum())

@@ -70,9 +70,10 @@ def make_session(
         try:
             return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact))
         except Exception:
-            if in_float or not exact:
+            if in_float:
                 raise
-            # onnxruntime 1.32 fails to rewrite weights that several operators share: floats do not saturate either.
+            # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit
+            # activations. In float nothing saturates either.
             return _open(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact))
     except Exception as error:
         raise ModelError(

@@ -240,9 +240,9 @@ class Loss:
 
 
 def is_clean(facts: CaseFacts, base: RuleBase) -> bool:
-    """No output is noisier than those of good 8-bit networks."""
-    worst = facts.model.output_worst_sqnr_db
-    return worst is not None and worst >= base.threshold("clean_output_sqnr_db")
+    """No output is noisier than those of good 8-bit networks, and none holds what is no number."""
+    worst, nonfinite = facts.model.output_worst_sqnr_db, facts.model.nonfinite_output
+    return worst is not None and nonfinite in (None, "none") and worst >= base.threshold("clean_output_sqnr_db")
 
 
 def with_harm(
@@ -250,7 +250,8 @@ def with_harm(
 ) -> tuple[CauseReport, ...]:
     """The causes with what each costs. Where no loss is proven, one whose repair was tried or simulated is a remark.
 
-    So is any cause where the outputs are clean, unless it doubts what was measured (the family of sanity).
+    So is any cause where the outputs are clean, unless what it finds is harm in itself or makes doubtful what was
+    measured.
 
     Args:
         causes: In their order.
@@ -274,11 +275,14 @@ def _judged(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutc
         harm, more = "latent", {"predicted_gain_db": unsimulated_gain_db(findings)}
     if not loss.is_proven and harm != "proven":
         stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
-        idle = harm is not None or (
-            is_clean(loss.facts, loss.base) and all(f.rule.family != "sanity" for f in findings)
-        )
+        idle = harm is not None or (is_clean(loss.facts, loss.base) and not any(map(_is_harm, findings)))
         severity = max("low", stated, key=SEVERITIES.index) if idle else stated
     return cause.model_copy(update={"harm": harm, "severity": severity, **more})
+
+
+def _is_harm(finding: Finding) -> bool:
+    """What it finds is harm in itself, or makes what was measured doubtful, however clean the outputs are."""
+    return bool(finding.rule.harm) or finding.rule.family == "sanity"
 
 
 def _order(cause: CauseReport) -> tuple[int, bool, bool]:

@@ -66,5 +66,5 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
     )
     return [
         f"cd {shlex.quote(str(folder))} && {shlex.quote(sys.executable)} run.py",
-        f"quantmedic diagnose float.onnx int8.onnx -v validation.npz {options}{metric}",
+        f"quantmedic diagnose float.onnx int8.onnx -r representative.npz -v validation.npz {options}{metric}",
     ]

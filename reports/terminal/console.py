@@ -223,9 +223,12 @@ def _cause_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> 
 
 
 def _latent_text(card: CauseCard) -> str:
+    places = list(dict.fromkeys(line.subject for line in card.evidence))
+    others = len(places) - 1 + card.more_subjects
+    where = f" at {visible(places[0], NAME_LIMIT)}{f' and {others} more' if others else ''}" if places else ""
     gains = ", ".join(map(_gain_text, card.gains))
     help_ = f"; help: {card.remedies[0].title}" if card.remedies else ""
-    return f"{card.code} {visible(card.cause, NAME_LIMIT)}: {gains}{help_}"
+    return f"{card.code} {visible(card.cause, NAME_LIMIT)}{where}: {gains}{help_}"
 
 
 def _file_with(card: CauseCard, box: PrescriptionBox | None) -> str:

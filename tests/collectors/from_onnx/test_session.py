@@ -19,9 +19,11 @@ from builders.onnx_models import (
     run,
     section,
     session,
+    static,
     two_way_net,
 )
 from onnx import helper
+from onnxruntime.quantization import QuantType
 
 from quantmedic.collectors.from_onnx import session as onnx_session
 from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
@@ -292,3 +294,11 @@ def test_outputs_that_are_no_tensors_do_not_crash():
     net.outputs.append(helper.make_tensor_sequence_value_info("parts", onnx.TensorProto.FLOAT, None))
     graph = graph_of(net.model())
     ObservedModel(graph, taps_of(graph), {"x": random(1, 3, 4)}, 1)
+
+
+def test_convolutions_of_four_bit_activations_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime 1.32 writes them as QLinearConv, which takes none, and refuses its own graph."""
+    monkeypatch.delenv("QUANTMEDIC_EXACT_KERNELS")
+    model = static(conv_net(opset=21), FEED, tmp_path, activation_type=QuantType.QUInt4)
+    outputs = make_session(model, Path("four.onnx"), 1).run(None, FEED)
+    assert same_outputs(outputs, make_session(model, Path("four.onnx"), 1, plain=True).run(None, FEED))
