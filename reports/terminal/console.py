@@ -223,7 +223,8 @@ def _cause_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> 
 
 
 def _latent_text(card: CauseCard) -> str:
-    places = list(dict.fromkeys(line.subject for line in card.evidence))
+    # Of data or the whole model the cause itself says what it is about.
+    places = list(dict.fromkeys(line.subject for line in card.evidence if line.subject != card.scope))
     others = len(places) - 1 + card.more_subjects
     where = f" at {visible(places[0], NAME_LIMIT)}{f' and {others} more' if others else ''}" if places else ""
     gains = ", ".join(map(_gain_text, card.gains))
