@@ -41,6 +41,11 @@ def sigmoid(values: ArrayLike) -> Floats:
     return _call("expit", values)
 
 
+def softmax(values: ArrayLike) -> Floats:
+    """exp(x) / Σ exp(x) over the last axis, without overflow."""
+    return _call("softmax", values, -1)
+
+
 def entropy(shares: ArrayLike) -> float:
     """-Σ p · log p in nats, where 0 · log 0 is 0."""
     return float(_call("entr", shares).sum())

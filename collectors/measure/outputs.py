@@ -13,6 +13,7 @@ from quantmedic.collectors.statistics.accumulate import class_scores
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.output_facts import Ending
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.special_functions import sigmoid, softmax
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.float64]
@@ -28,6 +29,10 @@ COLUMNS = 1024
 COLUMN_ELEMENTS = 1 << 20
 #: Elements of a sample's output up to which it is looked for a function that only one model ends with.
 ENDING_ELEMENTS = 1 << 14
+
+
+#: Functions that an exported file may end with or not, by their operator.
+ENDINGS: Mapping[Ending, Callable[[Floats], Floats]] = {"Softmax": softmax, "Sigmoid": sigmoid}
 
 
 class Outputs:
@@ -61,8 +66,8 @@ class Outputs:
             if x[:1].size > ENDING_ELEMENTS:
                 continue
             for name, function in ENDINGS.items():
-                found[f"{name} quantized.{i}"] = compare_outputs(function(x), y, None)
-                found[f"{name} float.{i}"] = compare_outputs(x, function(y), None)
+                found[f"{name} quantized.{i}"] = compare_outputs(function(x.astype(np.float64)), y, None)
+                found[f"{name} float.{i}"] = compare_outputs(x, function(y.astype(np.float64)), None)
         return found
 
     def columns(self, floats: Sequence[Array], quantized: Sequence[Array]) -> dict[str, Comparison]:
@@ -109,21 +114,6 @@ class Outputs:
                 axis = self._axes[i] if i < len(self._axes) else None
                 found[f"{key}.{i}"] = compare_outputs(x, y, axis, classes=self._classes and i == 0)
         return found
-
-
-def _softmax(x: Array) -> Floats:
-    powers = np.exp(x - x.max(axis=-1, keepdims=True), dtype=np.float64)
-    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
-
-
-def _sigmoid(x: Array) -> Floats:
-    values: Floats = 0.5 + 0.5 * np.tanh(0.5 * x.astype(np.float64))
-    return values
-
-
-#: Functions that an exported file may end with or not, by their operator.
-ENDINGS: Mapping[Ending, Callable[[Array], Floats]] = {"Softmax": _softmax, "Sigmoid": _sigmoid}
 
 
 def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:

@@ -1,13 +1,15 @@
 """Sums that compare two versions of a network's output; they merge, so memory does not grow with the samples."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import AffineFacts, ComparisonFacts
+from quantmedic.engine.case.output_facts import Ending, EndingFacts, ModelName
 from quantmedic.engine.decibels import sqnr_db
 
 Floats = NDArray[np.float64]
@@ -137,8 +139,10 @@ def noise_ratio(found: Sequence[Comparison], against: Sequence[Comparison]) -> f
     return max(ratios, default=None)
 
 
-def affine_facts(comparison: Comparison) -> AffineFacts:
-    """Least-squares line y ≈ slope · x + offset through all pairs; empty where x or y does not vary."""
+def affine_facts(comparison: Comparison | None) -> AffineFacts:
+    """Least-squares line y ≈ slope · x + offset through all pairs; empty without pairs, or where x or y is constant."""
+    if comparison is None:
+        return AffineFacts()
     row: dict[str, float] = dict(zip(FIELDS, comparison.whole.tolist(), strict=True))
     if row["count"] < 2 or row["m2_x"] <= 0 or row["m2_y"] <= 0:
         return AffineFacts()
@@ -152,3 +156,29 @@ def affine_facts(comparison: Comparison) -> AffineFacts:
         slope_mismatch=max(abs(slope), 1 / abs(slope)) if slope else None,
         offset_over_std=abs(offset) / std,
     )
+
+
+def ending_facts(comparisons: Mapping[str, Comparison], position: int) -> EndingFacts:
+    """Of the functions that one model may end with, the one after which least noise is left.
+
+    Args:
+        comparisons: Pairs of outputs by their key, from ``SetStatistics``.
+        position: Which output.
+    """
+    plain = comparisons.get(f"output.{position}")
+    before = _level_of(plain) if plain is not None else math.inf
+    levels = {
+        (function, model): _level_of(compared)
+        for function in get_args(Ending)
+        for model in get_args(ModelName)
+        if (compared := comparisons.get(f"{function} {model}.{position}")) is not None
+    }
+    if not levels or not math.isfinite(before):
+        return EndingFacts()
+    (function, model), level = max(levels.items(), key=lambda found: found[1])
+    return EndingFacts(function=function, of=model, sqnr_db=level, gain_db=level - before)
+
+
+def _level_of(comparison: Comparison) -> float:
+    noise, power = noise_and_power(comparison)
+    return sqnr_db(power, noise)

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from quantmedic.engine.case.comparison import Comparison, affine_facts, noise_and_power
+from quantmedic.engine.case.comparison import affine_facts, ending_facts
 from quantmedic.engine.case.facts import (
     ROLES,
-    AffineFacts,
     CaseFacts,
     DatasetFacts,
     ErrorFacts,
@@ -27,10 +26,8 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.output_columns import mixes_scores, output_column_facts
-from quantmedic.engine.case.output_facts import Ending, EndingFacts, ModelName
 from quantmedic.engine.case.records import Case, OperatorRecord
-from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable, SetStatistics
-from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.error_facts import divisor_steps, weight_error_facts
@@ -333,7 +330,6 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], t
     margins = samples["margin"][np.isfinite(samples["margin"])] if position == 0 else np.zeros(0)
     classified = samples["class_float"] >= 0 if position == 0 else np.zeros(0, bool)
     margin = float(np.median(margins)) if margins.size else None
-    compared = statistics.comparisons.get(f"output.{position}")
     return OutputFacts(
         **known,
         distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
@@ -342,33 +338,10 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], t
         margin_median=margin,
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
-        affine=affine_facts(compared) if compared is not None else AffineFacts(),
-        ending=_ending_facts(statistics, position),
+        affine=affine_facts(statistics.comparisons.get(f"output.{position}")),
+        ending=ending_facts(statistics.comparisons, position),
         columns=_column_facts(case, position, tensor, thresholds, classes=bool(classified.any())),
     )
-
-
-def _ending_facts(statistics: SetStatistics, position: int) -> EndingFacts:
-    """Of the functions that one model may end with, the one after which least noise is left."""
-    compared = statistics.comparisons
-    if f"output.{position}" not in compared or not math.isfinite(plain := _level_of(compared[f"output.{position}"])):
-        return EndingFacts()
-    levels = {
-        (function, model): _level_of(compared[key])
-        for function in get_args(Ending)
-        for model in get_args(ModelName)
-        if (key := f"{function} {model}.{position}") in compared
-    }
-    if not levels:
-        return EndingFacts()
-    function, model = max(levels, key=lambda ending: levels[ending])
-    level = levels[function, model]
-    return EndingFacts(function=function, of=model, sqnr_db=level, gain_db=level - plain)
-
-
-def _level_of(comparison: Comparison) -> float:
-    noise, power = noise_and_power(comparison)
-    return sqnr_db(power, noise)
 
 
 def _column_facts(
