@@ -1,13 +1,38 @@
 """What the tests of every unseen set of the fault zoo ask of its kinds, controls and networks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+import fault_zoo
+import numpy as np
 import pytest
-from zoo.cases import Spec, build, standing
+from numpy.typing import NDArray
+from zoo.cases import UNSEEN_CONTROLS, Spec, build, standing
+from zoo.controls import CONTROLS
+from zoo.fault import FAULTS
 from zoo.mild import LEAST_DB
-from zoo.networks import Network
+from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, Network
 from zoo.patient import healthy
+
+#: Makes so many samples: inputs and labels.
+Make = Callable[[np.random.Generator, int], Sequence[NDArray[Any]]]
+
+
+def check_apart(letter: str, parts: Iterable[str]) -> None:
+    """The networks, controls and kinds of a set are in none of the other parts."""
+    specs = [spec for part in parts for spec in fault_zoo.chosen(part, "*", 200)]
+    own = FRESH_NETWORKS[letter]
+    assert not set(own) & ({spec.network for spec in specs} | set(NETWORKS) | set(REAL_NETWORKS))
+    assert not set(UNSEEN_CONTROLS[letter]) & ({spec.control for spec in specs} | set(CONTROLS))
+    assert not any(FAULTS[kind].unseen == letter for spec in specs for kind in spec.kinds)
+
+
+def check_samples(make: Make) -> None:
+    """They follow from the seed."""
+    first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
 
 
 def check_sound_quantization(network: Network) -> None:
