@@ -20,6 +20,7 @@ NAMES = {
 SAME = frozenset(
     [
         "batch-size",
+        "device",
         "device-outputs",
         "expected-float-metric",
         "labels",

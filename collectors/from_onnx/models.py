@@ -1,7 +1,8 @@
 """Two ONNX models that belong together: both graphs, their twins, and how to run and observe them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +19,7 @@ from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.kernel_noise import kernel_noise
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
+from quantmedic.collectors.from_onnx.providers import CPU, Provider, describe_assignment, providers_of, sessions_on
 from quantmedic.collectors.from_onnx.record import describe_models, kernels_of_model
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
@@ -47,6 +49,26 @@ class OnnxModels(ModelPair):
 
     float_graph: OnnxGraph
     quantized: OnnxGraph
+    providers: list[Provider] = field(default_factory=lambda: [CPU], kw_only=True)
+    """Who computes, the first that can."""
+
+    def run_on(self, device: str) -> None:
+        """Have onnxruntime compute on a device, and note which of its providers got which nodes.
+
+        Raises:
+            ModelError: onnxruntime has no provider for it, or refuses a model.
+        """
+        self.providers = providers_of(device)
+        if self.providers == [CPU]:
+            return
+        with self.as_deployed():
+            for graph in (self.float_graph, self.quantized):
+                session = make_session(graph.model, graph.path, 1)
+                graph.notices.append(describe_assignment(graph.path.name, session))
+
+    def as_deployed(self) -> AbstractContextManager[None]:
+        """Context in which sessions are made on the chosen device."""
+        return sessions_on(self.providers)
 
     @cached_property
     def shapes(self) -> Mapping[str, Shape]:

@@ -12,6 +12,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
+from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
@@ -40,7 +41,7 @@ def make_session(
     plain: bool = False,
     in_float: bool = False,
 ) -> ort.InferenceSession:
-    """A CPU session of a model in memory.
+    """A session of a model in memory, on the device that was chosen (``providers``).
 
     Args:
         model: The model.
@@ -69,12 +70,16 @@ def make_session(
     try:
         try:
             return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact))
+        except ModelError:
+            raise
         except Exception:
             if in_float:
                 raise
             # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit
             # activations. In float nothing saturates either.
             return _open(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact))
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(
             "onnxruntime cannot load the model",
@@ -105,7 +110,12 @@ def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: boo
 
 
 def _open(content: bytes, options: ort.SessionOptions) -> ort.InferenceSession:
-    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    providers = list(chosen_providers())
+    if providers != [CPU]:
+        options.add_session_config_entry(RECORDED, "1")
+    session = ort.InferenceSession(content, options, providers=providers)
+    require_providers(session)
+    return session
 
 
 def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: Path) -> list[Array]:

@@ -1,6 +1,7 @@
 """Runs of a module whose calls are known: an error where they differ, and chosen results kept."""
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.from_torch.graph import TorchGraph
-from quantmedic.collectors.from_torch.module import to_array
+from quantmedic.collectors.from_torch.module import to_array, to_plain
+from quantmedic.collectors.from_torch.torch_values import TorchValues, is_measured_in_place
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -47,7 +49,7 @@ class Repeated(Interception):
 
 
 class Capture(Repeated):
-    """Keeps chosen results of calls, as arrays, in ``found``."""
+    """Keeps chosen results of calls in ``found``: as arrays, or, on a device, where they are."""
 
     def __init__(self, graph: TorchGraph, names: Sequence[str], what: str) -> None:
         super().__init__(graph, what)
@@ -57,9 +59,14 @@ class Capture(Repeated):
 
     def result_of(self, number: int, given: Sequence[torch.Tensor], result: object) -> object:
         for place, name in self._wanted.get(number, ()):
-            array = to_array((tensors_of(result) or given)[place])
-            self.found[name] = array.copy() if name in self._rewritten else array
+            tensor = (tensors_of(result) or given)[place]
+            self.found[name] = _kept(tensor.clone() if name in self._rewritten else tensor)
         return result
+
+
+def _kept(tensor: torch.Tensor) -> Array:
+    """What measuring gets of a tensor; one on a device has all that is asked of an array."""
+    return cast(Array, TorchValues(to_plain(tensor))) if is_measured_in_place(tensor) else to_array(tensor)
 
 
 def _by_call(graph: TorchGraph, names: Sequence[str]) -> dict[int, list[tuple[int, str]]]:

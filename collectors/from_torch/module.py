@@ -54,6 +54,24 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
+def usable_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ModelError: torch knows none, or cannot use it here.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).add(1).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ModelError(
+            "torch cannot use this device",
+            where=[f"--device {name}", f"torch {torch.__version__}: {str(error).strip().splitlines()[0][:200]}"],
+            help="name one that this torch was built for (cpu, cuda, cuda:1, mps, xpu), or leave --device out",
+        ) from error
+    return device
+
+
 def fixed_batch_of(module: torch.nn.Module) -> int | None:
     """Samples that a module takes at once, where it was exported without a free first axis; None: any number."""
     if not isinstance(module, torch.fx.GraphModule):
@@ -93,7 +111,12 @@ def require_module(module: object, what: str) -> torch.nn.Module:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """The numbers of a tensor in the memory of the processor, without a copy where they are there already.
+    """The numbers of ``to_plain`` in the memory of the processor, without a copy where they are there already."""
+    return to_plain(tensor).to("cpu").numpy()
+
+
+def to_plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor where they are, as a tensor without layers around it.
 
     Of a quantized tensor its codes, of half precision and bfloat16 the same numbers in float32.
     """
@@ -108,7 +131,7 @@ def to_array(tensor: torch.Tensor) -> Array:
         tensor = tensor.dequantize()
     if tensor.is_floating_point() and tensor.dtype != torch.float32:
         tensor = tensor.float()
-    return tensor.to("cpu").resolve_conj().resolve_neg().contiguous().numpy()
+    return tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def is_watching(part: torch.nn.Module) -> bool:

@@ -16,7 +16,7 @@ from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
 from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
-from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_array
+from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_array, usable_device
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.pair.graph import Operator
@@ -73,6 +73,20 @@ class TorchPair(ModelPair):
     def limit_memory(self, size: int) -> None:
         """Let the observed tensors of one batch take no more than so many bytes."""
         self.memory = size
+
+    def run_on(self, device: str) -> None:
+        """Move both modules to a device, where they stay; what reads no parameters goes on running on the processor.
+
+        Raises:
+            ModelError: torch has no such device here.
+        """
+        place = usable_device(device)
+        for module in (self.float_module, self.quantized_module):
+            module.to(place)
+        if place.type != "cpu":
+            self.float_graph.notices.append(
+                f"both modules were moved to {place}, where the statistics of their tensors are computed too"
+            )
 
     @contextmanager
     def as_deployed(self) -> Iterator[None]:

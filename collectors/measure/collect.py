@@ -42,7 +42,7 @@ BATCH_BYTES = 16 << 20
 MAX_BATCH = 32
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
-RESUMED_EXTRAS = ("metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
+RESUMED_EXTRAS = ("device", "metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Extras:
         expected_float_metric: What the user knows of the float model's accuracy.
         search: What the toolchain's logs tell.
         settings: What the toolchain was told.
+        device: Where both models run, as it was asked for.
     """
 
     references: Mapping[str, References] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Extras:
     expected_float_metric: float | None = None
     search: SearchFacts | None = None
     settings: SettingsFacts | None = None
+    device: str | None = None
 
     @property
     def run(self) -> dict[str, object]:
@@ -69,6 +71,8 @@ class Extras:
         given: dict[str, object] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
         if self.stages:
             given["stages"] = ", ".join(f"{stage.name}={stage.network.path.name}" for stage in self.stages)
+        if self.device is not None:
+            given["device"] = self.device
         if self.expected_float_metric is not None:
             given["expected_float_metric"] = self.expected_float_metric
         return given

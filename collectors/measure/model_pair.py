@@ -53,6 +53,19 @@ class ModelPair:
             help="--mode fast observes a part of the tensors of ONNX models at a time",
         )
 
+    def run_on(self, device: str) -> None:
+        """Refuse every device but the processor.
+
+        Raises:
+            ModelError: It is another one.
+        """
+        if device != "cpu":
+            raise ModelError(
+                f"{self.framework} models are run on the processor only",
+                where=f"--device {device}",
+                help="leave --device out",
+            )
+
     def as_deployed(self) -> AbstractContextManager[None]:
         """Context in which both models run as deployed: they always do."""
         return nullcontext()

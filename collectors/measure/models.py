@@ -349,6 +349,13 @@ class Models(PairedGraphs, Protocol):
             ModelError: All of them are observed at once.
         """
 
+    def run_on(self, device: str) -> None:
+        """Have both models run on a device from now on: ``cpu``, ``cuda``, ``cuda:1`` or what the framework has.
+
+        Raises:
+            ModelError: The framework cannot use it.
+        """
+
     def as_deployed(self) -> AbstractContextManager[None]:
         """Context in which both models run as deployed; afterwards they are as they were."""
 

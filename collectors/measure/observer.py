@@ -15,6 +15,7 @@ from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_c
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
+from quantmedic.collectors.statistics.device_values import DeviceValues, in_one_place
 from quantmedic.collectors.statistics.numpy_loops import Deployed
 from quantmedic.collectors.statistics.spatial import is_image
 from quantmedic.engine.case.statistics import SetStatistics
@@ -206,7 +207,7 @@ class Observer:
                     into.codes(slot, code, columns, self._view.taps[i].quantizer or grid)
         buckets = buckets_of(rows)
         for station, (i, pair) in enumerate(self._view.pairs.items(), 1):
-            values, code = reading.floats[pair.twin], reading.codes.get(i)
+            values, code = in_one_place(reading.floats[pair.twin], reading.codes.get(i))
             floats = self._rows(i, values)
             if code is not None and code.shape != values.shape:
                 raise self._channel_error(i, values)
@@ -225,7 +226,9 @@ class Observer:
             into.end(batch.samples)
 
     def _rows(self, i: int, values: Array) -> Float32:
-        rows = as_rows(np.asarray(values, np.float32), self.plan.axes[i])
+        rows = as_rows(
+            values if isinstance(values, DeviceValues) else np.asarray(values, np.float32), self.plan.axes[i]
+        )
         if rows.shape[1] != self.plan.channels[i]:
             raise self._channel_error(i, values)
         return rows

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.statistics.device_values import DeviceValues
 from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
@@ -107,7 +109,7 @@ class SetAccumulator:
         """One vector per sample: spatial mean, then a fixed random projection to ``FEATURES`` dimensions."""
         if values.shape[0] != n:
             return np.zeros((0, FEATURES))
-        x = np.asarray(values, np.float64)
+        x = np.asarray(values.pooled() if isinstance(values, DeviceValues) else values, np.float64)
         x = x.mean(axis=tuple(range(2, x.ndim))) if x.ndim > 2 else x.reshape(n, -1)
         x = x[np.isfinite(x).all(axis=1)]
         width = x.shape[1]
@@ -140,7 +142,8 @@ class SetAccumulator:
             rounding: Its grid, where it is quantized on a fixed one.
             deployed: Its values in the quantized model, arranged alike, where they are seen.
         """
-        ends = kernels.observe(rows, self._views[i], _buckets_of(rows, buckets), rounding, deployed)
+        observe = rows.observe if isinstance(rows, DeviceValues) else partial(kernels.observe, rows)
+        ends = observe(self._views[i], _buckets_of(rows, buckets), rounding, deployed)
         self._statistics.tensor_samples[i] += samples
         if buckets is not None:
             self._sample_widths(i, ends.reshape(2, samples, -1))
@@ -158,7 +161,7 @@ class SetAccumulator:
 
     def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer) -> None:
         """Mark the codes that an output uses, per column of its last axis."""
-        table = codes.reshape(-1, columns).astype(np.int64) - quantizer.qmin
+        table = np.asarray(codes).reshape(-1, columns).astype(np.int64) - quantizer.qmin
         used = self._statistics.codes[slot]
         used[np.broadcast_to(np.arange(columns), table.shape).ravel(), table.ravel()] = True
 
@@ -220,6 +223,8 @@ def as_rows(x: NDArray[S], axis: int | None) -> NDArray[S]:
 
     Where the channels come last, rows would be single numbers: they are gathered into one long row per channel.
     """
+    if isinstance(x, DeviceValues):
+        return x.as_rows(axis)
     if axis is None:
         return np.ascontiguousarray(x).reshape(x.shape[0] if x.ndim else 1, 1, -1)
     outer, channels = math.prod(x.shape[:axis]), x.shape[axis]
@@ -231,7 +236,7 @@ def as_rows(x: NDArray[S], axis: int | None) -> NDArray[S]:
 
 def _buckets_of(rows: NDArray[np.float32], buckets: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """Bucket per outer row; for gathered rows the bucket of each sample, whose values lie side by side."""
-    outer = len(rows)
+    outer = rows.shape[0]
     if buckets is None:
         return np.full(outer, -1, np.int64)
     return np.repeat(buckets, outer // len(buckets)) if outer >= len(buckets) else buckets

@@ -1,6 +1,6 @@
 """The statistics of one tensor in plain numpy: the contract of ``numba_loops``, and what runs where numba cannot."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,8 +167,11 @@ def observe_rounding(x: Float32, scale: Float32, low: Float32, high: Float32, in
     into.clipped_energy += square.sum(axis=(0, 2))
 
 
-def merge_moments(into: TensorStatistics, c: int, count: int, mean: float, m2: float) -> None:
-    """Chan, Golub and LeVeque's update of (count, mean, M2) by another set's."""
+def merge_moments(into: TensorStatistics, c: Any, count: Any, mean: Any, m2: Any) -> None:
+    """Chan, Golub and LeVeque's update of (count, mean, M2) by another set's.
+
+    Of one channel ``c``, or of several at once: then all are arrays.
+    """
     total = into.count[c] + count
     delta = mean - into.mean[c]
     into.m2[c] += m2 + delta * delta * into.count[c] * count / total

@@ -110,6 +110,9 @@ def collect(
             leave open what belongs together.
         memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
             fit, and both modules run once for each such group.
+        device: Where both models run, by default where they are: of torch modules any device of torch, such as
+            ``cuda:1`` or ``mps``, to which both are moved and where they stay; of ONNX models ``cuda``, with
+            onnxruntime-gpu. Notices in the case tell what ran where.
         core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
         mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
             missing or belongs to another model causes a notice.
@@ -184,6 +187,7 @@ def prove_pair(
         _open_references(models, datasets, data.samples, options.references, metric),
         search=printed.search,
         settings=printed.settings,
+        device=measuring.device,
     )
     measurement = Measurement(
         models=models,
@@ -194,6 +198,8 @@ def prove_pair(
         progress=progress,
         announce=announce,
     )
+    if measuring.device is not None:
+        models.run_on(measuring.device)
     if measuring.memory is not None:
         models.limit_memory(measuring.memory // measurement.options.lanes)
     started = time.monotonic()

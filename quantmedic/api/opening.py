@@ -52,6 +52,8 @@ def open_evaluation(
     models, datasets = open_pair(
         float_model, quantized_model, {role: source}, preprocessing=data.preprocessing, labels=data.labels
     )
+    if measuring.device is not None:
+        models.run_on(measuring.device)
     dataset = datasets[role]
     metric = open_metric(data, [dataset])
     threads = measuring.threads or available_threads()

@@ -73,6 +73,7 @@ class MeasuringOptions:
     threads: int | None = None
     seed: int = 0
     memory: int | None = None
+    device: str | None = None
     operator_error: bool = False
     step_error: bool = False
     thumbnails: bool = True
@@ -218,6 +219,7 @@ class FixArguments(TypedDict, total=False):
     write_fixed: str | Path | None
     mapping: Mapping[str, str] | None
     memory: int | None
+    device: str | None
     core_config: object | None
     mct_log: str | Path | None
     settings_files: Sequence[str | Path]

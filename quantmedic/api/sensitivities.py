@@ -50,6 +50,7 @@ def sensitivity(
     samples: int | None = None,
     batch_size: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -74,6 +75,7 @@ def sensitivity(
         samples: At most this many samples, 64 by default, from all over the data set where its length is known.
         batch_size: Samples per run, 16 by default.
         threads: Processor threads to use; all cores by default.
+        device: Where both models run; see ``collect``.
         seed: Seed of the choice of samples and of bootstrapped intervals.
         checkpoint: File that the record is written to every few seconds and on Ctrl-C.
         resume: Continue from the record in ``checkpoint``, if there is one: what it lacks is measured.
@@ -99,7 +101,7 @@ def sensitivity(
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    measuring = MeasuringOptions(batch_size=batch_size, threads=threads, seed=seed)
+    measuring = MeasuringOptions(batch_size=batch_size, threads=threads, device=device, seed=seed)
     saving = CheckpointOptions(checkpoint, resume)
     return measure_sensitivity(float_model, quantized_model, data, measuring, saving, modes=modes, progress=progress)
 

@@ -49,7 +49,7 @@ _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREP
 @option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
 @option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
 @data_options.only("samples")
-@measuring_options.without("memory")
+@measuring_options.without("memory", "device")
 @proof_options
 @rule_options
 @judging_options

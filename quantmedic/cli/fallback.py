@@ -41,7 +41,7 @@ goal_options = OptionGroup(
 @data_options
 @goal_options
 @judging_options.only("toolchain")
-@measuring_options.only("threads", "seed")
+@measuring_options.only("threads", "device", "seed")
 @printing_options(["text", "json"]).only("output", "formats")
 def fallback(
     float_model: Path,

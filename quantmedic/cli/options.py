@@ -173,6 +173,11 @@ measuring_options = OptionGroup(
             metavar="SIZE",
             help="Torch modules: observe as many layers at a time as fit in SIZE.",
         ),
+        "device": option(
+            "--device",
+            metavar="NAME",
+            help="Run both models on cpu, cuda or cuda:1; torch modules also on mps or xpu. [default: where they are]",
+        ),
         "seed": option(
             "--seed", type=int, default=0, show_default=True, help="Seed of random samples and bootstrapped intervals."
         ),

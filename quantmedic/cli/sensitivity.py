@@ -34,7 +34,7 @@ from quantmedic.reports.terminal.sensitivity import render_sensitivity
     show_default=True,
     help="One layer quantized, all but one, or all layers up to one.",
 )
-@measuring_options.only("batch_size", "threads", "seed")
+@measuring_options.only("batch_size", "threads", "device", "seed")
 @resume_option
 @report_options.only("output", "verbose")
 def sensitivity(

@@ -60,8 +60,8 @@ EXPECTED: dict[str, dict[str, str]] = {
     "trend": {"report": "output formats"},
     "compare": {"rules": ALL, "report": ALL},
     "fix": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget", "judging": "toolchain", "report": "output"},
-    "sensitivity": {"data": ALL, "measuring": "batch_size threads seed", "report": "output verbose"},
-    "fallback": {"data": ALL, "measuring": "threads seed", "judging": "toolchain", "report": "output formats"},
+    "sensitivity": {"data": ALL, "measuring": "batch_size threads device seed", "report": "output verbose"},
+    "fallback": {"data": ALL, "measuring": "threads device seed", "judging": "toolchain", "report": "output formats"},
     "calibrations": {
         "data": ALL,
         "judging": "toolchain",

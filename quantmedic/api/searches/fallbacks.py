@@ -79,6 +79,7 @@ def fallback(
     min_sqnr_db: float | None = None,
     samples: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
     seed: int = 0,
     toolchain: str | None = None,
     progress: Progress = no_progress,
@@ -106,6 +107,7 @@ def fallback(
         min_sqnr_db: Or: the least output SQNR in dB. Exactly one of the two goals is given.
         samples: Samples of one evaluation; 64 to 256 by the size of the network by default.
         threads: Processor threads to use; all cores by default.
+        device: Where both models run; see ``collect``.
         seed: Seed of the split, of the random sets and of bootstrapped intervals.
         toolchain: Whose configuration is written; None: the one that the quantized model carries marks of.
         progress: Called with ``evaluations``, their number so far, and None.
@@ -129,7 +131,7 @@ def fallback(
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    measuring = MeasuringOptions(threads=threads, seed=seed)
+    measuring = MeasuringOptions(threads=threads, device=device, seed=seed)
     goal = GoalOptions(max_drop, min_sqnr_db)
     return search_fallback(float_model, quantized_model, data, measuring, goal, toolchain=toolchain, progress=progress)
 

@@ -1,4 +1,4 @@
-"""The compiled loops and their plain twin against numpy in float64, on ordinary and on nasty tensors."""
+"""The compiled loops, their plain twin and those of torch against numpy in float64, on ordinary and nasty tensors."""
 
 import math
 from types import ModuleType
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.properties import examples
+from builders.torch_kernels import ON_DEVICES
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -84,7 +85,7 @@ TENSORS = {
 MAGNITUDES = [1e-38, 1e-30, 1e-20, 9e-16, 1.1e-15, 1e-8, 1e8, 9e14, 1.1e15, 1e18, 1e20, 1e30, 5e37]
 
 
-@pytest.fixture(params=[kernels, reference], ids=["compiled", "plain"])
+@pytest.fixture(params=[kernels, reference, *ON_DEVICES.values()], ids=["compiled", "plain", *ON_DEVICES])
 def implementation(request: pytest.FixtureRequest) -> ModuleType:
     return request.param
 

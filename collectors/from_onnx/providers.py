@@ -1,0 +1,90 @@
+"""On which device onnxruntime computes: its execution providers, chosen once for all sessions of a run."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import onnxruntime as ort
+
+from quantmedic.engine.errors import ModelError
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+#: Has a session remember which provider got which node.
+RECORDED = "session.record_ep_graph_assignment_info"
+#: Types of operators that a notice lists.
+TYPES_TOLD = 8
+
+Provider = str | tuple[str, dict[str, str]]
+#: Providers of the sessions that are made now, the last of several nested choices first.
+_chosen: list[list[Provider]] = [[CPU]]
+
+
+def chosen_providers() -> Sequence[Provider]:
+    """Providers of the sessions that are made now: the processor's, unless another device was chosen."""
+    return _chosen[-1]
+
+
+def providers_of(device: str) -> list[Provider]:
+    """What ``cpu``, ``cuda`` or ``cuda:1`` is to onnxruntime; what a device has no kernel for, the processor computes.
+
+    Raises:
+        ModelError: onnxruntime has no provider for the device.
+    """
+    kind, _, number = device.partition(":")
+    if device == "cpu":
+        return [CPU]
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise ModelError(
+            "ONNX models are not run on this device", where=f"--device {device}", help="cpu, cuda, or cuda:1"
+        )
+    available = ort.get_available_providers()
+    if CUDA not in available:
+        raise ModelError(
+            "onnxruntime is installed without CUDA",
+            where=f"onnxruntime {ort.__version__} has {', '.join(available)}",
+            help="pip uninstall onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]', or leave --device out",
+        )
+    return [(CUDA, {"device_id": number or "0"}), CPU]
+
+
+@contextmanager
+def sessions_on(providers: Sequence[Provider]) -> Iterator[None]:
+    """Context in which sessions are made with these providers, by whichever thread."""
+    _chosen.append(list(providers))
+    try:
+        yield
+    finally:
+        _chosen.pop()
+
+
+def require_providers(session: ort.InferenceSession) -> None:
+    """Refuse a session that onnxruntime made without the chosen device, as it does where libraries are missing.
+
+    Raises:
+        ModelError: It runs on the processor alone.
+    """
+    wanted = [name if isinstance(name, str) else name[0] for name in chosen_providers()]
+    found = session.get_providers()
+    if missing := [name for name in wanted if name not in found]:
+        raise ModelError(
+            "onnxruntime could not start the device",
+            where=f"{', '.join(missing)} asked for, {', '.join(found)} started",
+            help="are the driver, CUDA and cuDNN of the versions that this onnxruntime-gpu names? "
+            "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries",
+        )
+
+
+def describe_assignment(name: str, session: ort.InferenceSession) -> str:
+    """Which provider got how many nodes of a model, as far as the session tells; see ``RECORDED``."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):  # before onnxruntime 1.24
+        return f"{name} is run by {', '.join(session.get_providers())}"
+    parts = session.get_provider_graph_assignment_info()
+    nodes = Counter((part.ep_name, node.op_type) for part in parts for node in part.get_nodes())
+    total = sum(nodes.values())
+    texts = []
+    for provider in dict.fromkeys(part.ep_name for part in parts):
+        types = sorted(kind for owner, kind in nodes if owner == provider)
+        own = sum(count for (owner, _), count in nodes.items() if owner == provider)
+        told = f" ({', '.join(types[:TYPES_TOLD])}{' …' if len(types) > TYPES_TOLD else ''})" if own < total else ""
+        texts.append(f"{own} of {total} nodes are run by {provider}{told}")
+    return f"{name}: {', '.join(texts)}"
