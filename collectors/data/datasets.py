@@ -128,6 +128,11 @@ class Dataset:
         """Samples that the model takes at a time and that stay together; 1 where it takes any number."""
         return self._fixed or 1
 
+    @property
+    def alike(self) -> bool:
+        """All samples are known to have one shape and type."""
+        return self._source.alike
+
     def content_hash(self) -> str | None:
         """SHA-256 over the bytes of the source and its labels; ``None`` for functions, which have no content.
 

@@ -25,6 +25,7 @@ from quantmedic.engine.case.records import (
     CaseRecord,
     WeightArrays,
 )
+from quantmedic.engine.case.slice_sums import SliceSum
 from quantmedic.engine.case.statistics import (
     BUCKETS,
     ERROR_COLUMNS,
@@ -44,6 +45,7 @@ _RECORD = "case.json"
 _COMPARISON = "comparison."
 _TALLY = "tally."
 _WEIGHTS = "weights/"
+_SUMS = "sums/"
 #: Schema that knows the ``step`` error.
 _FIRST_WITH_STEPS = 3
 #: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
@@ -72,6 +74,9 @@ def write_case(case: Case, path: Path) -> None:
                 for role, statistics in case.statistics.items():
                     for name, array in _arrays(statistics).items():
                         archive.writestr(f"{role}/{name}.npy", _npy(array))
+                for place, statistics in _stored_sums(case).items():
+                    for name, array in _arrays(statistics).items():
+                        archive.writestr(f"{place}/{name}.npy", _npy(array))
                 for name, array in _weight_arrays(case.weights).items():
                     archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
                 # Last, so that it is missing where damage hides the end of the archive's directory.
@@ -122,7 +127,33 @@ def _read_archive(path: Path) -> Case:
             _check_shapes(statistics[role], record)
     _check_record(record, statistics)
     own = {n.removeprefix(_WEIGHTS).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(_WEIGHTS)}
-    return Case(record, statistics, _weights_by_operator(own, len(record.operators)))
+    weights = _weights_by_operator(own, len(record.operators))
+    return Case(record, statistics, weights, _sums_of_arrays(arrays, record, statistics))
+
+
+def _stored_sums(case: Case) -> dict[str, SetStatistics]:
+    """Sums of a data set that is not complete, by their folder; a single one is the data set's statistics."""
+    several = {role: sums for role, sums in case.sums.items() if len(sums) > 1}
+    return {f"{_SUMS}{role}/{k}": own.statistics for role, sums in several.items() for k, own in enumerate(sums)}
+
+
+def _sums_of_arrays(
+    arrays: Mapping[str, Array], record: CaseRecord, statistics: Mapping[Role, SetStatistics]
+) -> dict[Role, list[SliceSum]]:
+    """Sums of data sets that are not complete; files of earlier versions have none."""
+    found: dict[Role, list[SliceSum]] = {}
+    for role, dataset in record.datasets.items():
+        places = [f"{_SUMS}{role}/{k}/" for k in range(len(dataset.spans))]
+        sums = [statistics[role]] if len(places) == 1 else [_statistics_of_arrays(_inside(p, arrays)) for p in places]
+        for each in sums:
+            _check_shapes(each, record)
+        if sums:
+            found[role] = [SliceSum(*span, each) for span, each in zip(dataset.spans, sums, strict=True)]
+    return found
+
+
+def _inside(folder: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {n.removeprefix(folder).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(folder)}
 
 
 def _array_of_npy(content: bytes) -> Array:

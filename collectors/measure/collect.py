@@ -2,37 +2,41 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.given_outputs import References
-from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
+from quantmedic.collectors.measure.extras import Extras
+from quantmedic.collectors.measure.lanes import Abandoned, Lane, Until, side_by_side
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.observer import Observer
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
-from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
+from quantmedic.collectors.measure.slices import SetSums, Slicing, part_of, read_slices, shard_of
+from quantmedic.collectors.measure.stages import STAGE_SAMPLES, compare_stages
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
 from quantmedic.collectors.pair.weight_effects import fill_weight_errors
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, sample_rows
-from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
+from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, WeightArrays, refuse_strangers
-from quantmedic.engine.case.statistics import EXTREME_SAMPLES
+from quantmedic.engine.case.slice_sums import SliceSum, add_slices
+from quantmedic.engine.case.statistics import EXTREME_SAMPLES, SetStatistics
 from quantmedic.engine.errors import CaseError
 
-T = TypeVar("T")
 Array = NDArray[np.generic]
+#: Measures slices of data sets, beside what is known of them, and returns a case.
+Elsewhere = Callable[[Mapping[Role, Slicing], Case | None], Case | None]
 #: Samples on which the channel-reversed representative inputs are tried.
 FLIP_SAMPLES = 64
 #: Seconds between two checkpoints.
@@ -43,52 +47,6 @@ MAX_BATCH = 32
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
 RESUMED_EXTRAS = ("device", "metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What the user gave beside models and data.
-
-    Attributes:
-        references: Outputs that were computed elsewhere for the validation data, by kind.
-        stages: Models between float and quantized.
-        expected_float_metric: What the user knows of the float model's accuracy.
-        search: What the toolchain's logs tell.
-        settings: What the toolchain was told.
-        device: Where both models run, as it was asked for.
-    """
-
-    references: Mapping[str, References] = field(default_factory=dict)
-    stages: Sequence[Stage] = ()
-    expected_float_metric: float | None = None
-    search: SearchFacts | None = None
-    settings: SettingsFacts | None = None
-    device: str | None = None
-
-    @property
-    def run(self) -> dict[str, object]:
-        """Entries of the run record for what was given."""
-        given: dict[str, object] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
-        if self.stages:
-            given["stages"] = ", ".join(f"{stage.name}={stage.network.path.name}" for stage in self.stages)
-        if self.device is not None:
-            given["device"] = self.device
-        if self.expected_float_metric is not None:
-            given["expected_float_metric"] = self.expected_float_metric
-        return given
-
-    def added_to(self, record: CaseRecord) -> CaseRecord:
-        """The record with what is known of them."""
-        changes: dict[str, object] = {
-            "stages": tuple(stage.record for stage in self.stages),
-            "compared": {kind: r.origin for kind, r in self.references.items()},
-            "expected_float_metric": self.expected_float_metric,
-            "run": {**record.run, **self.run},
-        }
-        told = {"search": self.search, "settings": self.settings}
-        if known := {name: facts for name, facts in told.items() if facts is not None}:
-            changes["model"] = record.model.model_copy(update=known)
-        return record.model_copy(update=changes)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -110,6 +68,8 @@ def collect(
     resume: Case | None = None,
     checkpoint: Callable[[Case], None] = lambda case: None,
     extras: Extras | None = None,
+    shard: tuple[int, int] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Case:
     """Run both models over the data sets and return everything measured.
 
@@ -124,17 +84,23 @@ def collect(
         checkpoint: Called every half minute with what is measured so far; on Ctrl-C too, then ``Interrupted`` is
             raised.
         extras: What the user gave beside models and data.
+        shard: Measure only this shard, from 1, of so many: slices in a row of each data set.
+        elsewhere: Measures slices on other machines; on Ctrl-C less than all of them.
 
     Raises:
-        DataError: A data set does not fit the model.
+        DataError: A data set does not fit the model, or cannot be divided.
         ModelError: A model fails on the data.
         CaseError: The case to resume was measured with other models, data or options.
     """
-    options = replace(options, batch_size=options.batch_size or batch_size_for(models))
-    run = _Run(models, datasets, options, version, metric, progress, extras or Extras())
-    if resume is not None:
-        run.go_on(resume)
+    run = begin_run(models, datasets, options, version, metric, progress, extras or Extras())
+    if shard is not None:
+        run.only(shard_of(run.slicings, shard))
+    known = resume if elsewhere is None else elsewhere(run.slicings, resume)
+    if known is not None:
+        run.go_on(known)
     try:
+        if elsewhere is not None and not run.is_read:
+            raise KeyboardInterrupt
         for case in run.measure():
             checkpoint(case)
         return run.case(complete=True)
@@ -145,6 +111,20 @@ def collect(
             raise
         checkpoint(run.case())
         raise Interrupted(run.case(complete=True)) from None
+
+
+def begin_run(
+    models: Models,
+    datasets: Mapping[Role, Dataset],
+    options: Options,
+    version: str,
+    metric: Metric | None,
+    progress: Progress,
+    extras: Extras,
+) -> "Run":
+    """A collection that has read nothing but its first batch; see ``collect``."""
+    options = replace(options, batch_size=options.batch_size or batch_size_for(models))
+    return Run(models, datasets, options, version, metric, progress, extras)
 
 
 def batch_size_for(models: Models) -> int | None:
@@ -187,14 +167,18 @@ class _Item(NamedTuple):
         batch: Samples.
         flip: Its channels are reversed too, for comparison.
         given: Its outputs as they were computed elsewhere, by kind.
+        number: Number of its slice.
+        into: The sums of that slice.
     """
 
     batch: Batch
     flip: bool
     given: Mapping[str, Sequence[Array | None]]
+    number: int
+    into: SetAccumulator
 
 
-class _Run:
+class Run:
     """One collection: what has been read, and the accumulators that it went to."""
 
     def __init__(
@@ -221,7 +205,39 @@ class _Run:
         self._weights: dict[int, WeightArrays] = {}
         self._notices: list[str] = []
         self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
-        self._accumulators = {role: self._accumulator(role) for role in datasets}
+        self._slicings = {role: self._slicing(role) for role in datasets}
+        self._sums = {role: SetSums(partial(self._accumulator, role)) for role in datasets}
+
+    def _slicing(self, role: Role) -> Slicing:
+        """A set is divided by its samples, or, where tensors take turns, into the parts in which they do."""
+        parts, dataset = len(self._states[role].seen), self._datasets[role]
+        if parts > 1:
+            return Slicing(None, parts)
+        samples = _total(dataset, self._options) if dataset.samples is not None else None
+        whole = samples // dataset.unit * dataset.unit if samples is not None else None
+        return Slicing.of_samples(whole, self._size if dataset.unit == 1 else dataset.unit)
+
+    def only(self, slicings: Mapping[Role, Slicing]) -> None:
+        """Forget what was measured, and measure these slices only."""
+        for role in self._datasets:
+            self._slicings[role] = slicings.get(role, self._slicings[role].only(0, 0))
+            self._states[role] = _Progress([0] * len(self._states[role].seen))
+            self._sums[role] = SetSums(partial(self._accumulator, role))
+
+    @property
+    def slicings(self) -> dict[Role, Slicing]:
+        """How each set is divided."""
+        return dict(self._slicings)
+
+    @property
+    def is_whole(self) -> bool:
+        """All slices are measured."""
+        return all(slicing.is_whole for slicing in self._slicings.values())
+
+    @property
+    def is_read(self) -> bool:
+        """No slice is left to be measured."""
+        return all(state.complete for state in self._states.values())
 
     def _parts(self, dataset: Dataset) -> int:
         """Slices of a data set; of one with unknown length no more samples are counted than make a difference."""
@@ -233,19 +249,19 @@ class _Run:
             samples = sum(batch.samples for batch in dataset.batches(self._size, limit=enough))
         return parts_of(samples or 0, dataset.unit)
 
-    def _accumulator(self, role: Role, resume: Case | None = None) -> SetAccumulator:
+    def _accumulator(self, role: Role, known: SetStatistics | None) -> SetAccumulator:
         metric = self._metric if self._datasets[role].labelled else None
-        return self._observer.accumulator(metric, resume.statistics.get(role) if resume is not None else None)
+        return self._observer.accumulator(metric, known)
 
     @property
     def settled(self) -> bool:
         """No batch was left half added."""
-        return all(into.begun == into.ended for into in self._accumulators.values())
+        return all(sums.settled for sums in self._sums.values())
 
     @property
     def begun(self) -> bool:
         """Something was measured."""
-        return any(into.ended for into in self._accumulators.values())
+        return any(sums.samples for sums in self._sums.values())
 
     def go_on(self, case: Case) -> None:
         """Take over what an interrupted run has measured."""
@@ -272,7 +288,8 @@ class _Run:
                     help="give the same data, or start anew without --resume",
                 )
             state.seen, state.complete = list(known.parts), known.complete
-            self._accumulators[role] = self._accumulator(role, case)
+            whole = SliceSum(0, 0, case.statistics[role])
+            self._sums[role] = SetSums(partial(self._accumulator, role), case.sums.get(role, [whole]))
 
     def _same_start(self, role: Role, case: Case) -> bool:
         """The data set has its name and no less samples than were read, and its first batch is what it was."""
@@ -292,19 +309,25 @@ class _Run:
             roles = [role for role, state in self._states.items() if len(state.seen) == count and not state.complete]
             shown = rotation(self._observer.plan, count) if count > 1 else []
             for index in range(count):
-                if count > 1 and roles:
+                reading = [role for role in roles if count == 1 or self._slicings[role].holds(index)]
+                if count > 1 and reading:
                     self._observer.show(shown[index])
-                for role in roles:
-                    yield from self._read_slice(role, index)
+                for role in reading:
+                    yield from self._read_part(role, index)
             for role in roles:
-                self._states[role].complete = True
-        self._compare_stages()
+                self._sums[role].close()
+                self._states[role].complete = self._slicings[role].is_whole
+        if self.is_whole:
+            self._compare_stages()
 
     def _compare_stages(self) -> None:
         """Run the stage models on the first samples of the validation set, unless an earlier run did."""
-        role: Role = "validation" if "validation" in self._accumulators else "representative"
-        into, dataset, stages = self._accumulators[role], self._datasets[role], self._extras.stages
-        if not stages or into.knows("stage.0.0"):
+        role: Role = "validation" if "validation" in self._datasets else "representative"
+        dataset, stages = self._datasets[role], self._extras.stages
+        if not stages:
+            return
+        into = self._sums[role].settle()
+        if into.knows("stage.0.0"):
             return
         limit = self._options.samples
         total = _total(dataset, self._options)
@@ -321,44 +344,54 @@ class _Run:
         )
         into.compare(found)
 
-    def _read_slice(self, role: Role, index: int) -> Iterator[Case]:
-        """One slice of one data set, unless a later one was begun already."""
-        state, into = self._states[role], self._accumulators[role]
+    def _read_part(self, role: Role, index: int) -> Iterator[Case]:
+        """One part of one data set, unless a later one was begun already."""
+        state, sums = self._states[role], self._sums[role]
         if any(state.seen[index + 1 :]):
             return
-        before = sum(state.seen[:index])
+        done, before = sums.samples, sums.samples - state.seen[index]
         total = _total(self._datasets[role], self._options)
-        batches, done = self._items_of_slice(role, index), into.ended
+        batches = self._items_of_part(role, index)
 
         def work(item: _Item, lane: Lane) -> None:
-            self._observer.observe(item.batch, into, lane, flip=item.flip, given=item.given)
+            self._observer.observe(item.batch, item.into, lane, flip=item.flip, given=item.given)
 
         while True:
-            more = _Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
+            more = Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
             try:
                 # Closed before anything is read off: an interrupt in this loop waits for the batches that were begun.
                 with closing(side_by_side(more, work, self._options.lanes)) as items:
                     for item in items:
                         done += item.batch.samples
+                        sums.close_before(item.number)
                         self._progress(role, done, total)
             finally:
-                state.seen[index] = into.ended - before
+                state.seen[index] = sums.samples - before
             if more.exhausted:
                 return
             yield self.case()
 
-    def _items_of_slice(self, role: Role, index: int) -> Iterator["_Item"]:
-        """What is left of a slice."""
+    def _items_of_part(self, role: Role, index: int) -> Iterator["_Item"]:
+        """What is left of a part."""
         references = self._extras.references if role == "validation" else {}
-        done = sum(self._states[role].seen)
-        for batch in self._batches(role, index, self._states[role].seen[index]):
+        slicing, state, sums = self._slicings[role], self._states[role], self._sums[role]
+        done = sum(state.seen) + slicing.first * (slicing.size or 0)
+        for number, batch in self._numbered_batches(role, index):
             given = {kind: outputs.take(batch.numbers) for kind, outputs in references.items()}
-            yield _Item(batch, role == "representative" and done < FLIP_SAMPLES, given)
+            flip = role == "representative" and done < FLIP_SAMPLES
+            yield _Item(batch, flip, given, number, sums.open(number))
             done += batch.samples
+
+    def _numbered_batches(self, role: Role, index: int) -> Iterator[tuple[int, Batch]]:
+        """What is left of a part, with the number of its slice."""
+        slicing, done = self._slicings[role], self._states[role].seen[index]
+        if slicing.size is None:
+            return ((index, batch) for batch in self._batches(role, index, done))
+        return read_slices(self._datasets[role], slicing, partial(self._batches, role, index), done)
 
     def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
         count = len(self._states[role].seen)
-        part = Part(index, count, self._options.seed) if count > 1 else None
+        part = part_of(index, count, self._options.seed)
         dataset = self._datasets[role]
         for batch in dataset.batches(self._size, limit=self._options.samples, start=start, part=part):
             size = max(self._size if self._room is None else self._room // _values_of(batch), dataset.unit)
@@ -372,13 +405,15 @@ class _Run:
                 self._models, self._observer, kernels, how=self._options.run, version=self._version, metric=self._metric
             )
             self._record = self._extras.added_to(record)
-        begun = {role: into for role, into in self._accumulators.items() if into.ended}
-        statistics = {role: into.finish() for role, into in begun.items()}
+        begun = {role: sums.sums() for role, sums in self._sums.items() if sums.samples}
+        if complete and not self.is_whole:
+            for own in begun.values():
+                self._fill_weight_errors(one.statistics for one in own)
+        statistics = {role: add_slices(own) for role, own in begun.items()}
         if complete:
-            models = self._models
-            for into in statistics.values():
-                fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
-        records = {role: self._dataset_record(role) for role in begun}
+            self._fill_weight_errors(statistics.values())
+        records = {role: self._dataset_record(role, own) for role, own in begun.items()}
+        unfinished = {role: own for role, own in begun.items() if not records[role].complete}
         notices = [*self._notices, *self._observer.notices]
         notices += [notice for dataset in self._datasets.values() for notice in dataset.notices]
         notices += self._metric.notices if self._metric is not None else []
@@ -391,38 +426,29 @@ class _Run:
             "tensors": tuple(tensor.model_copy(update={"bucketed": bucketed}) for tensor, bucketed in buckets),
             "model": record.model.model_copy(update=observer.facts),
         }
-        return Case(record.model_copy(update=changes), statistics, self._weights)
+        return Case(record.model_copy(update=changes), statistics, self._weights, unfinished)
+
+    def _fill_weight_errors(self, statistics: Iterable[SetStatistics]) -> None:
+        assert self._record is not None
+        models = self._models
+        for into in statistics:
+            fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
 
     def _unread(self, begun: Collection[Role]) -> list[str]:
-        return [f"the {role} data were not read" for role in self._datasets if role not in begun]
+        unread = [role for role, own in self._slicings.items() if role not in begun and own.stop != own.first]
+        return [f"the {role} data were not read" for role in unread]
 
-    def _dataset_record(self, role: Role) -> DatasetRecord:
+    def _dataset_record(self, role: Role, sums: Sequence[SliceSum]) -> DatasetRecord:
         dataset, state = self._datasets[role], self._states[role]
-        return DatasetRecord(
+        known = {"slices": self._slicings[role].count, "spans": tuple((one.first, one.slices) for one in sums)}
+        record = DatasetRecord(
             origin=dataset.origin,
             labelled=dataset.labelled,
             seen=sum(state.seen),
             complete=state.complete,
             parts=tuple(state.seen),
         )
-
-
-class _Until(Iterator[T]):
-    """One item, and more until a moment has come; ``exhausted`` tells whether there are no more."""
-
-    def __init__(self, items: Iterator[T], deadline: float) -> None:
-        self._items, self._deadline = items, deadline
-        self._begun = self.exhausted = False
-
-    def __next__(self) -> T:
-        if self._begun and time.monotonic() >= self._deadline:
-            raise StopIteration
-        self._begun = True
-        try:
-            return next(self._items)
-        except StopIteration:
-            self.exhausted = True
-            raise
+        return record if state.complete else record.model_copy(update=known)
 
 
 def _values_of(batch: Batch) -> int:

@@ -6,6 +6,7 @@ depend on the number of threads.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -124,3 +125,21 @@ def _wait_for_first(running: "deque[tuple[T, Future[None]]]") -> T:
     future.result()
     running.popleft()
     return item
+
+
+class Until(Iterator[T]):
+    """One item, and more until a moment has come; ``exhausted`` tells whether there are no more."""
+
+    def __init__(self, items: Iterator[T], deadline: float) -> None:
+        self._items, self._deadline = items, deadline
+        self._begun = self.exhausted = False
+
+    def __next__(self) -> T:
+        if self._begun and time.monotonic() >= self._deadline:
+            raise StopIteration
+        self._begun = True
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.exhausted = True
+            raise

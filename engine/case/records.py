@@ -1,7 +1,9 @@
 """The case: everything measured of one pair of models, mergeable, independent of any framework."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import zip_longest
 from typing import Any
 
@@ -22,11 +24,12 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.proof import ProofRecord
+from quantmedic.engine.case.slice_sums import SliceSum, add_slices, join_slices
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.record import Record
 
-CASE_SCHEMA = 4
+CASE_SCHEMA = 5
 #: ``mode`` in the run record of a case without data: the models were read, but not run.
 STATIC = "static"
 #: ``mode`` and framework of a case that was read from files of a toolchain alone.
@@ -144,6 +147,8 @@ class DatasetRecord(Record):
     """Where one data set came from and how much of it was read.
 
     ``parts`` holds the samples read of each slice, where tensors take turns and each is measured on some slices only.
+    Of a set that is not complete, ``slices`` is the number of all its slices, 0 where that is not known, and ``spans``
+    are those that the case has sums of: the first and how many, 0 for one that was not read to its end.
     """
 
     origin: str
@@ -151,6 +156,13 @@ class DatasetRecord(Record):
     seen: int = 0
     complete: bool = True
     parts: tuple[int, ...] = ()
+    slices: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
+
+    def covers(self, sums: Sequence[SliceSum]) -> bool:
+        """These are the sums of all slices, each whole."""
+        whole = sum(one.slices for one in sums)
+        return bool(self.slices) and whole == self.slices and all(one.slices for one in sums)
 
 
 class RunRecord(Record):
@@ -286,12 +298,14 @@ class WeightArrays:
 class Case:
     """A measured pair of models: records (JSON), statistics per data set and weights per operator (arrays).
 
-    ``weights`` is by the operator's place in ``record.operators``.
+    ``weights`` is by the operator's place in ``record.operators``. ``sums`` holds what ``statistics`` were added up
+    from, for a data set that is not complete: what is still missing is added where it belongs.
     """
 
     record: CaseRecord
     statistics: dict[Role, SetStatistics]
     weights: dict[int, WeightArrays] = field(default_factory=dict)
+    sums: dict[Role, list[SliceSum]] = field(default_factory=dict)
 
     @property
     def has_classes(self) -> bool:
@@ -323,21 +337,34 @@ class Case:
             )
         refuse_strangers(mine, theirs)
         roles = sorted(self.statistics.keys() | other.statistics.keys())
-        statistics, datasets = {}, {}
+        statistics: dict[Role, SetStatistics] = {}
+        datasets: dict[Role, DatasetRecord] = {}
+        sums: dict[Role, list[SliceSum]] = {}
         for role in roles:
             parts = [case for case in (self, other) if role in case.statistics]
             statistics[role] = parts[0].statistics[role]
             datasets[role] = parts[0].record.datasets[role]
+            known = [case.sums[role] for case in parts if role in case.sums]
             if len(parts) == 2:
-                statistics[role] = self.statistics[role].merge(other.statistics[role])
                 datasets[role] = _merge_records(mine.datasets[role], theirs.datasets[role])
+            if len(known) < len(parts):
+                statistics[role] = reduce(SetStatistics.merge, (case.statistics[role] for case in parts))
+                continue
+            if len({case.record.datasets[role].slices for case in parts}) > 1:
+                raise CaseError("the shards divide the data differently", help="collect all with equal options")
+            joined = join_slices(one for own in known for one in own)
+            statistics[role], sums[role] = add_slices(joined), joined
+            datasets[role] = _with_spans(datasets[role], joined)
         notices = tuple(dict.fromkeys((*mine.notices, *theirs.notices)))
         pairs = zip(mine.tensors, theirs.tensors, strict=True)
         tensors = tuple(a.model_copy(update={"bucketed": a.bucketed and b.bucketed}) for a, b in pairs)
         # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
         changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None, "proof": None}
+        if all(dataset.complete for dataset in datasets.values()):
+            changes["run"] = {name: value for name, value in mine.run.items() if name != "shard"}
         record = mine.model_copy(update=changes)
-        return Case(record, statistics, self.weights or other.weights)
+        unfinished = {role: own for role, own in sums.items() if not datasets[role].complete}
+        return Case(record, statistics, self.weights or other.weights, unfinished)
 
 
 def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:
@@ -363,6 +390,13 @@ def _comparable(tensors: tuple[TensorRecord, ...]) -> list[TensorRecord]:
     return [tensor.model_copy(update={"bucketed": True}) for tensor in tensors]
 
 
+def _with_spans(record: DatasetRecord, sums: Sequence[SliceSum]) -> DatasetRecord:
+    """The record of a set with these sums: complete where they are those of all slices."""
+    complete = record.covers(sums)
+    spans = () if complete else tuple((one.first, one.slices) for one in sums)
+    return record.model_copy(update={"complete": complete, "slices": 0 if complete else record.slices, "spans": spans})
+
+
 def _merge_records(a: DatasetRecord, b: DatasetRecord) -> DatasetRecord:
     return DatasetRecord(
         origin=a.origin if a.origin == b.origin else f"{a.origin} + {b.origin}",
@@ -370,4 +404,5 @@ def _merge_records(a: DatasetRecord, b: DatasetRecord) -> DatasetRecord:
         seen=a.seen + b.seen,
         complete=a.complete and b.complete,
         parts=tuple(sum(pair) for pair in zip_longest(a.parts, b.parts, fillvalue=0)),
+        slices=a.slices if a.slices == b.slices else 0,
     )

@@ -255,7 +255,7 @@ class SetStatistics:
         return SetStatistics(
             channels=self.channels,
             columns=columns,
-            histograms=_add_histograms(self.histograms, other.histograms),
+            histograms=add_histograms(self.histograms, other.histograms),
             bucket_min=np.minimum(self.bucket_min, other.bucket_min),
             bucket_max=np.maximum(self.bucket_max, other.bucket_max),
             samples=np.concatenate([self.samples, other.samples]),
@@ -272,7 +272,7 @@ class SetStatistics:
             sample_count=self.sample_count + other.sample_count,
             comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
             spatial=self.spatial + other.spatial,
-            quantized_histograms=_add_histograms(self.quantized_histograms, other.quantized_histograms),
+            quantized_histograms=add_histograms(self.quantized_histograms, other.quantized_histograms),
             thumbnails=self.thumbnails.merge(other.thumbnails),
             tallies={
                 key: Tally.join([own.tallies.get(key, Tally.not_measured(len(own.samples))) for own in (self, other)])
@@ -281,7 +281,7 @@ class SetStatistics:
         )
 
 
-def _add_histograms(a: Histograms, b: Histograms) -> dict[int, NDArray[np.int64]]:
+def add_histograms(a: Histograms, b: Histograms) -> dict[int, NDArray[np.int64]]:
     """Histograms of both sets together."""
     zero = np.zeros(BINS, np.int64)
     return {i: a.get(i, zero) + b.get(i, zero) for i in sorted(a.keys() | b.keys())}

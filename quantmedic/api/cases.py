@@ -38,7 +38,10 @@ def load_case(*paths: str | Path) -> Case:
     Raises:
         CaseError: A file cannot be read, or the shards do not belong together.
     """
-    case, *shards = [read_case(case_path(path)) for path in paths]
+    cases = [read_case(case_path(path)) for path in paths]
+    # Of few samples there may be less than one slice for each shard.
+    filled = [case for case in cases if case.statistics or "shard" not in case.record.run]
+    case, *shards = filled or cases[:1]
     for shard in shards:
         case = case.merge(shard)
     return case

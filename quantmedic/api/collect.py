@@ -25,11 +25,13 @@ from quantmedic.api.options import (
 )
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.shards import as_shard, load_shards, read_shard
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.collect import Extras, Interrupted
+from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
+from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.measure.models import Models
@@ -123,6 +125,11 @@ def collect(
             differ from run to run, so two cases of one input are no longer equal.
         attribution: Divide the noise among its sources and simulate what remedies recover: without it only the rules
             speak, and nothing is predicted.
+        shard: Measure only this part of the samples, such as ``3/16``: the case is one of many, and neither divides the
+            noise nor tries anything.
+        shards: Folder of the cases of all shards, or these: what they measured is not measured again.
+        cluster: Workers that measure: ``local``, ``local:4``, the address of a Dask scheduler, its ``scheduler.json``,
+            or a ``distributed.Client`` (page ``cluster``).
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -204,11 +211,13 @@ def prove_pair(
         models.limit_memory(measuring.memory // measurement.options.lanes)
     started = time.monotonic()
     with models.as_deployed():
-        earlier = _unfinished_case(options.saving)
-        case = _with_simulation_of(earlier, _measure(measurement, extras, options.saving, earlier))
+        earlier = _earlier_case(options)
+        case = _with_simulation_of(earlier, _measure(measurement, extras, options, earlier))
         case = with_files(_with_data_options(case, data), sources)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
+        if options.spread.shard is not None:
+            return Proof(as_shard(case, *read_shard(options.spread.shard)))
         try:
             if measuring.profile:
                 case = _with_latency(case, measurement)
@@ -238,7 +247,8 @@ def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options
     )
 
 
-def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions, earlier: Case | None) -> Case:
+def _measure(measurement: Measurement, extras: Extras, options: CollectOptions, earlier: Case | None) -> Case:
+    shard = options.spread.shard
     return measure(
         measurement.models,
         measurement.datasets,
@@ -247,8 +257,9 @@ def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions
         metric=measurement.metric,
         progress=measurement.progress,
         resume=earlier,
-        checkpoint=lambda case: _save_checkpoint(case, saving),
+        checkpoint=lambda case: _save_checkpoint(case, options.saving),
         extras=extras,
+        shard=None if shard is None else read_shard(shard),
     )
 
 
@@ -258,6 +269,12 @@ def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
         return case
     known = {name: getattr(earlier.record, name) for name in ("simulation", "loss_budget")}
     return replace(case, record=case.record.model_copy(update=known))
+
+
+def _earlier_case(options: CollectOptions) -> Case | None:
+    """What was measured before: by shards, or until an interrupt."""
+    shards = options.spread.shards
+    return load_shards(shards) if shards is not None else _unfinished_case(options.saving)
 
 
 def _unfinished_case(saving: CheckpointOptions) -> Case | None:

@@ -109,6 +109,7 @@ _Group = TypeVar(
     "ToolchainOptions",
     "ProofOptions",
     "CheckpointOptions",
+    "SpreadOptions",
 )
 #: How much is tried: seconds, all in the default time, or only what leads.
 Prove = float | bool | Literal["first"] | None
@@ -160,6 +161,22 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True)
+class SpreadOptions:
+    """Who measures: this process alone, as one of several that know nothing of each other, or workers of a cluster.
+
+    Attributes:
+        shard: Measure only this part of the samples, ``3/16``.
+        shards: Folder of the cases of all shards, or these: what they measured is not measured again.
+        cluster: ``local``, ``local:4``, the address of a Dask scheduler, its ``scheduler.json``, or a
+            ``distributed.Client``.
+    """
+
+    shard: str | tuple[int, int] | None = None
+    shards: str | Path | Sequence[str | Path] | None = None
+    cluster: object | None = None
+
+
+@dataclass(frozen=True)
 class RuleOptions:
     """The user's rules and thresholds, and which rules are judged."""
 
@@ -180,6 +197,7 @@ class CollectOptions:
     toolchain: ToolchainOptions = ToolchainOptions()
     proof: ProofOptions = ProofOptions()
     saving: CheckpointOptions = CheckpointOptions()
+    spread: SpreadOptions = SpreadOptions()
     #: Of torch modules: float layers with their quantized counterparts by name.
     mapping: Mapping[str, str] | None = None
 
@@ -189,7 +207,8 @@ class CollectOptions:
         What calibrated the first model did not calibrate this one, so validation data judge alone where there are any.
         """
         data = replace(self.data, representative=None) if self.data.validation is not None else self.data
-        return replace(self, data=data, proof=ProofOptions(), saving=CheckpointOptions())
+        spread = SpreadOptions(cluster=self.spread.cluster)
+        return replace(self, data=data, proof=ProofOptions(), saving=CheckpointOptions(), spread=spread)
 
 
 class FixArguments(TypedDict, total=False):
@@ -226,18 +245,21 @@ class FixArguments(TypedDict, total=False):
     thumbnails: bool
     profile: bool
     attribution: bool
+    cluster: object | None
 
 
 class DiagnoseArguments(FixArguments, total=False):
     """Those that ``diagnose`` passes on."""
 
     progress: Progress
+    shards: str | Path | Sequence[str | Path] | None
 
 
 class CollectArguments(DiagnoseArguments, total=False):
     """The keyword arguments of ``collect``."""
 
     toolchain: str | None
+    shard: str | tuple[int, int] | None
 
 
 def group_arguments(
@@ -264,5 +286,6 @@ def group_arguments(
         toolchain=group(ToolchainOptions),
         proof=group(ProofOptions),
         saving=group(CheckpointOptions),
+        spread=group(SpreadOptions),
         mapping=arguments.get("mapping"),
     )

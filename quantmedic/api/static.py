@@ -11,7 +11,7 @@ from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.collect import Extras
+from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case

@@ -119,7 +119,7 @@ record_options = OptionGroup(
 
 @click.command(context_settings=CONTEXT)
 @click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
-@collect_options.without("write_fixed")
+@collect_options.without("write_fixed", "shard")
 @resume_option
 @option("--static", is_flag=True, help="No data: judge weights, graph and quantization parameters alone.")
 @gate_options

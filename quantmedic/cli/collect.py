@@ -37,8 +37,9 @@ def collect(
 
     \b
     Examples:
-      quantmedic collect float.onnx int8.onnx -v shard1.npz -o shard1.case
-      quantmedic report shard1.case shard2.case -o report
+      quantmedic collect float.onnx int8.onnx -v val.npz --shard 1/16 -o shards/1.case
+      quantmedic diagnose float.onnx int8.onnx -v val.npz --shards shards      # when all 16 are there
+      quantmedic report shards/*.case -o report                                # or without the models
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
     """
     path = case_path(output)

@@ -90,7 +90,7 @@ def demo(
 @click.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="[QUANT]", required=False)
-@collect_options
+@collect_options.without("shard")
 @resume_option
 @rule_options
 @judging_options

@@ -21,7 +21,7 @@ from quantmedic.reports.text import visible
 @click.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@collect_options.without("write_fixed")
+@collect_options.without("write_fixed", "shard")
 @rule_options
 @option(
     "-o",

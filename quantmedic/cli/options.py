@@ -16,6 +16,7 @@ from quantmedic.api.options import (
     ProofOptions,
     ReferenceOptions,
     RuleOptions,
+    SpreadOptions,
     ToolchainOptions,
 )
 from quantmedic.cli.groups import CONTEXT as CONTEXT
@@ -303,6 +304,34 @@ proof_options = OptionGroup(
 )
 
 
+def _spread_options(
+    *, shard: str | None = None, shards: Path | None = None, cluster: str | None = None
+) -> SpreadOptions:
+    if shard is not None and (shards is not None or cluster is not None):
+        raise click.UsageError("--shard measures one part in this process: leave --shards and --cluster out")
+    return SpreadOptions(shard, shards, cluster)
+
+
+spread_options = OptionGroup(
+    "spread",
+    _spread_options,
+    {
+        "shard": option("--shard", metavar="K/N", help="Measure part K of N of the samples only, as in job arrays."),
+        "shards": option(
+            "--shards",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="FOLDER",
+            help="Go on from the cases that all shards have left there.",
+        ),
+        "cluster": option(
+            "--cluster",
+            metavar="WHERE",
+            help="Workers that measure: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
+        ),
+    },
+)
+
+
 #: All options of a measurement.
 collect_options = join_groups(
     "options",
@@ -312,6 +341,7 @@ collect_options = join_groups(
     reference_options,
     toolchain_file_options,
     proof_options,
+    spread_options,
 )
 
 

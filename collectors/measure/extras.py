@@ -1,0 +1,55 @@
+"""What the user gave beside models and data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quantmedic.collectors.measure.given_outputs import References
+from quantmedic.collectors.measure.stages import Stage
+from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
+from quantmedic.engine.case.records import CaseRecord
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the user gave beside models and data.
+
+    Attributes:
+        references: Outputs that were computed elsewhere for the validation data, by kind.
+        stages: Models between float and quantized.
+        expected_float_metric: What the user knows of the float model's accuracy.
+        search: What the toolchain's logs tell.
+        settings: What the toolchain was told.
+        device: Where both models run, as it was asked for.
+    """
+
+    references: Mapping[str, References] = field(default_factory=dict)
+    stages: Sequence[Stage] = ()
+    expected_float_metric: float | None = None
+    search: SearchFacts | None = None
+    settings: SettingsFacts | None = None
+    device: str | None = None
+
+    @property
+    def run(self) -> dict[str, object]:
+        """Entries of the run record for what was given."""
+        given: dict[str, object] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
+        if self.stages:
+            given["stages"] = ", ".join(f"{stage.name}={stage.network.path.name}" for stage in self.stages)
+        if self.device is not None:
+            given["device"] = self.device
+        if self.expected_float_metric is not None:
+            given["expected_float_metric"] = self.expected_float_metric
+        return given
+
+    def added_to(self, record: CaseRecord) -> CaseRecord:
+        """The record with what is known of them."""
+        changes: dict[str, object] = {
+            "stages": tuple(stage.record for stage in self.stages),
+            "compared": {kind: r.origin for kind, r in self.references.items()},
+            "expected_float_metric": self.expected_float_metric,
+            "run": {**record.run, **self.run},
+        }
+        told = {"search": self.search, "settings": self.settings}
+        if known := {name: facts for name, facts in told.items() if facts is not None}:
+            changes["model"] = record.model.model_copy(update=known)
+        return record.model_copy(update=changes)

@@ -1,0 +1,109 @@
+"""Slices of a data set: what they add up to is one pass over all of it to the bit, whoever measured which."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quantmedic.api.opening import open_pair
+from quantmedic.collectors.measure.case_file import _arrays, read_case, write_case
+from quantmedic.collectors.measure.collect import Interrupted, collect
+from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing
+from quantmedic.demo import patient
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import CaseError, DataError
+
+SAMPLES = 200
+
+
+def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **how: Any) -> Case:
+    source = images(SAMPLES) if validation is None else validation
+    pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": source}, preprocessing={})
+    options = Options(mode=mode, threads=threads, batch_size=8)
+    return collect(pair, datasets, options=options, version="1", **how)
+
+
+def images(count: int) -> Any:
+    """So many of the demo's validation images."""
+    with np.load(patient(healthy=False)[1]["validation"]) as stored:
+        return {name: stored[name][:count].astype(np.float32) / 255 for name in stored.files if name != "labels"}
+
+
+def content(case: Case) -> dict[str, bytes]:
+    """Every array of the validation data, as bytes; what weights make of the inputs only a whole pass tells."""
+    arrays = _arrays(case.statistics["validation"])
+    return {name: array.tobytes() for name, array in arrays.items() if not name.startswith("columns.weights.")}
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Case]:
+    return {mode: measured(mode=mode) for mode in ("exact", "fast")}
+
+
+def kept(case: Case, path: Path) -> Case:
+    write_case(case, path)
+    return read_case(path)
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("order", [(1,), (2, 1), (3, 1, 2), (6, 2, 4, 1, 3, 5)])
+def test_shards_add_up_to_one_pass(order, mode, whole, tmp_path):
+    count = len(order)
+    shards = [kept(measured(mode=mode, shard=(n, count)), tmp_path / f"{n}.case") for n in order]
+    merged = next(case for case in shards if case.statistics)
+    for shard in (case for case in shards if case.statistics and case is not merged):
+        merged = merged.merge(shard)
+    assert merged.record.datasets["validation"].complete and not merged.sums
+    assert content(merged) == content(whole[mode])
+    finished = measured(mode=mode, resume=kept(merged, tmp_path / "merged.case"))
+    assert finished.record == whole[mode].record
+    columns = whole[mode].statistics["validation"].columns
+    assert all(np.array_equal(finished.statistics["validation"].columns[n], columns[n]) for n in columns)
+
+
+def test_threads_and_shards_change_nothing(whole):
+    assert content(measured(threads=3)) == content(whole["exact"])
+
+
+def test_an_interrupted_pass_goes_on_in_the_middle_of_a_slice(whole, tmp_path):
+    def checkpoint(case: Case) -> None:
+        write_case(case, tmp_path / "part.case")
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if done > 160:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        measured(checkpoint=checkpoint, progress=progress)
+    part = read_case(tmp_path / "part.case")
+    assert [span[1] for span in part.record.datasets["validation"].spans] == [2, 0]
+    assert content(measured(resume=part)) == content(whole["exact"])
+
+
+def test_a_shard_that_is_given_twice_is_refused():
+    shard = measured(shard=(1, 2))
+    with pytest.raises(CaseError, match="measured twice"):
+        shard.merge(shard)
+
+
+def test_shards_that_are_missing_are_seen(whole):
+    merged = measured(shard=(1, 3)).merge(measured(shard=(3, 3)))
+    record = merged.record.datasets["validation"]
+    assert not record.complete and record.seen < SAMPLES
+    assert sum(own.slices for own in merged.sums["validation"]) == record.slices - 1
+
+
+def test_a_stream_cannot_be_divided():
+    with pytest.raises(DataError, match="how many samples"):
+        measured(lambda: iter([images(40)]), shard=(1, 2))
+
+
+@pytest.mark.parametrize("samples", [1, 63, 64, 128, 1000, 32_768, 1_000_000])
+@pytest.mark.parametrize("step", [1, 7, 32])
+def test_slices_follow_from_the_number_of_samples(samples, step):
+    found = Slicing.of_samples(samples, step)
+    assert found.size % step == 0 and 1 <= found.count <= MAX_SLICES
+    assert (found.count - 1) * found.size < samples <= found.count * found.size
+    assert found.size >= min(samples, 64)

@@ -1,0 +1,52 @@
+"""Shards on the command line: measured by processes that know nothing of each other, then judged as one."""
+
+import numpy as np
+import pytest
+from builders.commands import run_quantmedic
+
+import quantmedic
+from quantmedic.demo import patient
+
+COUNT = 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The demo's models and its validation data as the network wants them."""
+    folder = tmp_path_factory.mktemp("shards")
+    with np.load(patient()[1]["validation"]) as stored:
+        np.savez(folder / "val.npz", image=stored["image"].astype(np.float32) / 255, labels=stored["labels"])
+    return folder
+
+
+def options(folder):
+    return [*map(str, patient()[0]), "-v", str(folder / "val.npz"), "--samples", "200", "--threads", "1"]
+
+
+def test_shards_are_one_measurement(folder):
+    for number in range(1, COUNT + 1):
+        shard = ["--shard", f"{number}/{COUNT}", "-o", str(folder / f"shards/{number}.case")]
+        assert run_quantmedic("collect", *options(folder), *shard).returncode == 0
+    whole = ["-o", str(folder / "whole.case")]
+    assert run_quantmedic("collect", *options(folder), *whole).returncode == 0
+    merged = ["--shards", str(folder / "shards"), "-o", str(folder / "merged.case")]
+    assert run_quantmedic("collect", *options(folder), *merged).returncode == 0
+    one, other = (quantmedic.load_case(folder / name) for name in ("whole.case", "merged.case"))
+    assert one.record == other.record
+    columns = one.statistics["validation"].columns
+    assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)
+    report = run_quantmedic("report", *map(str, sorted((folder / "shards").glob("*.case"))), "-o", str(folder / "r"))
+    assert report.returncode == 0 and "200 labelled" in report.stdout
+
+
+def test_a_missing_shard_is_said(folder, tmp_path):
+    shard = ["--shard", "1/2", "-o", str(tmp_path / "1.case")]
+    assert run_quantmedic("collect", *options(folder), *shard).returncode == 0
+    found = run_quantmedic("collect", *options(folder), "--shards", str(tmp_path), "-o", str(tmp_path / "all.case"))
+    assert found.returncode == 2 and "2 of 3 slices are missing" in found.stderr
+
+
+@pytest.mark.parametrize("shard", ["0/4", "5/4", "x"])
+def test_a_shard_that_is_none_is_refused(folder, shard, tmp_path):
+    found = run_quantmedic("collect", *options(folder), "--shard", shard, "-o", str(tmp_path / "1.case"))
+    assert found.returncode == 2 and "write number/count" in found.stderr
