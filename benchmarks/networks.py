@@ -24,7 +24,7 @@ TOKENS = 128
 
 
 @dataclass
-class _Builder:
+class Builder:
     """Nodes and weights of a network in the making; methods return the name of the tensor that they add."""
 
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
@@ -62,6 +62,10 @@ class _Builder:
         bias = (self.rng.standard_normal(after) * 0.02).astype(np.float32)
         return self.add("Add", self.add("MatMul", x, self.constant(w)), self.constant(bias))
 
+    def norm(self, x: str, width: int) -> str:
+        names = [self.constant(v) for v in (np.ones(width, np.float32), np.zeros(width, np.float32))]
+        return self.add("LayerNormalization", x, *names, axis=-1)
+
     def classifier(self, x: str, before: int, classes: int) -> str:
         flat = self.add("Flatten", self.add("GlobalAveragePool", x))
         w = (self.rng.standard_normal((classes, before)) / np.sqrt(before)).astype(np.float32)
@@ -81,7 +85,7 @@ def _image(size: int) -> onnx.ValueInfoProto:
 
 def resnet50(size: int = 224, slim: int = 1) -> onnx.ModelProto:
     """53 convolutions in 16 bottleneck blocks, 4.1 G multiply-adds at 224²; ``slim`` divides the channels."""
-    net = _Builder()
+    net = Builder()
     before = 64 // slim
     x = net.relu(net.conv("image", 3, before, 7, 2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -100,7 +104,7 @@ def resnet50(size: int = 224, slim: int = 1) -> onnx.ModelProto:
 
 def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
     """17 inverted residual blocks with depthwise convolutions, 0.3 G multiply-adds at 224²."""
-    net = _Builder()
+    net = Builder()
     x = net.relu6(net.conv("image", 3, 32, 3, 2))
     before = 32
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -119,13 +123,13 @@ def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
 
 def encoder(layers: int = 4, width: int = 256, heads: int = 4) -> onnx.ModelProto:
     """A transformer encoder over 128 tokens: embedding, attention, GELU, layer normalization, a classifier."""
-    net = _Builder()
+    net = Builder()
     table = (net.rng.standard_normal((VOCABULARY, width))).astype(np.float32)
     x = net.add("Gather", net.constant(table), "tokens")
     x = net.add("Add", x, net.constant(net.rng.standard_normal((TOKENS, width)).astype(np.float32) * np.float32(0.1)))
     for _ in range(layers):
-        x = _norm(net, net.add("Add", x, _attention(net, x, width, heads)), width)
-        x = _norm(net, net.add("Add", x, _mlp(net, x, width)), width)
+        x = net.norm(net.add("Add", x, _attention(net, x, width, heads)), width)
+        x = net.norm(net.add("Add", x, _mlp(net, x, width)), width)
     pooled = net.add("ReduceMean", x, axes=[1], keepdims=0)
     return net.model(
         helper.make_tensor_value_info("tokens", TensorProto.INT64, ["N", TOKENS]),
@@ -134,12 +138,7 @@ def encoder(layers: int = 4, width: int = 256, heads: int = 4) -> onnx.ModelProt
     )
 
 
-def _norm(net: _Builder, x: str, width: int) -> str:
-    names = [net.constant(v) for v in (np.ones(width, np.float32), np.zeros(width, np.float32))]
-    return net.add("LayerNormalization", x, *names, axis=-1)
-
-
-def _attention(net: _Builder, x: str, width: int, heads: int) -> str:
+def _attention(net: Builder, x: str, width: int, heads: int) -> str:
     split = net.constant(np.array([0, TOKENS, heads, width // heads], np.int64))
     q, k, v = (net.add("Reshape", net.linear(x, width, width), split) for _ in range(3))
     q, v = (net.add("Transpose", t, perm=[0, 2, 1, 3]) for t in (q, v))
@@ -150,7 +149,7 @@ def _attention(net: _Builder, x: str, width: int, heads: int) -> str:
     return net.linear(joined, width, width)
 
 
-def _mlp(net: _Builder, x: str, width: int) -> str:
+def _mlp(net: Builder, x: str, width: int) -> str:
     y = net.linear(x, width, 4 * width)
     erf = net.add("Erf", net.add("Mul", y, net.constant(np.float32(0.5**0.5))))
     half = net.add(
@@ -161,7 +160,7 @@ def _mlp(net: _Builder, x: str, width: int) -> str:
 
 def chain(layers: int, width: int, side: int) -> onnx.ModelProto:
     """Depthwise convolutions and activations in turn: ``layers`` operators of ``width`` channels."""
-    net = _Builder()
+    net = Builder()
     x = "image"
     for layer in range(layers):
         x = net.relu(x) if layer % 2 else net.conv(x, width, width, 3, groups=width)
@@ -169,13 +168,26 @@ def chain(layers: int, width: int, side: int) -> onnx.ModelProto:
     return net.model(value, x, ["N", width, side, side])
 
 
-def with_qdq(model: onnx.ModelProto, scale: float = 0.05) -> onnx.ModelProto:
-    """A chain with a uint8 pair on every tensor and int8 weights, all on fixed grids."""
+def branches(layers: int, width: int, side: int) -> onnx.ModelProto:
+    """Residual blocks (convolution, ReLU, convolution, sum, ReLU) and a classifier: about ``layers`` operators."""
+    net = Builder()
+    x = "image"
+    for _ in range(max(1, (layers - 3) // 5)):
+        y = net.relu(net.conv(x, width, width, 3, groups=width))
+        x = net.relu(net.add("Add", net.conv(y, width, width, 1, gain=0.1), x))
+    value = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", width, side, side])
+    return net.model(value, net.classifier(x, width, 10), ["N", 10])
+
+
+def with_qdq(model: onnx.ModelProto, scale: float = 0.05, weight_scale: float = 0.02) -> onnx.ModelProto:
+    """A network with a uint8 pair on every tensor, int8 weights and int32 biases, all on fixed grids."""
     quantized = onnx.ModelProto()
     quantized.CopyFrom(model)
     graph = quantized.graph
-    constants = {"step": np.float32(scale), "middle": np.uint8(128), "weight_step": np.float32(0.02)}
-    constants["weight_zero"] = np.int8(0)
+    constants: dict[str, Any] = {"step": np.float32(scale), "middle": np.uint8(128)}
+    constants |= {"weight_step": np.float32(weight_scale), "weight_zero": np.int8(0)}
+    constants |= {"bias_step": np.float32(scale * weight_scale), "bias_zero": np.int32(0)}
+    grids = {1: ("weight", np.int8), 2: ("bias", np.int32)}
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes, final = [], graph.output[0].name
 
@@ -190,10 +202,12 @@ def with_qdq(model: onnx.ModelProto, scale: float = 0.05) -> onnx.ModelProto:
         for i, name in enumerate(node.input):
             if name not in weights:
                 node.input[i] = f"{name}_real"
-            elif i == 1:
-                codes = np.clip(np.rint(numpy_helper.to_array(weights[name]) / 0.02), -128, 127).astype(np.int8)
-                constants[f"{name}_codes"] = codes
-                stored = [f"{name}_codes", "weight_step", "weight_zero"]
+            else:
+                kind, dtype = grids[i]
+                stored = [f"{name}_codes", f"{kind}_step", f"{kind}_zero"]
+                low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+                steps = np.rint(numpy_helper.to_array(weights[name]).astype(np.float64) / constants[stored[1]])
+                constants[stored[0]] = np.clip(steps, low, high).astype(dtype)
                 nodes.append(helper.make_node("DequantizeLinear", stored, [f"{name}_real"], name=f"{name}_dq"))
                 node.input[i] = f"{name}_real"
         out = node.output[0]
@@ -202,11 +216,10 @@ def with_qdq(model: onnx.ModelProto, scale: float = 0.05) -> onnx.ModelProto:
             nodes += [node, *pair(f"{out}_float", final)]
         else:
             nodes += [node, *pair(out, f"{out}_real")]
-    biases = [tensor for name, tensor in weights.items() if f"{name}_codes" not in constants]
     graph.ClearField("node")
     graph.node.extend(nodes)
     graph.ClearField("initializer")
-    graph.initializer.extend([*biases, *(numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())])
+    graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())
     return quantized
 
 

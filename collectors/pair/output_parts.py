@@ -118,17 +118,18 @@ class _Walker:
 
     def parts(self, name: str, axis: int, carriers: dict[str, None]) -> tuple[Part, ...] | None:
         """What is joined along an axis of a tensor; None where nothing is, or the sizes are not known."""
-        carriers[name] = None
-        op = self._graph.producers.get(name)
-        if op is None:
-            return None
-        if op.op_type == "Concat":
-            return self._join(op, name, axis, carriers)
-        source = self._source(op)
-        if source is None:
-            return None
-        before = self._axis_before(op, source, name, axis)
-        return self.parts(source, before, carriers) if before is not None else None
+        place: int | None = axis
+        # A chain is walked in a loop: it may be longer than Python's stack.
+        while place is not None:
+            carriers[name] = None
+            op = self._graph.producers.get(name)
+            if op is not None and op.op_type == "Concat":
+                return self._join(op, name, place, carriers)
+            source = self._source(op) if op is not None else None
+            if op is None or source is None:
+                return None
+            place, name = self._axis_before(op, source, name, place), source
+        return None
 
     def _join(self, op: Operator, name: str, axis: int, carriers: dict[str, None]) -> tuple[Part, ...] | None:
         rank = len(self._shapes.get(name, ()))

@@ -1,13 +1,17 @@
 """What the columns of an output are joined of, in the forms in which detectors are exported."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from builders.detectors import Form, detector, detector_pair
 from builders.onnx_models import branch_net, conv_net, images, qdq, save_pair
+from networks import chain
 
 import quantmedic
 from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.pair.output_parts import Joint, Part, joint_of
 from quantmedic.demo import patient
 
@@ -73,3 +77,10 @@ def test_shapes_of_a_batch_serve_where_the_model_leaves_them_open() -> None:
     case = quantmedic.collect(*models, **options, samples=8)
     (output,) = case.record.outputs
     assert [(part.start, part.stop, part.is_score) for part in output.parts] == [(0, 4, False), (4, 7, True)]
+
+
+def test_a_chain_longer_than_the_stack_is_walked(tmp_path: Path) -> None:
+    layers = 2 * sys.getrecursionlimit()
+    graph = parse(tmp_path / "chain.onnx", model := chain(layers, 1, 4))
+    joint = joint_of(graph, static_shapes(model), graph.output_roots[0])
+    assert joint.parts == () and not joint.is_score
