@@ -39,6 +39,11 @@ class Interpreters:
                 self._sessions[key] = Session(graph.file, threads, observed=observed, delegated=delegated)
             return self._sessions[key]
 
+    def release(self) -> None:
+        """Let go of all interpreters, which keep room for what they computed; they are made again when needed."""
+        with self._lock:
+            self._sessions.clear()
+
     def float_runner(self, threads: int) -> Runner:
         """Runs the float file; returns the matched outputs."""
         return self.runner(self.float_graph, [i for i, _ in self.match.outputs], threads)

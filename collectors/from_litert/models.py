@@ -91,6 +91,7 @@ class LiteRTModels(ModelPair):
         require_survival([self.float_graph.path, self.quantized.path])
         for graph in (self.float_graph, self.quantized):
             self.batched = self.batched and takes_batches(self.interpreters.session(graph, 1), graph.file)
+            self.interpreters.release()
 
     def static_types(self, samples: int) -> tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec]]:
         """Types of the tensors of both translations by type inference."""

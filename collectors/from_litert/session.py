@@ -1,13 +1,14 @@
 """Running LiteRT models: interpreters of one file, one for each thread that asks, and what they show of a batch.
 
 The interpreters are those that an application gets on this processor, with the delegate that LiteRT chooses by itself
-(XNNPACK). One that also shows intermediate tensors keeps all of them in memory.
+(XNNPACK). One that also shows intermediate tensors keeps all of them in memory; they are copied one at a time, when
+they are asked for.
 """
 
 import os
-import queue
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -23,8 +24,12 @@ Array = NDArray[np.generic]
 PROBED = 2
 #: Of its largest value an output may differ from that of one sample at a time, where kernels round by the batch.
 SAME_BATCHED = 0.02
+#: An interpreter that was fed with so many times the samples of a batch is made anew, for it keeps the room.
+MOST_SAMPLES = 2
 _GREETING = threading.Lock()
 _greeted: list[bool] = []
+#: What interpreters raise where a model fails on its data.
+_FAILURES = (ValueError, RuntimeError, TypeError)
 
 
 class Session:
@@ -44,8 +49,8 @@ class Session:
         """
         self._model, self._threads = model, threads
         self._observed, self._delegated = observed, delegated
-        self._free: queue.LifoQueue[_Interpreter] = queue.LifoQueue()
-        self._free.put(self._make_interpreter())
+        self._free = [self._make_interpreter()]
+        self._shown: dict[int, weakref.ref[Shown]] = {}
 
     def run(self, feed: Mapping[int, Array], wanted: Sequence[int]) -> dict[int, Array]:
         """Tensors of one batch by their places, as copies.
@@ -57,17 +62,24 @@ class Session:
         Raises:
             ModelError: The model fails on this input; names the file and the interpreter's words.
         """
-        with self._lent() as interpreter:
-            try:
-                interpreter.run(feed)
-                return {place: interpreter.read(place) for place in dict.fromkeys(wanted)}
-            except (ValueError, RuntimeError, TypeError) as error:
-                shapes = ", ".join(f"{self._name(k)} {array.dtype}{list(array.shape)}" for k, array in feed.items())
-                raise ModelError(
-                    "the model fails on this data",
-                    where=[f"{self._model.path}: {first_line(error)}", f"fed with {shapes}"],
-                    help="do shape, type and preprocessing of the data fit the model?",
-                ) from error
+        shown = self.show(feed, wanted)
+        return {place: shown[place] for place in dict.fromkeys(wanted)}
+
+    def show(self, feed: Mapping[int, Array], wanted: Sequence[int]) -> "Shown":
+        """The same, but each tensor is copied when it is asked for: the interpreter is lent while what it shows lives.
+
+        Raises:
+            ModelError: The model fails on this input; names the file and the interpreter's words.
+        """
+        shapes = {self._name(place): f"{array.dtype}{list(array.shape)}" for place, array in feed.items()}
+        interpreter = self._take(feed)
+        try:
+            interpreter.run(feed)
+        except _FAILURES as error:  # one whose run fails is not used again
+            raise self._error(error, shapes) from error
+        shown = Shown(interpreter, wanted, self._free.append, lambda error: self._error(error, shapes))
+        self._shown[threading.get_ident()] = weakref.ref(shown)
+        return shown
 
     def readable(self, feed: Mapping[int, Array], wanted: Sequence[int]) -> set[int]:
         """Places of tensors that hold values after a run.
@@ -75,9 +87,10 @@ class Session:
         Raises:
             ModelError: The model fails on this input.
         """
-        self.run(feed, [])
-        with self._lent() as interpreter:
-            return {place for place in wanted if interpreter.holds(place)}
+        interpreter = self._take(feed)
+        interpreter.run(feed)
+        self._free.append(interpreter)
+        return {place for place in wanted if interpreter.holds(place)}
 
     def call(self, feed: Mapping[int, Array]) -> Callable[[], None]:
         """A function that runs this batch, which it feeds beforehand, over and over on an interpreter of its own."""
@@ -88,15 +101,24 @@ class Session:
     def _name(self, place: int) -> str:
         return self._model.tensors[place].name
 
-    @contextmanager
-    def _lent(self) -> Iterator["_Interpreter"]:
-        """A free interpreter; one whose run fails is not used again."""
+    def _error(self, error: Exception, shapes: Mapping[str, str]) -> ModelError:
+        return ModelError(
+            "the model fails on this data",
+            where=[
+                f"{self._model.path}: {first_line(error)}",
+                f"fed with {', '.join(f'{name} {shape}' for name, shape in shapes.items())}",
+            ],
+            help="do shape, type and preprocessing of the data fit the model?",
+        )
+
+    def _take(self, feed: Mapping[int, Array]) -> "_Interpreter":
+        """A free interpreter, else the one that this thread still looks at; not one that is far too large."""
         try:
-            interpreter = self._free.get_nowait()
-        except queue.Empty:
-            interpreter = self._make_interpreter()
-        yield interpreter
-        self._free.put(interpreter)
+            interpreter = self._free.pop()
+        except IndexError:
+            looked_at = self._shown.pop(threading.get_ident(), lambda: None)()
+            interpreter = (looked_at.part() if looked_at is not None else None) or self._make_interpreter()
+        return self._make_interpreter() if interpreter.is_too_large(feed) else interpreter
 
     def _make_interpreter(self) -> "_Interpreter":
         try:
@@ -107,6 +129,47 @@ class Session:
                 where=f"{self._model.path}: {first_line(error)}",
                 help="does it run by itself? quantmedic doctor tells the version of ai-edge-litert",
             ) from error
+
+
+class Shown(Mapping[int, Array]):
+    """Tensors of one run by their places, each copied from the interpreter when it is asked for."""
+
+    def __init__(
+        self,
+        interpreter: "_Interpreter",
+        wanted: Sequence[int],
+        give_back: Callable[["_Interpreter"], None],
+        error_of: Callable[[Exception], ModelError],
+    ) -> None:
+        self._interpreter: _Interpreter | None = interpreter
+        self._wanted, self._give_back, self._error_of = list(dict.fromkeys(wanted)), give_back, error_of
+        self._copies: dict[int, Array] = {}
+
+    def __getitem__(self, place: int) -> Array:
+        if self._interpreter is None:
+            return self._copies[place]
+        if place not in self._wanted:
+            raise KeyError(place)
+        try:
+            return self._interpreter.read(place)
+        except _FAILURES as error:
+            raise self._error_of(error) from error
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._wanted)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def part(self) -> "_Interpreter | None":
+        """Copy everything and hand the interpreter over; None where that was done before."""
+        self._copies = dict(self)
+        interpreter, self._interpreter = self._interpreter, None
+        return interpreter
+
+    def __del__(self) -> None:
+        if self._interpreter is not None:
+            self._give_back(self._interpreter)
 
 
 class _Interpreter:
@@ -127,6 +190,7 @@ class _Interpreter:
             self._interpreter.allocate_tensors()
         details = self._interpreter.get_input_details()
         self._shapes = {each["index"]: tuple(int(side) for side in each["shape"]) for each in details}
+        self._most = _samples_in(self._shapes)
 
     def run(self, feed: Mapping[int, Array]) -> None:
         """Run it on arrays by place."""
@@ -136,9 +200,14 @@ class _Interpreter:
         if resized:
             self._interpreter.allocate_tensors()
             self._shapes.update(resized)
+            self._most = max(self._most, _samples_in(self._shapes))
         for place, array in feed.items():
             self._interpreter.set_tensor(place, np.ascontiguousarray(array).reshape(array.shape))
         self._interpreter.invoke()
+
+    def is_too_large(self, feed: Mapping[int, Array]) -> bool:
+        """It has room for much more than it is fed with, and would keep it."""
+        return self._most >= MOST_SAMPLES * _samples_in({place: array.shape for place, array in feed.items()})
 
     def again(self) -> None:
         """Run it on what it was fed with last."""
@@ -156,6 +225,10 @@ class _Interpreter:
         except ValueError:
             return False
         return True
+
+
+def _samples_in(shapes: Mapping[int, tuple[int, ...]]) -> int:
+    return max((shape[0] for shape in shapes.values() if shape), default=1)
 
 
 def is_open(model: LiteModel) -> bool:

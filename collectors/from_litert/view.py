@@ -1,7 +1,8 @@
 """Both LiteRT models with some of their tensors observed while interpreters run them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,24 @@ from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
+K = TypeVar("K", str, int)
+
+
+class _Named(Mapping[K, Array]):
+    """Tensors that an interpreter shows, by other keys than their places; copied when they are asked for."""
+
+    def __init__(self, shown: Mapping[int, Array], places: Mapping[K, int]) -> None:
+        self._shown = shown
+        self._places: Mapping[K, int] = places
+
+    def __getitem__(self, key: K) -> Array:
+        return self._shown[self._places[key]]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 class LiteRTView:
@@ -36,13 +55,14 @@ class LiteRTView:
         plain: Sequence[Array] | None = None,
     ) -> None:
         self._files, self.pairs = files, dict(pairs)
+        alone = plain if plain is not None else files.quantized_runner(threads)(first)
+        files.release()
         self._feature = feature_of(files.float_graph)
         self._float_places = self._floats(pairs.values())
         self._floats_session = self._observing(files.float_graph, first, self._float_places.values(), threads)
         places = {number: files.quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
         self._session = self._observing(files.quantized, first, places.values(), threads)
         self.taps: dict[int, Tap] = {number: pair.tap for number, pair in pairs.items()}
-        alone = plain if plain is not None else files.quantized_runner(threads)(first)
         self.observed = Faithfulness.of_outputs(alone, self.read(first).outputs[1])
 
     def _floats(self, pairs: Iterable[Pair]) -> dict[str, int]:
@@ -79,12 +99,12 @@ class LiteRTView:
         graph, quantized, matched = self._files.float_graph, self._files.quantized, self._files.match.outputs
         ends, theirs = ([*outputs_of(each).values()] for each in (graph, quantized))
         ends, theirs = [ends[i] for i, _ in matched], [theirs[j] for _, j in matched]
-        floats = self._floats_session.run(feed_of(batch, graph), [*self._float_places.values()])
+        floats = self._floats_session.show(feed_of(batch, graph), [*self._float_places.values()])
         places = {number: quantized.places[tap.tensor] for number, tap in self.taps.items()}
-        codes = self._session.run(feed_of(batch, quantized), [*places.values(), *theirs])
+        codes = self._session.show(feed_of(batch, quantized), [*places.values(), *theirs])
         return Reading(
-            {name: floats[place] for name, place in self._float_places.items()},
-            {number: codes[place] for number, place in places.items()},
+            _Named(floats, self._float_places),
+            _Named(codes, places),
             (
                 [decode(graph, place, floats[place]) for place in ends],
                 [decode(quantized, place, codes[place]) for place in theirs],

@@ -73,8 +73,9 @@ class Observer:
         self.outputs = Outputs(models, self.plan.joints, classes=classes)
         graph = models.float_graph
         floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
-        self.rerun_difference = output_difference(floats, view.floats_again(first))
         self.kernel_noise = models.kernel_noise(first, reading, options.session_threads)
+        del reading  # a run more needs room
+        self.rerun_difference = output_difference(floats, view.floats_again(first))
         view.renumber(self.plan.numbers)
         self._use(view)
 

@@ -222,6 +222,26 @@ def test_batches_are_probed(tmp_path):
         assert takes_batches(Session(model, 1), model) is expected
 
 
+def test_what_a_session_shows_outlives_the_next_run(tmp_path, monkeypatch):
+    """Tensors are copied when they are asked for, and all that are left where their interpreter is needed again."""
+    made, make = [], Session._make_interpreter
+    monkeypatch.setattr(Session, "_make_interpreter", lambda own: made.append(1) or make(own))
+    (tmp_path / "model.tflite").write_bytes(every_operator().litert())
+    model = read_litert(tmp_path / "model.tflite")
+    session, places = Session(model, 1, observed=True), list(model.outputs)
+    feeds = [{place: random(k, 2, 8, 8, 3) for place in model.inputs} for k in (1, 2)]
+    alone = [session.run(feed, places) for feed in feeds]
+    first = session.show(feeds[0], places)
+    second = session.show(feeds[1], places)
+    for shown, expected in ((first, alone[0]), (second, alone[1])):
+        for place in places:
+            np.testing.assert_array_equal(shown[place], expected[place])
+    assert len(made) == 1
+    del first, second, shown
+    session.run({place: array[:1] for place, array in feeds[0].items()}, places)
+    assert len(made) == 2  # the first has room for more samples than are asked for, and would keep it
+
+
 def test_toolchains_are_recognised(tmp_path):
     judged = quantmedic.judge(quantmedic.collect(*files(tmp_path, *contents("int8")), validation=X[:4], threads=1))
     assert judged.toolchain.name == "ai-edge-quantizer"

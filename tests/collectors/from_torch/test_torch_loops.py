@@ -21,6 +21,8 @@ from quantmedic.collectors.statistics.device_values import in_one_place
 from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SetStatistics, TensorStatistics
 from quantmedic.engine.errors import ModelError
 
+pytestmark = pytest.mark.thorough
+
 EXACT = ("count", "nonfinite", "min", "max", "clipped", "deployed_min", "deployed_max", "histogram")
 EXACT += ("quantized_histogram", "bucket_min", "bucket_max")
 #: Largest relative difference of deviations and errors, against numpy in float64.

@@ -85,7 +85,11 @@ TENSORS = {
 MAGNITUDES = [1e-38, 1e-30, 1e-20, 9e-16, 1.1e-15, 1e-8, 1e8, 9e14, 1.1e15, 1e18, 1e20, 1e30, 5e37]
 
 
-@pytest.fixture(params=[kernels, reference, *ON_DEVICES.values()], ids=["compiled", "plain", *ON_DEVICES])
+#: In the inner loop nothing imports torch.
+BY_TORCH = [pytest.param(own, marks=pytest.mark.thorough, id=name) for name, own in ON_DEVICES.items()]
+
+
+@pytest.fixture(params=[pytest.param(kernels, id="compiled"), pytest.param(reference, id="plain"), *BY_TORCH])
 def implementation(request: pytest.FixtureRequest) -> ModuleType:
     return request.param
 

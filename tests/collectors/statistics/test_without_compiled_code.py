@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from builders.properties import examples
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 import quantmedic
 from quantmedic.collectors.statistics import numba_loops as kernels
 from quantmedic.collectors.statistics import numpy_loops as reference
+from quantmedic.collectors.statistics.compiled_cache import _TRIED
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import (
@@ -31,6 +33,13 @@ F = np.float32
 
 pytestmark = pytest.mark.attributed
 
+_LOAD = """
+import sys
+import numpy as np
+from quantmedic.collectors.statistics import numba_loops
+
+print(numba_loops.sample_moments(np.ones((2, 3), np.float32))[0], "numba.np.linalg" in sys.modules)
+"""
 _COLLECT = """
 import sys
 import quantmedic
@@ -337,3 +346,10 @@ def test_the_run_that_compiles_and_those_that_load_compute_the_same_bits(tmp_pat
     command, fresh = [sys.executable, "-c", _HASHES], os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     first, second = (subprocess.run(command, env=fresh, capture_output=True, check=True).stdout for _ in range(2))
     assert first == second != b""
+
+
+@pytest.mark.skipif(numba.__version__.split(".")[:2] not in _TRIED, reason="kept code is loaded as numba does it")
+def test_kept_code_is_loaded_without_the_compiler() -> None:
+    kernels.sample_moments(np.ones((2, 3), F))  # from now on it is kept
+    done = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[1. 1.] False"
