@@ -29,3 +29,15 @@ def float_of(typing_context: object, bits: object) -> object:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return numba.types.float32(numba.types.int32), generate
+
+
+@_as_function
+def borrow(typing_context: object, array: Any) -> object:
+    """An array whose owner nobody counts: its slices cost nothing, and it must not outlive the array."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: list[ir.Value]) -> object:
+        borrowed = context.make_array(array)(context, builder, arguments[0])
+        borrowed.meminfo = ir.Constant(borrowed.meminfo.type, None)
+        return borrowed._getvalue()
+
+    return array(array), generate
