@@ -238,9 +238,9 @@ def grid_predictions(stored: Constant, source: Values, axis: int | None) -> dict
     found["predicted_best_sqnr_db"] = known_sqnr_db(float(power.sum()), float(noise.sum()))
     if axis is not None and quantizer.axis is not None and quantizer.axis % source.ndim == axis:
         tops = np.abs(rows).max(axis=1)
-        alive = tops > DEAD * tops.max()
-        levels = [known_sqnr_db(float(p), float(n)) for p, n in zip(power[alive], noise[alive], strict=True)]
-        found["predicted_best_channel_sqnr_db"] = min((db for db in levels if db is not None), default=None)
+        known = (tops > DEAD * tops.max()) & (power > 0) & np.isfinite(noise)
+        worst = float(sqnr_db(power[known], noise[known]).min()) if known.any() else None
+        found["predicted_best_channel_sqnr_db"] = worst
     found |= code_facts(stored, source)
     if min(found.get("effective_bits") or 8, quantizer.bits) < 8:
         found["predicted_8bit_sqnr_db"] = _full_range_sqnr_db(rows, replace(kind, bits=8))
