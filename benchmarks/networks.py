@@ -179,6 +179,17 @@ def branches(layers: int, width: int, side: int) -> onnx.ModelProto:
     return net.model(value, net.classifier(x, width, 10), ["N", 10])
 
 
+def product(before: int, after: int) -> onnx.ModelProto:
+    """Two matrix multiplications of so many inputs and columns, with a ReLU between them."""
+    net, width = Builder(), 16
+    sizes = [(before, width), (width, after)]
+    weights = [net.rng.standard_normal(size).astype(np.float32) / np.float32(size[0] ** 0.5) for size in sizes]
+    names = [[net.constant(w), net.constant(np.zeros(w.shape[1], np.float32))] for w in weights]
+    x = net.add("Gemm", net.relu(net.add("Gemm", "image", *names[0])), *names[1])
+    value = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", before])
+    return net.model(value, x, ["N", after])
+
+
 def with_qdq(model: onnx.ModelProto, scale: float = 0.05, weight_scale: float = 0.02) -> onnx.ModelProto:
     """A network with a uint8 pair on every tensor, int8 weights and int32 biases, all on fixed grids."""
     quantized = onnx.ModelProto()

@@ -1,13 +1,14 @@
-"""How time and memory of a diagnosis grow: with samples, with layers, with channels.
+"""How time and memory of a diagnosis grow: with samples, layers, nodes, channels, and columns of the output.
 
-Every point is a process of its own. Collecting is measured on the MobileNetV2-like network (samples) and on chains of
-convolutions built for the purpose (layers, channels); times are without imports. onnxruntime itself needs a minute to
-open a quantized chain of 5 000 layers, several times over, so ``layers.py`` measures judging and reporting of so many
-on made-up cases.
+Every point is a process of its own. Collecting is measured on the MobileNetV2-like network (samples) and on networks
+built for the purpose: chains of convolutions (layers, channels), residual blocks with so many nodes in the quantized
+model (nodes), a matrix multiplication with so many columns (columns), and the same with one input and two columns
+(rows: so many samples). Times are without imports; ``cpu`` is processor time, with all that is measured.
 
 How to run, from the repository root::
 
-    python benchmarks/scale.py                       # samples 64 … 4096, layers 50 … 2000, channels 16 … 2048
+    python benchmarks/scale.py                       # samples 64 … 4096, layers 50 … 2000, channels 16 … 2048, …
+    python benchmarks/scale.py nodes --no-attribution
     python benchmarks/scale.py samples --mode fast
     python benchmarks/scale.py layers --sizes 50 500
 """
@@ -24,15 +25,26 @@ from pathlib import Path
 
 import measure
 
-SIZES = {"samples": (64, 256, 1024, 4096), "layers": (50, 500, 2000), "channels": (16, 128, 1024, 2048)}
+SIZES = {
+    "samples": (64, 256, 1024, 4096),
+    "layers": (50, 500, 2000),
+    "channels": (16, 128, 1024, 2048),
+    "nodes": (2500, 5000, 10_000, 20_000),
+    "columns": (1000, 10_000, 100_000),
+    "rows": (10_000, 100_000, 1_000_000),
+}
+#: Nodes of the quantized residual blocks by node of the float ones.
+QUANTIZED = 3.8
 #: Chains are this wide and high, on so many samples.
 CHAIN_CHANNELS, CHAIN_SIDE, CHAIN_SAMPLES = 8, 8, 16
+NODE_SAMPLES, COLUMN_SAMPLES, WIDTH = 8, 64, 16
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("axis", nargs="?", choices=SIZES, help="all of them by default")
     parser.add_argument("--sizes", type=int, nargs="+")
+    parser.add_argument("--no-attribution", action="store_true", help="measure only, simulate nothing")
     parser.add_argument("--mode", choices=("exact", "fast"), default="exact")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, default=Path("/tmp/quantmedic-benchmarks"), help="for built networks")
@@ -47,7 +59,7 @@ def main() -> None:
 
 def sweep(axis: str, sizes: tuple[int, ...], arguments: argparse.Namespace) -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    parts = ("collect", "judge", "report")
+    parts = ("collect", "judge", "report", "cpu")
     print(f"\n{axis}, {arguments.mode}, {arguments.threads} threads")
     heads = (axis, *(f"{part} s" for part in parts), "exponent", "memory MB", "/ first", "above imports MB")
     print("  ".join(head.rjust(16) for head in heads))
@@ -57,6 +69,7 @@ def sweep(axis: str, sizes: tuple[int, ...], arguments: argparse.Namespace) -> N
         build = ["--size", str(size), "--folder", str(arguments.folder)]
         subprocess.run([sys.executable, __file__, f"{axis}", *build, "--threads", "0"], check=True)
         options = [*build, "--mode", arguments.mode, "--threads", str(arguments.threads)]
+        options += ["--no-attribution"] if arguments.no_attribution else []
         try:
             cost = measure.run(Path(__file__), [axis, *options])
         except measure.Failed as failure:
@@ -90,6 +103,7 @@ def child(arguments: argparse.Namespace) -> None:
             validation=data,
             mode=arguments.mode,
             threads=arguments.threads,
+            attribution=not arguments.no_attribution,
         )
         marks.append(time.perf_counter())
         diagnosis = quantmedic.judge(case, rules)
@@ -114,25 +128,31 @@ def files(arguments: argparse.Namespace) -> tuple[Path, Path, Path]:
             networks.build(network, folder)
             networks.data_file(network, arguments.size, folder)
         return paths
-    stem = f"chain.{arguments.axis}.{arguments.size}"
+    stem = f"{arguments.axis}.{arguments.size}"
     paths = folder / f"{stem}.onnx", folder / f"{stem}.int8.onnx", folder / f"{stem}.npy"
     if not all(path.exists() for path in paths):
-        layers = arguments.size if arguments.axis == "layers" else 10
-        width = arguments.size if arguments.axis == "channels" else CHAIN_CHANNELS
-        build_chain(layers, width, *paths)
+        write_point(arguments.axis, arguments.size, *paths)
     return paths
 
 
-def build_chain(layers: int, width: int, float_path: Path, quantized_path: Path, data_path: Path) -> None:
-    """Convolutions and activations in turn, quantized node by node: the toolchain itself is not measured here."""
+def write_point(axis: str, size: int, float_path: Path, quantized_path: Path, data_path: Path) -> None:
+    """A network and its data, quantized node by node: the toolchain itself is not measured here."""
     import networks
     import numpy as np
     import onnx
 
-    float_model = networks.chain(layers, width, CHAIN_SIDE)
-    onnx.save(float_model, str(float_path))
-    onnx.save(networks.with_qdq(float_model), str(quantized_path))
-    shape = (CHAIN_SAMPLES, width, CHAIN_SIDE, CHAIN_SIDE)
+    width, image = CHAIN_CHANNELS, (CHAIN_SIDE, CHAIN_SIDE)
+    if axis == "nodes":
+        model, shape = networks.branches(int(size / QUANTIZED), width, CHAIN_SIDE), (NODE_SAMPLES, width, *image)
+    elif axis == "columns":
+        model, shape = networks.product(WIDTH, size), (COLUMN_SAMPLES, WIDTH)
+    elif axis == "rows":
+        model, shape = networks.product(1, 2), (size, 1)
+    else:
+        layers, width = (size, width) if axis == "layers" else (10, size)
+        model, shape = networks.chain(layers, width, CHAIN_SIDE), (CHAIN_SAMPLES, width, *image)
+    onnx.save(model, str(float_path))
+    onnx.save(networks.with_qdq(model), str(quantized_path))
     np.save(data_path, np.random.default_rng(networks.SEED).standard_normal(shape, dtype=np.float32))
 
 

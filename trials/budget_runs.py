@@ -44,6 +44,8 @@ MIN_RUNS, MAX_RUNS, PASSES = 100, 140, 10.0
 BRIEF = 0.5
 #: Dividing the noise takes at most about so many runs for each source: two at every halving, and what heals it.
 RUNS_PER_SOURCE = 6
+#: Runs of a network of very many tensors: as many as compute so many of them, and enough to divide the noise roughly.
+RUN_TENSORS, LEAST_RUNS = 100_000, 16
 #: Runs in which remedies are simulated, about; more causes take more.
 REMEDY_RUNS = 10
 #: Measuring a sample, which runs both models and counts every value, takes about as long as so many simulated runs.
@@ -83,7 +85,8 @@ class BudgetRuns:
     ) -> None:
         """Measure float, deployed and simulated network."""
         self._network, self._progress, self.done = simulation.network, progress, 0
-        self.threads, self._models, self._joints = threads, models, recorded_joints(case.record)
+        self._deployed = simulation.deployed
+        self.threads, self._joints = threads, recorded_joints(case.record)
         share = BRIEF if brief else 1.0
         self.batches = _sample_evenly(simulation.batches, simulation.unit, case, share)
         self.planned = _planned_runs(case, samples_of(self.batches), share)
@@ -142,8 +145,7 @@ class BudgetRuns:
         return lambda outputs: (noise.by_part(outputs) - before) / np.where(all_of_it > 0, all_of_it, np.inf)
 
     def _deployed_outputs(self, batches: Sequence[Batch]) -> list[list[Float32]]:
-        run = self._models.quantized_runner(self.threads)
-        return [run(batch) for batch in batches]
+        return [self._deployed(batch) for batch in batches]
 
     @property
     def _scale(self) -> Floats:
@@ -230,7 +232,8 @@ def expected_cost(case: Case, *, brief: bool = False) -> Cost:
 def _planned_runs(case: Case, samples: int, share: float) -> int:
     # What has so many values that a run takes few samples gets no more runs for it.
     passes = PASSES * _measured_samples(case) / max(samples, MIN_LABELLED)
-    return int(share * np.clip(passes, MIN_RUNS, MAX_RUNS))
+    few = max(RUN_TENSORS // max(len(case.record.tensors), 1), LEAST_RUNS)
+    return int(share * min(np.clip(passes, MIN_RUNS, MAX_RUNS), few))
 
 
 def _measured_samples(case: Case) -> int:

@@ -44,6 +44,8 @@ CHECKPOINT_SECONDS = 30.0
 #: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
 BATCH_BYTES = 16 << 20
 MAX_BATCH = 32
+#: Values of a tensor that take about as long as calling its operator and its statistics.
+WORTHWHILE_VALUES = 4096
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
 RESUMED_EXTRAS = ("device", "metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
@@ -139,17 +141,21 @@ def batch_size_for(models: Models) -> int | None:
     known = [
         math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape is not None and None not in shape[1:]
     ]
-    return _batch_of(sum(known)) if len(known) == len(shapes) else None
+    return _batch_of(sum(known), len(known)) if len(known) == len(shapes) else None
 
 
 def batch_size_after(first: Batch, plan: Plan) -> int:
     """Samples per run by the tensors that the first samples made."""
-    return _batch_of(sum(plan.elements) // first.samples)
+    return _batch_of(sum(plan.elements) // first.samples, len(plan.elements))
 
 
-def _batch_of(elements: int) -> int:
-    """Samples per run by the elements of a sample: four bytes of each float value and one of its code."""
-    return int(np.clip(BATCH_BYTES // max(5 * elements, 1), 1, MAX_BATCH))
+def _batch_of(elements: int, tensors: int) -> int:
+    """Samples per run by the elements of a sample: four bytes of each float value and one of its code.
+
+    Tensors so small that most of the time goes into what is around them come in as many samples as make them worth it.
+    """
+    elements = max(elements, 1)
+    return int(np.clip(max(BATCH_BYTES // (5 * elements), WORTHWHILE_VALUES * tensors // elements), 1, MAX_BATCH))
 
 
 @dataclass

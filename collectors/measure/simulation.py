@@ -31,6 +31,7 @@ class Simulation:
 
     Attributes:
         network: The float network with quantizers that can be changed.
+        deployed: Runs the quantized model.
         batches: The samples.
         unit: Samples that the models take at a time; 1 where they take any number.
         record: What is kept in the case; it grows with the runs.
@@ -46,8 +47,8 @@ class Simulation:
         self.network = models.simulate(case, options.threads)
         self.unit = dataset.unit
         self.batches, floats = self._read_samples(dataset, case, role, options)
-        run = models.quantized_runner(options.threads)
-        outputs = [run(batch) for batch in self.batches]
+        self.deployed = models.quantized_runner(options.threads)
+        outputs = [self.deployed(batch) for batch in self.batches]
         classes = case.statistics[role].has_classes
         self._noise = OutputNoise(self.batches, floats, outputs, classes=classes, joints=recorded_joints(case.record))
         self.record = SimulationRecord(

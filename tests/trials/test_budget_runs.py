@@ -1,6 +1,7 @@
 """How often the simulated network is run to divide its noise: as often on every machine, and nothing twice."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +124,18 @@ def test_attribution_can_be_left_out(pair: tuple[Path, Path], monkeypatch: pytes
     assert case.record.loss_budget is None and case.record.simulation is None
     judged = quantmedic.judge(case)
     assert judged.verdict == "degraded" and judged.causes and judged.loss_budget is None
+
+
+def test_runs_of_very_many_tensors_are_fewer(pair: tuple[Path, Path]) -> None:
+    case = quantmedic.collect(*pair, validation=X, threads=1, attribution=False)
+
+    def runs(tensors: int) -> int:
+        some = case.record.tensors
+        many = (some * (tensors // len(some) + 1))[:tensors]
+        longer = replace(case, record=case.record.model_copy(update={"tensors": many}))
+        return budget_runs._planned_runs(longer, 32, 1.0)
+
+    few = runs(len(case.record.tensors))
+    assert few == runs(200)
+    assert runs(4000) == 25 < few
+    assert runs(40_000) == budget_runs.LEAST_RUNS
