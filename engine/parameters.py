@@ -20,6 +20,7 @@ NAMES = {
 SAME = frozenset(
     [
         "batch-size",
+        "cluster",
         "device",
         "device-outputs",
         "expected-float-metric",
@@ -36,6 +37,8 @@ SAME = frozenset(
         "representative",
         "samples",
         "seed",
+        "shard",
+        "shards",
         "threads",
         "toolchain",
         "validation",

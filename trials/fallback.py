@@ -34,6 +34,7 @@ from quantmedic.trials.sensitivity import Unit, left_in_float, quantizers_not_si
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 
 Floats = NDArray[np.float64]
+Float32 = NDArray[np.float32]
 #: Samples of one evaluation; fewer of a large network, whose passes take long.
 MIN_SAMPLES, MAX_SAMPLES = 64, 256
 #: Multiply-adds of one evaluation, within these bounds.
@@ -102,8 +103,18 @@ def _group(units: Sequence[Unit], writer: dict[int, int]) -> Group:
     return Group(tuple(units), tuple(dict.fromkeys([*own, *written])))
 
 
+#: Outputs for batches from a first one on, each with its set of groups in float, computed on other machines.
+Elsewhere = Callable[[int, Sequence[Units]], list[list[Float32]]]
+
+
 class FallbackTrial:
-    """One search and its check."""
+    """One search and its check.
+
+    Attributes:
+        elsewhere: Simulates batches in place of this process, where there are workers.
+    """
+
+    elsewhere: Elsewhere | None = None
 
     def __init__(
         self,
@@ -139,6 +150,7 @@ class FallbackTrial:
         self._threads, self._seed = threads, seed
         self._classes = case.has_classes
         self._network = models.simulate(case, threads)
+        self._network.repeat_exactly()
         self.groups = groups_of(case.record, units_of(case.record, self._network))
         if not self.groups:
             raise ModelError(
@@ -234,8 +246,13 @@ class FallbackTrial:
         return self._by_batch(self._simulate(sets).noise)
 
     def _simulate(self, sets: Sequence[Units]) -> Measured:
-        pairs = zip(self._batches, sets, strict=True)
-        return self._bench.judge_outputs([self._network.outputs(batch, self.change(units)) for batch, units in pairs])
+        simulate = self.simulate_batches if self.elsewhere is None else self.elsewhere
+        return self._bench.judge_outputs(simulate(0, sets))
+
+    def simulate_batches(self, first: int, sets: Sequence[Units]) -> list[list[Float32]]:
+        """Outputs for some batches in a row, from the first, each with its set of groups in float."""
+        pairs = zip(self._batches[first:], sets, strict=False)
+        return [self._network.outputs(batch, self.change(units)) for batch, units in pairs]
 
     def _by_batch(self, noise: Floats) -> Floats:
         if len(noise) == len(self._batches):

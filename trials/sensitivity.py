@@ -129,6 +129,7 @@ class Experiment:
             DataError: The data cannot be read, or do not fit the metric.
         """
         self._network = models.simulate(case, threads)
+        self._network.repeat_exactly()
         self.units = units_of(case.record, self._network)
         left_out = quantizers_not_simulated(case.record, self._network)
         if not self.units:

@@ -5,10 +5,11 @@ data sets, so that whatever rests on activations is not judged.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,6 +87,41 @@ class _Layer:
     is_embedding: bool
 
 
+#: What comparing tensors adds to a pair beside layers.
+_FOUND = ("notices", "missing", "mismatched", "altered", "left")
+#: Units of work that comparing two checkpoints is divided into, at most.
+_UNITS = 512
+#: What comparing some tensors finds, as plain values: layers, and what else there is to say.
+Found = dict[str, list[Any]]
+#: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
+Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
+
+
+class CheckpointPair:
+    """Two checkpoints that belong together, compared some tensors at a time."""
+
+    def __init__(self, pair: _Pair) -> None:
+        """Compare what this pair holds."""
+        self._pair = pair
+
+    def compare(self, names: Sequence[str], threads: int | None = None) -> Found:
+        """What comparing these float tensors with their counterparts finds."""
+        own = replace(self._pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
+        with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
+            layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
+        rows = [[one.name, one.quantized_name, one.facts.model_dump(), one.is_embedding] for one in layers]
+        return {"layers": rows, **{name: getattr(own, name) for name in _FOUND}}
+
+
+def open_checkpoints(float_path: Path, quantized_path: Path) -> CheckpointPair:
+    """Both checkpoints, to be compared.
+
+    Raises:
+        ModelError: A checkpoint cannot be read or is of the wrong kind.
+    """
+    return CheckpointPair(_open_pair(float_path, quantized_path))
+
+
 def collect_checkpoints(
     float_path: Path,
     quantized_path: Path,
@@ -93,6 +129,7 @@ def collect_checkpoints(
     version: str,
     threads: int | None = None,
     progress: Progress = no_progress,
+    elsewhere: Elsewhere | None = None,
 ) -> Case:
     """Compare the weights of two checkpoints, tensor by tensor.
 
@@ -102,6 +139,7 @@ def collect_checkpoints(
         version: Version of quantmedic, for the record.
         threads: Processor threads; all cores up to 8 by default.
         progress: Called after every tensor.
+        elsewhere: Compares tensors on other machines.
 
     Raises:
         ModelError: A checkpoint cannot be read, is of the wrong kind, or the two do not belong together.
@@ -109,12 +147,41 @@ def collect_checkpoints(
     pair = _open_pair(float_path, quantized_path)
     found: list[_Layer] = []
     ordered = sorted(pair.floats.tensors, key=natural_order)
-    with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
-        for done, name in enumerate(ordered, 1):
-            found += _compare_tensor(name, pair, workers)
-            progress("weights", done, len(ordered))
+    if elsewhere is not None:
+        found = _compare_elsewhere(ordered, pair, elsewhere, progress)
+    else:
+        with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
+            for done, name in enumerate(ordered, 1):
+                found += _compare_tensor(name, pair, workers)
+                progress("weights", done, len(ordered))
     _refuse_strangers(found, pair)
     return Case(_record(found, pair, version), {})
+
+
+def _compare_elsewhere(names: Sequence[str], pair: _Pair, elsewhere: Elsewhere, progress: Progress) -> list[_Layer]:
+    """The layers, in order; what else is found goes into the pair, in order as well."""
+    groups = _group_by_size(names, pair.floats)
+    found: dict[int, Found] = {}
+    for number, part in elsewhere(groups):
+        found[number] = part
+        progress("weights", sum(len(groups[k]) for k in found), len(names))
+    for _, part in sorted(found.items()):
+        for name in _FOUND:
+            getattr(pair, name).extend(part[name])
+    rows = [row for _, part in sorted(found.items()) for row in part["layers"]]
+    return [_Layer(name, other, WeightFacts.model_validate(facts), end) for name, other, facts, end in rows]
+
+
+def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
+    """Tensors in a row, about equally many elements in each group."""
+    sizes = [math.prod(floats.tensors[name].shape) for name in names]
+    room = max(-(-sum(sizes) // _UNITS), 1)
+    groups: dict[int, list[str]] = {}
+    passed = 0
+    for name, size in zip(names, sizes, strict=True):
+        groups.setdefault(passed // room, []).append(name)
+        passed += size
+    return list(groups.values())
 
 
 def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:

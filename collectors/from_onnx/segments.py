@@ -48,6 +48,7 @@ class _Segment:
         session: With settings as inputs.
         expected: Runs under settings that come often, by their number.
         constant: Sessions with these as constants.
+        often: Runs behind which these are opened.
     """
 
     model: onnx.ModelProto
@@ -56,13 +57,14 @@ class _Segment:
     session: ort.InferenceSession
     expected: dict[int, int] = field(default_factory=dict)
     constant: dict[int, ort.InferenceSession] = field(default_factory=dict)
+    often: int = OFTEN
 
     def comes_often(self, settings: int) -> bool:
         """These settings came so often that a session of their own pays."""
         if settings not in self.expected:
             return False
         self.expected[settings] += 1
-        return self.expected[settings] > OFTEN
+        return self.expected[settings] > self.often
 
 
 #: By batch and settings: the batch, and what is needed behind the segment.
@@ -126,6 +128,14 @@ class Segments:
         if self._small:
             for segment, number in zip(self._segments, self.state_of(settings).own, strict=True):
                 segment.expected[number] = 0
+
+    def choose_at_once(self) -> None:
+        """Sessions round differently: which of them runs is to depend on the settings alone, not on earlier runs."""
+        for kept in self._kept:
+            kept.clear()
+        self._bytes = 0
+        for segment in self._segments:
+            segment.often = 0
 
     def run(self, batch: Batch, state: State, feed: Callable[[int], Feed], given: Feed) -> list[Array]:
         """The outputs for one batch.

@@ -233,6 +233,10 @@ class OnnxSimulated:
         self._last: tuple[Change | None, State, dict[int, dict[str, Array]]]
         self._last = None, self._segments.state_of(self._settings(None)), {}
 
+    def repeat_exactly(self) -> None:
+        """From now on no run depends on those before it, not in its last bits either."""
+        self._segments.choose_at_once()
+
     def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
         """The matched outputs; of the network without any quantizer where ``change`` is None.
 

@@ -66,6 +66,9 @@ class TorchSimulated:
         """Tensors whose quantizers can be changed, by index into the case's table."""
         return frozenset(i for i in self._edges if self._edges[i] or self._ends[i])
 
+    def repeat_exactly(self) -> None:
+        """Runs of modules never depend on those before them."""
+
     def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
         """The matched outputs; of the module without any quantizer where ``change`` is None.
 

@@ -220,6 +220,9 @@ class SimulatedNetwork(Protocol):
     def tensors(self) -> frozenset[int]:
         """Tensors whose quantizers can be changed, by index into the tensors of the case."""
 
+    def repeat_exactly(self) -> None:
+        """From now on no run depends on those before it, not in its last bits either."""
+
     def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
         """Outputs in the order of ``Match.outputs``; of the network without any quantizer where ``change`` is None.
 

@@ -336,7 +336,7 @@ class Case:
                 help="shards are merged to add up their samples; judge a case that has none by itself",
             )
         refuse_strangers(mine, theirs)
-        roles = sorted(self.statistics.keys() | other.statistics.keys())
+        roles: list[Role] = sorted(self.statistics.keys() | other.statistics.keys())
         statistics: dict[Role, SetStatistics] = {}
         datasets: dict[Role, DatasetRecord] = {}
         sums: dict[Role, list[SliceSum]] = {}
@@ -359,7 +359,8 @@ class Case:
         pairs = zip(mine.tensors, theirs.tensors, strict=True)
         tensors = tuple(a.model_copy(update={"bucketed": a.bucketed and b.bucketed}) for a, b in pairs)
         # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
-        changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None, "proof": None}
+        changes: dict[str, object] = {"datasets": datasets, "notices": notices, "tensors": tensors}
+        changes |= {"simulation": None, "proof": None}
         if all(dataset.complete for dataset in datasets.values()):
             changes["run"] = {name: value for name, value in mine.run.items() if name != "shard"}
         record = mine.model_copy(update=changes)

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -29,7 +30,7 @@ from quantmedic.api.shards import as_shard, load_shards, read_shard
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.collect import Interrupted
+from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
@@ -178,41 +179,19 @@ def prove_pair(
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
         )
     base = rules or load_rulebase()
-    models, datasets = open_pair(
-        float_model,
-        quantized_model,
-        data.sources,
-        preprocessing=data.preprocessing,
-        labels=data.labels,
-        mapping=options.mapping,
+    measurement, extras = open_measurement(
+        float_model, quantized_model, options, base, progress=progress, announce=announce
     )
-    with models.as_deployed():
-        metric = open_metric(data, datasets.values())
+    models = measurement.models
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
-    extras = replace(
-        _open_references(models, datasets, data.samples, options.references, metric),
-        search=printed.search,
-        settings=printed.settings,
-        device=measuring.device,
-    )
-    measurement = Measurement(
-        models=models,
-        datasets=datasets,
-        metric=metric,
-        options=_observer_options(data, measuring),
-        base=base,
-        progress=progress,
-        announce=announce,
-    )
-    if measuring.device is not None:
-        models.run_on(measuring.device)
-    if measuring.memory is not None:
-        models.limit_memory(measuring.memory // measurement.options.lanes)
+    extras = replace(extras, search=printed.search, settings=printed.settings)
     started = time.monotonic()
     with models.as_deployed():
         earlier = _earlier_case(options)
-        case = _with_simulation_of(earlier, _measure(measurement, extras, options, earlier))
+        elsewhere = _elsewhere(float_model, quantized_model, options, progress)
+        case = _measure(measurement, extras, options, earlier, elsewhere)
+        case = _with_simulation_of(earlier, case)
         case = with_files(_with_data_options(case, data), sources)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
@@ -234,6 +213,44 @@ def prove_pair(
         return prove_remedies(case, measurement, proof.budget, proof.toolchain)
 
 
+def open_measurement(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    base: RuleBase,
+    *,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+) -> tuple[Measurement, Extras]:
+    """Both models, their data and what was computed elsewhere, opened as the options say."""
+    data, measuring = options.data, options.measuring
+    models, datasets = open_pair(
+        float_model,
+        quantized_model,
+        data.sources,
+        preprocessing=data.preprocessing,
+        labels=data.labels,
+        mapping=options.mapping,
+    )
+    with models.as_deployed():
+        metric = open_metric(data, datasets.values())
+    extras = _open_references(models, datasets, data.samples, options.references, metric)
+    measurement = Measurement(
+        models=models,
+        datasets=datasets,
+        metric=metric,
+        options=_observer_options(data, measuring),
+        base=base,
+        progress=progress,
+        announce=announce,
+    )
+    if measuring.device is not None:
+        models.run_on(measuring.device)
+    if measuring.memory is not None:
+        models.limit_memory(measuring.memory // measurement.options.lanes)
+    return measurement, replace(extras, device=measuring.device)
+
+
 def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options:
     return Options(
         samples=data.samples,
@@ -247,7 +264,24 @@ def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options
     )
 
 
-def _measure(measurement: Measurement, extras: Extras, options: CollectOptions, earlier: Case | None) -> Case:
+def _elsewhere(
+    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
+) -> Elsewhere | None:
+    """Workers of the cluster that measure; None where this process does."""
+    if options.spread.cluster is None:
+        return None
+    from quantmedic.cluster.slices import measure_on_cluster  # Dask is an optional package
+
+    return partial(measure_on_cluster, float_model, quantized_model, options, progress)
+
+
+def _measure(
+    measurement: Measurement,
+    extras: Extras,
+    options: CollectOptions,
+    earlier: Case | None,
+    elsewhere: Elsewhere | None,
+) -> Case:
     shard = options.spread.shard
     return measure(
         measurement.models,
@@ -260,6 +294,7 @@ def _measure(measurement: Measurement, extras: Extras, options: CollectOptions, 
         checkpoint=lambda case: _save_checkpoint(case, options.saving),
         extras=extras,
         shard=None if shard is None else read_shard(shard),
+        elsewhere=elsewhere,
     )
 
 

@@ -1,17 +1,25 @@
 """Sensitivity, layer by layer: the part of the public API that measures it, keeps it and writes it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from quantmedic.api.opening import open_evaluation
-from quantmedic.api.options import CheckpointOptions, DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.api.options import (
+    CheckpointOptions,
+    DataOptions,
+    DataSource,
+    MeasuringOptions,
+    ModelSource,
+)
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resume_sensitivity
+from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, Outcome, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
 from quantmedic.reports.files import sensitivity_files
 from quantmedic.reports.machines.records import sensitivity_json
@@ -54,6 +62,7 @@ def sensitivity(
     seed: int = 0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    cluster: object | None = None,
     progress: Progress = no_progress,
 ) -> SensitivityRecord:
     """Measure how sensitive the output is to each layer, by turning simulated quantizers on and off.
@@ -79,6 +88,7 @@ def sensitivity(
         seed: Seed of the choice of samples and of bootstrapped intervals.
         checkpoint: File that the record is written to every few seconds and on Ctrl-C.
         resume: Continue from the record in ``checkpoint``, if there is one: what it lacks is measured.
+        cluster: Workers that make the runs; see ``collect``.
         progress: Called with the mode, the runs done and their number.
 
     Returns:
@@ -103,7 +113,9 @@ def sensitivity(
     )
     measuring = MeasuringOptions(batch_size=batch_size, threads=threads, device=device, seed=seed)
     saving = CheckpointOptions(checkpoint, resume)
-    return measure_sensitivity(float_model, quantized_model, data, measuring, saving, modes=modes, progress=progress)
+    return measure_sensitivity(
+        float_model, quantized_model, data, measuring, saving, cluster, modes=modes, progress=progress
+    )
 
 
 def measure_sensitivity(
@@ -112,6 +124,7 @@ def measure_sensitivity(
     data: DataOptions,
     measuring: MeasuringOptions,
     saving: CheckpointOptions,
+    cluster: object | None = None,
     *,
     modes: Sequence[Mode] = MODES,
     progress: Progress = no_progress,
@@ -119,6 +132,26 @@ def measure_sensitivity(
     """``sensitivity`` with its options in groups; see there."""
     _check_modes(modes)
     before = _unfinished_record(saving)
+    experiment, models = open_experiment(float_model, quantized_model, data, measuring, modes)
+    record = experiment.start if before is None else resume_sensitivity(before, experiment.start)
+    if cluster is None:
+        with models.as_deployed():
+            own = ((mode, unit, experiment.run(mode, unit)) for mode, unit in record.missing)
+            return _add_runs(own, record, saving, progress)
+    from quantmedic.cluster.experiments import run_on_cluster  # Dask is an optional package
+
+    runs = run_on_cluster(float_model, quantized_model, data, measuring, cluster, record)
+    return _add_runs(runs, record, saving, progress)
+
+
+def open_experiment(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    modes: Sequence[Mode],
+) -> tuple[Experiment, Models]:
+    """The simulated network with its samples, and both models."""
     opened = open_evaluation(float_model, quantized_model, data, measuring)
     with opened.models.as_deployed():
         experiment = Experiment(
@@ -132,19 +165,20 @@ def measure_sensitivity(
             seed=measuring.seed,
             metric=opened.metric,
         )
-        record = experiment.start if before is None else resume_sensitivity(before, experiment.start)
-        return _run_missing(experiment, record, saving, progress)
+    return experiment, opened.models
 
 
-def _run_missing(
-    experiment: Experiment, record: SensitivityRecord, saving: CheckpointOptions, progress: Progress
+def _add_runs(
+    runs: Iterable[tuple[Mode, int, Outcome]], record: SensitivityRecord, saving: CheckpointOptions, progress: Progress
 ) -> SensitivityRecord:
-    """Run what the record lacks, and keep it in the checkpoint on the way."""
+    """Add runs as they come, and keep the record in the checkpoint on the way."""
     last_save = time.monotonic()
+    done = Counter(run.mode for run in record.runs)
     try:
-        for mode, unit in record.missing:
-            record = record.add_run(mode, unit, experiment.run(mode, unit))
-            progress(mode, unit + 1, len(record.units))
+        for mode, unit, outcome in runs:
+            record = record.add_run(mode, unit, outcome)
+            done[mode] += 1
+            progress(mode, done[mode], len(record.units))
             if time.monotonic() - last_save > CHECKPOINT_SECONDS:
                 _save_checkpoint(record, saving)
                 last_save = time.monotonic()

@@ -1,6 +1,7 @@
 """Weights alone: a float checkpoint against a quantized one, tensor by tensor, without running either."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from quantmedic.api.judging import judge
@@ -22,6 +23,7 @@ def compare_weights(
     output: str | Path | None = None,
     formats: Sequence[str] = FORMATS,
     threads: int | None = None,
+    cluster: object | None = None,
     progress: Progress = no_progress,
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
@@ -38,6 +40,7 @@ def compare_weights(
         output: Folder for the report; None writes nothing.
         formats: What to write there: html, markdown, json, png.
         threads: Processor threads; all cores up to 8 by default. Each takes about 20 MB.
+        cluster: Workers that compare tensors; see ``collect``.
         progress: Called with "weights", tensors done and tensors in all.
 
     Returns:
@@ -47,7 +50,7 @@ def compare_weights(
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the report cannot be written.
     """
     base = rules or load_rulebase()
-    case = collect_weights(float_weights, quantized_weights, threads=threads, progress=progress)
+    case = collect_weights(float_weights, quantized_weights, threads=threads, cluster=cluster, progress=progress)
     diagnosis = judge(case, base)
     if output is not None:
         write_report(diagnosis, output, formats=formats, rules=base, case=case)
@@ -59,6 +62,7 @@ def collect_weights(
     quantized_weights: str | Path,
     *,
     threads: int | None = None,
+    cluster: object | None = None,
     progress: Progress = no_progress,
 ) -> Case:
     """The measurements of ``compare_weights`` as a case, to be judged or saved.
@@ -66,6 +70,10 @@ def collect_weights(
     Raises:
         ModelError: A checkpoint cannot be read, or they do not belong together.
     """
-    return collect_checkpoints(
-        Path(float_weights), Path(quantized_weights), version=VERSION, threads=threads, progress=progress
-    )
+    paths = Path(float_weights), Path(quantized_weights)
+    if cluster is None:
+        return collect_checkpoints(*paths, version=VERSION, threads=threads, progress=progress)
+    from quantmedic.cluster.checkpoints import compare_on_cluster  # Dask is an optional package
+
+    elsewhere = partial(compare_on_cluster, *paths, cluster, threads)
+    return collect_checkpoints(*paths, version=VERSION, progress=progress, elsewhere=elsewhere)

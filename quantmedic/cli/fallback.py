@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.options import DataOptions, MeasuringOptions
+from quantmedic.api.options import DataOptions, MeasuringOptions, SpreadOptions
 from quantmedic.api.searches.fallbacks import GoalOptions, search_fallback, write_fallback
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import (
@@ -16,6 +16,7 @@ from quantmedic.cli.options import (
     judging_options,
     measuring_options,
     printing_options,
+    spread_options,
 )
 from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
 from quantmedic.reports.machines.records import fallback_json
@@ -42,6 +43,7 @@ goal_options = OptionGroup(
 @goal_options
 @judging_options.only("toolchain")
 @measuring_options.only("threads", "device", "seed")
+@spread_options.only("cluster")
 @printing_options(["text", "json"]).only("output", "formats")
 def fallback(
     float_model: Path,
@@ -50,6 +52,7 @@ def fallback(
     goal: GoalOptions,
     judging: JudgingOptions,
     measuring: MeasuringOptions,
+    spread: SpreadOptions,
     report: ReportOptions,
 ) -> None:
     """Find a small set of layers that leave int8 to meet a goal, and check it on the model itself.
@@ -71,7 +74,14 @@ def fallback(
     report.check()
     with progress_bars() as progress, interrupted_by_termination():
         record = search_fallback(
-            float_model, quantized_model, data, measuring, goal, toolchain=judging.toolchain, progress=progress
+            float_model,
+            quantized_model,
+            data,
+            measuring,
+            goal,
+            spread.cluster,
+            toolchain=judging.toolchain,
+            progress=progress,
         )
     is_json = report.printed_format == "json"
     click.echo(fallback_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()), nl=False)

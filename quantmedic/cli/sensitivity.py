@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions
+from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions, SpreadOptions
 from quantmedic.api.sensitivities import SensitivityInterrupted, measure_sensitivity, write_sensitivity
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import (
@@ -15,6 +15,7 @@ from quantmedic.cli.options import (
     measuring_options,
     report_options,
     resume_option,
+    spread_options,
 )
 from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
 from quantmedic.engine.diagnosis.sensitivity import MODES
@@ -35,6 +36,7 @@ from quantmedic.reports.terminal.sensitivity import render_sensitivity
     help="One layer quantized, all but one, or all layers up to one.",
 )
 @measuring_options.only("batch_size", "threads", "device", "seed")
+@spread_options.only("cluster")
 @resume_option
 @report_options.only("output", "verbose")
 def sensitivity(
@@ -44,6 +46,7 @@ def sensitivity(
     resume: bool,
     data: DataOptions,
     measuring: MeasuringOptions,
+    spread: SpreadOptions,
     report: ReportOptions,
 ) -> None:
     """Measure what each layer does to the output: quantized alone, left out alone, and one after another.
@@ -68,6 +71,7 @@ def sensitivity(
                 data,
                 measuring,
                 CheckpointOptions(checkpoint, resume),
+                spread.cluster,
                 modes=modes,
                 progress=progress,
             )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.options import MeasuringOptions, RuleOptions
+from quantmedic.api.options import MeasuringOptions, RuleOptions, SpreadOptions
 from quantmedic.api.weights import collect_weights
 from quantmedic.cli.options import (
     CONTEXT,
@@ -14,6 +14,7 @@ from quantmedic.cli.options import (
     measuring_options,
     report_options,
     rule_options,
+    spread_options,
 )
 from quantmedic.cli.reporting import open_judging, report_case
 from quantmedic.cli.terminal import progress_bars
@@ -23,6 +24,7 @@ from quantmedic.cli.terminal import progress_bars
 @click.argument("float_weights", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
 @measuring_options.only("threads")
+@spread_options.only("cluster")
 @rule_options
 @judging_options
 @report_options
@@ -30,6 +32,7 @@ def weights(
     float_weights: Path,
     quantized_weights: Path,
     measuring: MeasuringOptions,
+    spread: SpreadOptions,
     rules: RuleOptions,
     judging: JudgingOptions,
     report: ReportOptions,
@@ -46,5 +49,7 @@ def weights(
     """
     judged_by = open_judging(rules, judging)
     with progress_bars() as progress:
-        case = collect_weights(float_weights, quantized_weights, threads=measuring.threads, progress=progress)
+        case = collect_weights(
+            float_weights, quantized_weights, threads=measuring.threads, cluster=spread.cluster, progress=progress
+        )
     report_case(case, judged_by, report)

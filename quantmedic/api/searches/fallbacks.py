@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain, inspect, judge
-from quantmedic.api.opening import open_evaluation
+from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -82,6 +83,7 @@ def fallback(
     device: str | None = None,
     seed: int = 0,
     toolchain: str | None = None,
+    cluster: object | None = None,
     progress: Progress = no_progress,
 ) -> FallbackRecord:
     """Find a small set of layers that leave int8 so that a goal is met.
@@ -110,6 +112,7 @@ def fallback(
         device: Where both models run; see ``collect``.
         seed: Seed of the split, of the random sets and of bootstrapped intervals.
         toolchain: Whose configuration is written; None: the one that the quantized model carries marks of.
+        cluster: Workers that evaluate; see ``collect``.
         progress: Called with ``evaluations``, their number so far, and None.
 
     Returns:
@@ -133,7 +136,9 @@ def fallback(
     )
     measuring = MeasuringOptions(threads=threads, device=device, seed=seed)
     goal = GoalOptions(max_drop, min_sqnr_db)
-    return search_fallback(float_model, quantized_model, data, measuring, goal, toolchain=toolchain, progress=progress)
+    return search_fallback(
+        float_model, quantized_model, data, measuring, goal, cluster, toolchain=toolchain, progress=progress
+    )
 
 
 def search_fallback(
@@ -142,6 +147,7 @@ def search_fallback(
     data: DataOptions,
     measuring: MeasuringOptions,
     goal: GoalOptions,
+    cluster: object | None = None,
     *,
     toolchain: str | None = None,
     progress: Progress = no_progress,
@@ -150,6 +156,25 @@ def search_fallback(
     goal.check()
     base = load_rulebase()
     check_toolchain(toolchain, base)
+    trial, opened = open_fallback(float_model, quantized_model, data, measuring, goal)
+    with opened.models.as_deployed(), ExitStack() as workers:
+        if cluster is not None:
+            from quantmedic.cluster.searches import simulate_on_cluster  # Dask is an optional package
+
+            job = (float_model, quantized_model, data, measuring, goal)
+            trial.elsewhere = workers.enter_context(simulate_on_cluster(cluster, *job))
+        found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
+    return _with_prescription(found, trial.places, opened.case, base, toolchain) if found.layers else found
+
+
+def open_fallback(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    goal: GoalOptions,
+) -> tuple[FallbackTrial, Opened]:
+    """The search before its first evaluation, and what it was opened from."""
     opened = open_evaluation(float_model, quantized_model, data, measuring)
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
@@ -163,8 +188,7 @@ def search_fallback(
             threads=opened.threads,
             seed=measuring.seed,
         )
-        found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
-    return _with_prescription(found, trial.places, opened.case, base, toolchain) if found.layers else found
+    return trial, opened
 
 
 def _with_prescription(

@@ -1,0 +1,132 @@
+"""A connection to a Dask cluster; Dask is loaded when one is asked for, and not before."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from quantmedic.cluster.errands import describe_worker, sees_file, wrong_versions
+from quantmedic.collectors.measure.host import available_threads
+from quantmedic.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Seconds to wait for a scheduler, and for its first worker.
+PATIENCE = 60
+#: How addresses of schedulers begin.
+_PROTOCOLS = ("tcp://", "tls://", "ucx://", "ws://", "wss://", "inproc://")
+
+
+@contextmanager
+def connect(where: object) -> "Iterator[Client]":
+    """A client of the cluster, whose workers are like this machine.
+
+    Args:
+        where: ``local`` or ``local:N``, which start workers here; the address of a scheduler; the path of its
+            ``scheduler.json``; or a client, which stays open.
+
+    Raises:
+        DataError: Dask is not installed, or there is no such cluster or no worker.
+        QuantmedicError: A worker has another version of what figures depend on.
+    """
+    distributed = _import_distributed()
+    if isinstance(where, distributed.Client):
+        require_equal_workers(where)
+        yield where
+        return
+    text = str(where)
+    if text.partition(":")[0] == "local":
+        with _local_cluster(distributed, text) as cluster, distributed.Client(cluster) as client:
+            require_equal_workers(client)
+            yield client
+        return
+    with _open_client(distributed, text) as client:
+        require_equal_workers(client)
+        yield client
+
+
+def _import_distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise DataError(
+            "a cluster needs Dask, which is not installed", help="pip install 'quantmedic[cluster]'"
+        ) from error
+    return distributed
+
+
+def _local_cluster(distributed: Any, text: str) -> Any:
+    _, colon, count = text.partition(":")
+    if colon and not (count.isdigit() and int(count)):
+        raise _unknown(text)
+    return distributed.LocalCluster(
+        n_workers=int(count) if colon else available_threads(),
+        threads_per_worker=1,
+        memory_limit=0,  # --memory bounds what is measured; Dask's bound would end workers
+        dashboard_address=None,
+    )
+
+
+def _open_client(distributed: Any, text: str) -> Any:
+    try:
+        if text.startswith(_PROTOCOLS):
+            return distributed.Client(text, timeout=PATIENCE)
+        if Path(text).is_file():
+            return distributed.Client(scheduler_file=text, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "the scheduler does not answer",
+            where=f"{text}: {error}",
+            help="start it with: dask scheduler; its workers with: dask worker ADDRESS --nthreads 1",
+        ) from error
+    raise _unknown(text)
+
+
+def _unknown(text: str) -> DataError:
+    return DataError(
+        "the cluster cannot be read",
+        where=f"--cluster {text}",
+        help="give local, local:4, tcp://HOST:8786, or the path of a scheduler.json",
+    )
+
+
+def require_equal_workers(client: "Client") -> None:
+    """Wait for a worker, and refuse any whose figures would differ from this machine's.
+
+    Raises:
+        DataError: No worker comes.
+        QuantmedicError: Names the workers and what differs.
+    """
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError as error:
+        raise DataError(
+            "the cluster has no workers", where=f"waited {PATIENCE} s", help="dask worker ADDRESS --nthreads 1"
+        ) from error
+    expected = describe_worker()
+    found = client.run(describe_worker)
+    if others := {name: versions for name, versions in found.items() if versions != expected}:
+        raise wrong_versions(others, expected)
+
+
+@contextmanager
+def shared_folder(client: "Client", beside: Path | None) -> Iterator[Path | None]:
+    """A new folder for results that all workers see; None where there is none, and results travel.
+
+    It is removed with what it holds at the end.
+
+    Args:
+        client: Whose workers.
+        beside: File that the folder is to stand beside, where there is one.
+    """
+    parent = beside.resolve().parent if beside is not None else None
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".quantmedic-", dir=parent) as folder:
+        token = Path(folder) / uuid4().hex
+        token.touch()
+        seen = client.run(sees_file, str(token))
+        yield Path(folder) if all(seen.values()) else None
