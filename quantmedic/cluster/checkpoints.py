@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quantmedic.cluster.answers import describe_worker
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.errands import compare_layers, describe_worker
 from quantmedic.cluster.jobs import THREADS
 from quantmedic.cluster.units import run_units
 from quantmedic.collectors.from_checkpoint.collect import Found
@@ -26,4 +26,4 @@ def compare_on_cluster(
     }
     versions = describe_worker()
     with connect(where) as client:
-        yield from run_units(client, compare_layers, [(job, versions, list(names)) for names in groups])
+        yield from run_units(client, "compare_layers", [(job, versions, list(names)) for names in groups])

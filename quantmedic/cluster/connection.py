@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from quantmedic.cluster.errands import describe_worker, sees_file, wrong_versions
+from quantmedic.cluster.answers import describe_worker, sees_file, wrong_versions
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.errors import DataError
 
@@ -50,7 +50,7 @@ def connect(where: object) -> "Iterator[Client]":
 
 def _import_distributed() -> Any:
     try:
-        import distributed
+        import distributed  # an optional package
     except ImportError as error:
         raise DataError(
             "a cluster needs Dask, which is not installed", help="pip install 'quantmedic[cluster]'"

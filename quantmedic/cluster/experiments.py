@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions, ModelSource
+from quantmedic.cluster.answers import describe_worker
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.errands import describe_worker, run_experiment
 from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
 from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord
@@ -28,5 +28,5 @@ def run_on_cluster(
     job["modes"] = list(record.modes)
     missing, versions = record.missing, describe_worker()
     with connect(where) as client:
-        for number, found in run_units(client, run_experiment, [(job, versions, *run) for run in missing]):
+        for number, found in run_units(client, "run_experiment", [(job, versions, *run) for run in missing]):
             yield *missing[number], Outcome.model_validate(found)

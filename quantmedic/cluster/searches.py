@@ -1,13 +1,11 @@
 """The search for layers in float, whose evaluations are divided among workers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 
 from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions, ModelSource
-from quantmedic.api.searches.fallbacks import GoalOptions
+from quantmedic.cluster.answers import describe_worker
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.errands import describe_worker, simulate_batches
 from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
 from quantmedic.engine.diagnosis.fallback import Units
@@ -24,7 +22,7 @@ def simulate_on_cluster(
     quantized_model: ModelSource,
     data: DataOptions,
     measuring: MeasuringOptions,
-    goal: GoalOptions,
+    goal: Mapping[str, float | None],
 ) -> Iterator[Elsewhere]:
     """What simulates batches with workers while the connection is open.
 
@@ -33,14 +31,14 @@ def simulate_on_cluster(
         QuantmedicError: What a worker could not do.
     """
     job = describe_job(float_model, quantized_model, CollectOptions(data=data, measuring=measuring))
-    job["goal"], versions = asdict(goal), describe_worker()
+    job["goal"], versions = dict(goal), describe_worker()
     with connect(where) as client:
 
         def simulate(first: int, sets: Sequence[Units]) -> list[list[Float32]]:
             starts = range(0, len(sets), BATCHES)
             parts = [[sorted(map(int, units)) for units in sets[k : k + BATCHES]] for k in starts]
             units = [(job, versions, first + k, part) for k, part in zip(starts, parts, strict=True)]
-            found = dict(run_units(client, simulate_batches, units))
+            found = dict(run_units(client, "simulate_batches", units))
             return [outputs for number in range(len(units)) for outputs in found[number]]
 
         yield simulate

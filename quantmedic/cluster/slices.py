@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from quantmedic.api.options import CollectOptions, ModelSource
+from quantmedic.cluster.answers import describe_worker, load_stored, run_errand
 from quantmedic.cluster.connection import connect, shared_folder
-from quantmedic.cluster.errands import describe_worker, load_stored, measure_slice, merge_cases
 from quantmedic.cluster.jobs import Job, describe_job
 from quantmedic.cluster.units import RETRIES, raise_failure
 from quantmedic.collectors.data.progress import Progress
@@ -115,12 +115,14 @@ class SliceWork:
             for number in range(self._first[role] or 0, count):
                 node = Node(role, 0, number)
                 self._nodes[node] = self._submit(
-                    node, measure_slice, self._job, versions, role, number, _target(folder, node)
+                    node, "measure_slice", self._job, versions, role, number, _target(folder, node)
                 )
 
-    def _submit(self, node: "Node", function: Any, *arguments: Any) -> "Future":
-        key = f"quantmedic-{function.__name__}-{node.role}-{node.level}-{node.number}-{self._run}"
-        return self._client.submit(function, *arguments, key=key, priority=node.level, retries=RETRIES, pure=False)
+    def _submit(self, node: "Node", errand: str, *arguments: Any) -> "Future":
+        key = f"quantmedic-{errand}-{node.role}-{node.level}-{node.number}-{self._run}"
+        return self._client.submit(
+            run_errand, errand, *arguments, key=key, priority=node.level, retries=RETRIES, pure=False
+        )
 
     def _wait(self, folder: Path | None) -> None:
         """Wait for all; whatever becomes complete is added up, level by level."""
@@ -145,7 +147,7 @@ class SliceWork:
             members = self._members(above)
             if len(members) > 1 and finished.issuperset(members):
                 parts = [self._nodes[member] for member in members]
-                merged = self._submit(above, merge_cases, parts, _target(folder, above))
+                merged = self._submit(above, "merge_cases", parts, _target(folder, above))
                 self._merging[above] = merged
                 places[merged.key] = above
                 waiting.add(merged)

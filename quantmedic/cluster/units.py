@@ -1,10 +1,10 @@
 """Units of work that a cluster's workers do, in any order, and what becomes of their failures."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from quantmedic.cluster.errands import Answer
+from quantmedic.cluster.answers import Answer, run_errand
 from quantmedic.engine import errors
 from quantmedic.engine.errors import QuantmedicError
 
@@ -28,16 +28,14 @@ def raise_failure(answer: Answer) -> None:
     raise kind(failed["message"], where=failed["where"], help=failed["help"])
 
 
-def run_units(
-    client: "Client", function: Callable[..., Answer], units: Sequence[Sequence[Any]]
-) -> Iterator[tuple[int, Any]]:
+def run_units(client: "Client", errand: str, units: Sequence[Sequence[Any]]) -> Iterator[tuple[int, Any]]:
     """Call a function of this package once for each unit; yields the number of a unit and its result as they come.
 
     Whatever ends the iteration, Ctrl-C too, cancels what is left.
 
     Args:
         client: Whose workers.
-        function: One of ``errands``.
+        errand: Name of a function in ``errands``.
         units: Its arguments, plain values.
 
     Raises:
@@ -48,9 +46,10 @@ def run_units(
     run = uuid4().hex
     futures = [
         client.submit(
-            function,
+            run_errand,
+            errand,
             *unit,
-            key=f"quantmedic-{function.__name__}-{number}-{run}",
+            key=f"quantmedic-{errand}-{number}-{run}",
             retries=RETRIES,
             priority=-number,
             pure=False,

@@ -13,6 +13,7 @@ from builders import checkpoints
 
 import quantmedic
 from quantmedic.api.weights import collect_weights
+from quantmedic.cluster.answers import describe_worker, run_errand, wrong_versions
 from quantmedic.collectors.measure.case_file import _arrays
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.demo import patient
@@ -120,10 +121,8 @@ def test_an_interrupt_leaves_a_case_that_goes_on(on_cluster, data, alone, tmp_pa
 
 
 def test_another_version_of_a_worker_is_named(data):
-    from quantmedic.cluster.errands import describe_worker, measure_slice, wrong_versions
-
     other = {**describe_worker(), "onnxruntime": "1.0"}
-    answer = measure_slice({}, other, "validation", 0, None)
+    answer = run_errand("measure_slice", {}, other, "validation", 0, None)
     assert answer["failed"]["where"][0].startswith("this process  onnxruntime ")
     error = wrong_versions({"tcp://10.0.0.7:41": other}, describe_worker())
     assert "tcp://10.0.0.7:41  onnxruntime 1.0, here" in str(error)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain, inspect, judge
@@ -161,7 +161,7 @@ def search_fallback(
         if cluster is not None:
             from quantmedic.cluster.searches import simulate_on_cluster  # Dask is an optional package
 
-            job = (float_model, quantized_model, data, measuring, goal)
+            job = (float_model, quantized_model, data, measuring, asdict(goal))
             trial.elsewhere = workers.enter_context(simulate_on_cluster(cluster, *job))
         found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
     return _with_prescription(found, trial.places, opened.case, base, toolchain) if found.layers else found
