@@ -33,6 +33,18 @@ def peak_memory() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
+def cost_of(command: Sequence[str]) -> tuple[float, float] | None:
+    """In a parent that is small itself: processor seconds of a process and its children, and the largest memory in MB.
+
+    None where the process fails.
+    What the parent holds counts as memory of the child until that runs its own program.
+    """
+    done = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(done.pid, 0)
+    done.returncode = os.waitstatus_to_exitcode(status)
+    return None if done.returncode else (usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
 class Failed(Exception):
     """A contender could not do its job; says why."""
 

@@ -1,0 +1,246 @@
+"""quantmedic beside what else compares a float and a quantized network layer by layer: on the same pairs, in one run.
+
+``plain``
+    both models on all samples, one by one: the floor.
+``collect``
+    ``quantmedic collect --no-attribution``: everything is measured, nothing is simulated; peers do a part of that.
+``diagnose``
+    ``quantmedic diagnose``: causes, simulated and executed remedies, the report.
+``peer``
+    of ONNX pairs onnxruntime's ``qdq_loss_debug`` (activations of both models, their errors, those of the weights), of
+    LiteRT pairs ai-edge-quantizer's ``compare_model`` (mean squared error of every tensor), of torch modules the XQuant
+    extension of Sony's MCT (three measures of chosen layers), of which ``quantmedic.xquant`` is the drop-in.
+
+Contenders run in turn, each in a process of its own with one thread, start included. Costs are processor seconds of the
+process and its children, and the largest resident memory of one of them; the least of all rounds counts. A peer that
+wants more than ``LIMIT`` bytes fails, for the machine has other users.
+
+How to run, from the repository root::
+
+    python benchmarks/peers.py litert
+    python benchmarks/peers.py onnx --built /tmp/bench           # what published_costs.py --folder has built
+    python benchmarks/peers.py torch --mct /tmp/mct/bin/python   # an environment with tests/mct/requirements.txt
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import measure
+
+ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+PUBLISHED = ("text-recognizer", "text-detector", "object-detector", "image-classifier", "audio-quality")
+ENDINGS = {"onnx": ".onnx", "litert": ".tflite"}
+TORCH_IMAGES, ONNX_SAMPLES = 1024, 12
+LIMIT = 12 << 30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("frameworks", nargs="*", help="onnx, litert, torch; all by default")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--built", type=Path, default=Path("/tmp/bench"), help="ONNX pairs, a folder each")
+    parser.add_argument(
+        "--mct", type=Path, default=Path(sys.executable), help="a Python with MCT and quantmedic's needs"
+    )
+    parser.add_argument("--child", nargs=3, metavar=("CONTENDER", "FRAMEWORK", "FOLDER"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        contender, framework, folder = arguments.child
+        resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+        globals()[f"run_{contender}_{framework}"](Path(folder))
+        return
+    os.environ.update(ALONE)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    chosen = arguments.frameworks or ["onnx", "litert", "torch"]
+    print("| pair, samples | plain | collect | diagnose | peer | collect / peer, time and memory |")
+    print("|---|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory(prefix="quantmedic-") as made:
+        if "onnx" in chosen:
+            for name in PUBLISHED:
+                compare(
+                    f"{name.replace('-', ' ')}, {ONNX_SAMPLES}",
+                    pair_commands("onnx", arguments.built / name),
+                    arguments.rounds,
+                )
+        if "litert" in chosen:
+            # Another process builds: memory that this one took would count as that of its children.
+            subprocess.run(child("build", "litert", Path(made)), check=True, capture_output=True)
+            for folder in sorted(Path(made).iterdir()):
+                compare(folder.name, pair_commands("litert", folder), arguments.rounds)
+        if "torch" in chosen:
+            compare(f"MCT's, 28², {TORCH_IMAGES}", torch_commands(arguments.mct, Path(made)), arguments.rounds)
+
+
+def pair_commands(framework: str, folder: Path) -> dict[str, list[str]]:
+    """What to run on two files and their samples, by contender."""
+    models = [str(folder / f"{name}{ENDINGS[framework]}") for name in ("float", "int8")]
+    given = [*models, "--validation", str(folder / "val.npz"), "--threads", "1"]
+    given += ["--samples", str(ONNX_SAMPLES)] if framework == "onnx" else []
+    quantmedic = [sys.executable, "-m", "quantmedic"]
+    return {
+        "plain": child("plain", framework, folder),
+        "collect": [*quantmedic, "collect", *given, "--no-attribution", "-o", str(folder / "peers.case")],
+        "diagnose": [*quantmedic, "diagnose", *given, "-o", str(folder / "peers-report")],
+        "peer": child("peer", framework, folder),
+    }
+
+
+def torch_commands(python: Path, folder: Path) -> dict[str, list[str]]:
+    """The same of a pair of modules that Sony's toolkit made."""
+    return {name: child(name, "torch", folder, python) for name in ("plain", "collect", "diagnose", "peer")}
+
+
+def child(contender: str, framework: str, folder: Path, python: Path = Path(sys.executable)) -> list[str]:
+    return [str(python), __file__, "--child", contender, framework, str(folder)]
+
+
+def compare(title: str, commands: Mapping[str, Sequence[str]], rounds: int) -> None:
+    """Print one row."""
+    found = []
+    for i in range(rounds):
+        print(f"{title}: round {i + 1} of {rounds}", file=sys.stderr, flush=True)
+        for case in Path(commands["plain"][-1]).glob("peers.case"):
+            case.unlink()
+        found.append({name: measure.cost_of(command) for name, command in commands.items()})
+    cells, best = [], {}
+    for name in commands:
+        costs = [each for each in (costs[name] for costs in found) if each is not None]
+        best[name] = [min(each[k] for each in costs) for k in (0, 1)] if len(costs) == rounds else None
+        cells.append(f"{best[name][0]:.1f} s, {best[name][1]:.0f} MB" if best[name] else "fails")
+    ours, theirs = best["collect"], best["peer"]
+    ratios = f"{ours[0] / theirs[0]:.2f}, {ours[1] / theirs[1]:.2f}" if ours and theirs else ""
+    print(f"| {title} | {' | '.join(cells)} | {ratios} |", flush=True)
+
+
+def samples_of(folder: Path) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(folder / "val.npz") as stored:
+        return dict(stored)
+
+
+def feeds(folder: Path) -> list[dict[str, Any]]:
+    """Samples one by one, of ONNX pairs the first ``ONNX_SAMPLES``."""
+    data = samples_of(folder)
+    count = ONNX_SAMPLES if (folder / "float.onnx").exists() else len(next(iter(data.values())))
+    return [{name: x[i : i + 1] for name, x in data.items()} for i in range(count)]
+
+
+def run_plain_onnx(folder: Path) -> None:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    sessions = [ort.InferenceSession(str(folder / f"{name}.onnx"), options) for name in ("float", "int8")]
+    for feed in feeds(folder):
+        for session in sessions:
+            session.run(None, feed)
+
+
+def run_peer_onnx(folder: Path) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.left = iter(feeds(folder))
+
+        def get_next(self) -> dict[str, Any] | None:
+            return next(self.left, None)
+
+    files = [str(folder / f"{name}.onnx") for name in ("float", "int8")]
+    with tempfile.TemporaryDirectory() as place:
+        found = []
+        for number, file in enumerate(files):
+            augmented = str(Path(place) / f"{number}.onnx")
+            qdq_loss_debug.modify_model_output_intermediate_tensors(file, augmented)
+            found.append(qdq_loss_debug.collect_activations(augmented, Reader()))
+        qdq_loss_debug.compute_activation_error(qdq_loss_debug.create_activation_matching(found[1], found[0]))
+        qdq_loss_debug.compute_weight_error(qdq_loss_debug.create_weight_matching(*files))
+
+
+def run_build_litert(folder: Path) -> None:
+    import litert_networks
+
+    for name, network in litert_networks.NETWORKS.items():
+        litert_networks.build(network, folder / f"{name}, {network.samples}")
+
+
+def run_plain_litert(folder: Path) -> None:
+    import numpy as np
+    from ai_edge_litert.interpreter import Interpreter
+
+    for name in ("float", "int8"):
+        interpreter = Interpreter(str(folder / f"{name}.tflite"), num_threads=1)
+        interpreter.allocate_tensors()
+        fed, given = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+        scale, zero = fed["quantization"]
+        for (x,) in (feed.values() for feed in feeds(folder)):
+            codes = np.clip(np.rint(x / scale) + zero, -128, 127) if fed["dtype"] == np.int8 else x
+            interpreter.set_tensor(fed["index"], codes.astype(fed["dtype"]))
+            interpreter.invoke()
+            interpreter.get_tensor(given["index"])
+
+
+def run_peer_litert(folder: Path) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_quantizer import model_validator
+
+    files = [folder / f"{name}.tflite" for name in ("float", "int8")]
+    key, signature = next(iter(Interpreter(str(files[0])).get_signature_list().items()))
+    data = {key: [dict(zip(signature["inputs"], feed.values(), strict=True)) for feed in feeds(folder)]}
+    model_validator.compare_model(*(path.read_bytes() for path in files), data, num_threads=1)
+
+
+def modules(folder: Path) -> tuple[Any, Any, Any]:
+    """The network of ``xquant.py``, as Sony's toolkit quantizes it, and batches of images."""
+    import torch
+    import xquant
+
+    torch.set_num_threads(1)
+    network = xquant.trained(torch.nn.ReLU, folder)
+    calibration = xquant.images("train", xquant.TRAINING, xquant.REPRESENTATIVE)[0]
+    quantized = xquant.quantized(xquant.Variant("", network, calibration), folder)
+    return network, quantized, xquant.batches(xquant.images("t10k", 0, TORCH_IMAGES)[0])
+
+
+def run_plain_torch(folder: Path) -> None:
+    import torch
+
+    network, quantized, data = modules(folder)
+    with torch.no_grad():
+        for (x,) in data():
+            network(x), quantized(x)
+
+
+def run_collect_torch(folder: Path) -> None:
+    import quantmedic
+
+    network, quantized, data = modules(folder)
+    quantmedic.collect(network, quantized, validation=data, threads=1, attribution=False)
+
+
+def run_diagnose_torch(folder: Path) -> None:
+    import quantmedic
+
+    network, quantized, data = modules(folder)
+    quantmedic.diagnose(network, quantized, validation=data, threads=1, output=folder / "report")
+
+
+def run_peer_torch(folder: Path) -> None:
+    import xquant
+
+    network, quantized, data = modules(folder)
+    report, config = xquant.tool(original=True)
+    with xquant.quiet():
+        report(network, quantized, data, data, config(str(folder / "xquant")))
+
+
+if __name__ == "__main__":
+    main()
