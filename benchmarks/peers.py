@@ -45,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("frameworks", nargs="*", help="onnx, litert, torch; all by default")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pairs", nargs="+", choices=PUBLISHED, default=PUBLISHED, help="of the ONNX pairs")
     parser.add_argument("--built", type=Path, default=Path("/tmp/bench"), help="ONNX pairs, a folder each")
     parser.add_argument(
         "--mct", type=Path, default=Path(sys.executable), help="a Python with MCT and quantmedic's needs"
@@ -63,7 +64,7 @@ def main() -> None:
     print("|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as made:
         if "onnx" in chosen:
-            for name in PUBLISHED:
+            for name in arguments.pairs:
                 compare(
                     f"{name.replace('-', ' ')}, {ONNX_SAMPLES}",
                     pair_commands("onnx", arguments.built / name),
