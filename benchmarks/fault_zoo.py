@@ -127,6 +127,12 @@ def parsed() -> argparse.Namespace:
         "--only", default="*", metavar="PATTERN", help="names like network/kind, or single, double, control"
     )
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument(
+        "--cluster",
+        metavar="WHERE",
+        help="ask with workers of a Dask cluster: local:4, tcp://HOST:8786 or scheduler.json; they need this folder in "
+        "PYTHONPATH, and --keep on storage that all see",
+    )
     parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
     parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
@@ -209,7 +215,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(
                 "nobody is asked: faults that tuning must not see are asked with a seed from 106 on, which is recorded"
             )
-            print_left_out([built for built, _ in ask_all(specs, root, arguments.jobs, Asked(build_only=True))])
+            print_left_out(
+                [built for built, _ in ask_all(specs, root, arguments.jobs, Asked(build_only=True), arguments.cluster)]
+            )
             return 0
         return report(specs, root, arguments, entry)
 
@@ -244,7 +252,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     follow = arguments.paste is not None or arguments.old
     prove = None if arguments.old else arguments.prove if arguments.paste is None else arguments.paste
     asked = Asked(arguments.quick, prove, follow, arguments.fix, arguments.against)
-    for built, answer in ask_all(specs, root, arguments.jobs, asked):
+    for built, answer in ask_all(specs, root, arguments.jobs, asked, arguments.cluster):
         if arguments.verbose:
             print(_progress(built, answer), flush=True)
         if answer is None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import quantmedic
+from quantmedic.cluster.connection import connect
+from quantmedic.cluster.units import RETRIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
 from .cases import Built, Spec, build
@@ -41,11 +43,14 @@ def results(specs: list[Spec], root: Path, jobs: int, **asked: Any) -> Iterator[
     return ask_all(specs, root, jobs, Asked(**asked))
 
 
-def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked) -> Iterator[Found]:
-    """All cases, built and answered, network by network."""
+def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked, cluster: str | None = None) -> Iterator[Found]:
+    """All cases, built and answered, network by network; by workers of a cluster where one is named."""
     # Doubles are made of singles, which no two processes may make at once: so all of a network stay together.
     ordered = sorted(specs, key=lambda spec: spec.network)
     groups = [list(group) for _, group in groupby(ordered, key=lambda spec: spec.network)]
+    if cluster is not None:
+        yield from _answered_on(cluster, groups, root, asked)
+        return
     if jobs == 1:
         for group in groups:
             yield from answered(group, root, asked)
@@ -53,6 +58,17 @@ def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked) -> Iterator[
     with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
         for found in pool.map(partial(_all_answered, root=root, asked=asked), groups):
             yield from found
+
+
+def _answered_on(cluster: str, groups: list[list[Spec]], root: Path, asked: Asked) -> Iterator[Found]:
+    """The same by workers, which see ``root`` and import this package: those of ``local`` do."""
+    with connect(cluster) as client:
+        futures = [
+            client.submit(_all_answered, group, root, asked, key=f"zoo-{group[0].network}", retries=RETRIES)
+            for group in groups
+        ]
+        for future in futures:
+            yield from future.result()
 
 
 def _all_answered(specs: list[Spec], root: Path, asked: Asked) -> list[Found]:

@@ -1,5 +1,6 @@
 """A connection to a Dask cluster; Dask is loaded when one is asked for, and not before."""
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +67,8 @@ def _local_cluster(distributed: Any, text: str) -> Any:
         n_workers=int(count) if colon else available_threads(),
         threads_per_worker=1,
         memory_limit=0,  # --memory bounds what is measured; Dask's bound would end workers
-        dashboard_address=None,
+        dashboard_address=":0",  # not a port that may be taken
+        silence_logs=logging.ERROR,
     )
 
 

@@ -42,6 +42,12 @@ def borrow(open_job: Callable[[Job], Opened], job: Job) -> Iterator[Opened]:
         _IDLE.setdefault(key, []).append(opened)
 
 
+def forget() -> None:
+    """Close what nobody works with."""
+    with _LOCK:
+        _IDLE.clear()
+
+
 def open_slice_run(job: Job) -> SliceRun:
     """The models of a job, looked at on their first batch."""
     measurement, extras = open_measurement(job["float_model"], job["quantized_model"], read_job(job), load_rulebase())

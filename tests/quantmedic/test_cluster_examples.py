@@ -1,0 +1,88 @@
+"""The examples of clusters do what they say, as far as one machine can tell."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import quantmedic
+from quantmedic.demo import patient
+
+pytest.importorskip("distributed", reason="dask and distributed are not installed")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """A folder with commands of this Python, the demo's data, and the variables that the scripts read."""
+    folder = tmp_path_factory.mktemp("examples")
+    commands = {"quantmedic": "quantmedic", "dask": "dask"}
+    (folder / "bin").mkdir()
+    for name, module in commands.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        script.chmod(0o755)
+    names = {"representative": "REPRESENTATIVE", "validation": "VALIDATION"}
+    given, found = patient()[1], {}
+    for role, variable in names.items():
+        with np.load(given[role]) as stored:
+            arrays = {name: stored[name][:130] for name in stored.files}
+        np.savez(folder / f"{role}.npz", **{**arrays, "image": arrays["image"].astype(np.float32) / 255})
+        found[variable] = str(folder / f"{role}.npz")
+    models = dict(zip(("FLOAT", "QUANT"), map(str, patient()[0]), strict=True))
+    paths = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SHARDS": str(folder / "shards")}
+    root = {"PYTHONPATH": os.pathsep.join(filter(None, [str(EXAMPLES.parents[1]), os.environ.get("PYTHONPATH")]))}
+    return folder, {**os.environ, **found, **models, **paths, **root, "QUANTMEDIC_NO_PROVE": "1"}
+
+
+def run(folder, environment, *command, **variables):
+    done = subprocess.run(
+        command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done
+
+
+@pytest.mark.thorough
+def test_clusters_give_what_an_array_of_jobs_does(environment):
+    folder, variables = environment
+    array = str(EXAMPLES / "slurm-array.sh")
+    for number in (1, 2):
+        job = {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "2"}
+        run(folder, variables, "bash", array, **job)
+    run(folder, variables, "bash", array, "diagnose", REPORT="array")
+    run(folder, variables, "bash", str(EXAMPLES / "slurm-dask.sh"), START="env", REPORT="dask")
+    one, other = (quantmedic.load_case(folder / name) for name in ("array", "dask"))
+    assert one.record == other.record
+    columns = one.statistics["validation"].columns
+    assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)
+
+
+@pytest.mark.thorough
+def test_the_script_for_a_queue_runs(environment):
+    folder, variables = environment
+    arguments = [variables[name] for name in ("FLOAT", "QUANT", "VALIDATION")]
+    script = str(EXAMPLES / "jobqueue.py")
+    done = run(folder, variables, sys.executable, script, *arguments, "queue", QUANTMEDIC_QUEUE="local")
+    assert done.stdout.split()[-1] in ("healthy", "undecided", "degraded")
+    assert (folder / "queue" / "index.html").is_file()
+
+
+def test_the_manifest_names_one_scheduler():
+    parts = list(yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text()))
+    service = next(part for part in parts if part["kind"] == "Service")
+    address = f"tcp://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    containers = [
+        container
+        for part in parts
+        if part["kind"] in ("Deployment", "Job")
+        for container in part["spec"]["template"]["spec"]["containers"]
+    ]
+    commands = [" ".join(container["command"]) for container in containers]
+    assert sum(address in command for command in commands) == 2 and len({c["image"] for c in containers}) == 1
+    client = next(command for command in commands if command.startswith("quantmedic diagnose"))
+    assert f"--cluster={address}" in client
