@@ -63,7 +63,7 @@ REPORT_STEPS = (
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
-WORKSHOP = {"tests", "benchmarks"}
+WORKSHOP = {"tests", "benchmarks", "examples"}
 FRAMEWORKS = {"torch", "onnx", "onnxruntime", "jinja2", "rich", "click", "numba", "tensorflow", "ai_edge_litert"}
 CLOCKS = {"time", "datetime"}
 SLOW = {"numba", "onnx", "onnxruntime", "pydantic", "rich", "jinja2", "scipy"}
