@@ -91,6 +91,21 @@ class NamedBy:
     findings: Sequence[Finding]
     targets: Targets
 
+    @cached_property
+    def kinds(self) -> tuple[tuple[str, bool], ...]:
+        """Families of its rules, in the order of the findings, and whether they are about the whole model or data."""
+        return tuple(dict.fromkeys((f.rule.family, f.rule.scope in GLOBAL_SCOPES) for f in self.findings))
+
+    @cached_property
+    def tensors(self) -> frozenset[int]:
+        """Tensors that its findings are about, each found at once however many there are."""
+        return frozenset(self.targets.tensors)
+
+    @cached_property
+    def operators(self) -> frozenset[int]:
+        """The same of operators."""
+        return frozenset(self.targets.operators)
+
 
 @dataclass(frozen=True)
 class Attribution:
@@ -122,8 +137,8 @@ class Attribution:
         for suspect in suspects:
             named = self._named(suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES])
             if named.findings:
-                own = [p.shares[noisiest] for p in budget.pieces if all(_names_it(named, s) for s in p.sources)]
-                departed = [d.shares[noisiest] for d in budget.departures or () if _names_it(named, _kernel_of(d))]
+                own = [p.shares[noisiest] for p in budget.pieces if all(names_it(named, s) for s in p.sources)]
+                departed = [d.shares[noisiest] for d in budget.departures or () if names_it(named, _kernel_of(d))]
                 found[suspect.cause] = scale * sum(own) + sum(departed)
         return found
 
@@ -344,7 +359,7 @@ class _View:
 
     def _causes(self, sources: Sequence[SourceRecord]) -> tuple[str, ...]:
         """Causes that name one of the sources."""
-        return tuple(dict.fromkeys(c.cause for c in self.causes if any(_names_it(c, s) for s in sources)))
+        return tuple(dict.fromkeys(c.cause for c in self.causes if any(names_it(c, s) for s in sources)))
 
 
 def _matters(line: BudgetLine) -> bool:
@@ -373,14 +388,14 @@ def _kernel_of(departure: DepartureRecord) -> SourceRecord:
     return SourceRecord(kind="kernel", tensors=(departure.tensor,))
 
 
-def _names_it(named: NamedBy, source: SourceRecord) -> bool:
+def names_it(named: NamedBy, source: SourceRecord) -> bool:
     """A finding of the cause is about this source, and its rule about sources of this kind."""
-    for finding in named.findings:
-        if source.kind not in _SOURCES.get(finding.rule.family, ()):
+    for family, is_global in named.kinds:
+        if source.kind not in _SOURCES.get(family, ()):
             continue
-        if finding.rule.scope in GLOBAL_SCOPES:
+        if is_global:
             return source.kind != "kernel"
-        if set(source.tensors) & set(named.targets.tensors) or set(source.operators) & set(named.targets.operators):
+        if not (named.tensors.isdisjoint(source.tensors) and named.operators.isdisjoint(source.operators)):
             return True
     return False
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import networks
 import numpy as np
@@ -14,12 +15,15 @@ import quantmedic
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.collect import MAX_BATCH, batch_size_for
+from quantmedic.engine.case.loss_budget import SourceRecord
+from quantmedic.engine.diagnosis.budget_lines import NamedBy, names_it
+from quantmedic.engine.formulas.change import Targets
 
 #: Work of twice the size takes less than so many times the processor time; the square would take 4 times.
 TWICE = 2.6
 
 
-def seconds_of(work: Callable[[], object], rounds: int = 3) -> float:
+def seconds_of(work: Callable[[], object], rounds: int = 15) -> float:
     """Processor seconds of this thread, the least of some rounds."""
     found = []
     for _ in range(rounds):
@@ -72,3 +76,15 @@ def test_a_whole_collection_grows_with_the_nodes(tmp_path: Path) -> None:
 
     seconds(50)  # what is imported and compiled once
     assert seconds(600) < TWICE * seconds(300)
+
+
+def seconds_of_names(count: int) -> float:
+    """Asking whether a cause with so many findings names each of as many places: none of them."""
+    rule = SimpleNamespace(family="weights", scope="layer")
+    named = NamedBy("noisy", [SimpleNamespace(rule=rule)] * count, Targets(operators=tuple(range(count))))
+    places = [SourceRecord(kind="weight", operators=(count + k,)) for k in range(count)]
+    return seconds_of(lambda: [names_it(named, place) for place in places])
+
+
+def test_naming_places_grows_with_the_places() -> None:
+    assert seconds_of_names(8000) < TWICE * seconds_of_names(4000)
