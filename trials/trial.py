@@ -12,6 +12,7 @@ from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.simulation import batch_size_of
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import CaseFacts, Role
@@ -35,35 +36,46 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit, learns
+from quantmedic.trials.fitted_case import FittedCase
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
+from quantmedic.trials.split import Fold, folds, read_pool, samples_of
 
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
 MIN_HALF = 32
 #: The search for layers in float is held to this much more in dB than explains the loss: other samples judge its set.
 MARGIN_DB = 1.0
-#: Runs of both networks that the statistics of one half and the measurements on the other take, about.
-PREPARATION = 5
+#: Runs of both networks that measuring one half and the tensors of a remedy on the other takes, about.
+PREPARATION = 3
 
 
 @dataclass(frozen=True)
 class _Half:
-    """One fold: its fitted samples and their case, and the bench of its judged ones."""
+    """One fold: its fitted samples with what is measured of them, and the bench of its judged ones.
+
+    ``case`` and ``facts`` are those of all samples.
+    """
 
     fitted: Sequence[Batch]
+    statistics: FittedCase
     case: Case
     facts: CaseFacts
     bench: Bench
 
     def change(self, repairs: Sequence[Repair]) -> Change:
         """All repairs together, fitted on this half, unless they were fitted on other data."""
-        changes = (
-            repair.change if repair.data else tried_change_of(repair.kind, self.case, self.facts, repair.targets)
-            for repair in repairs
-        )
-        return reduce(Change.join, changes, Change())
+        return reduce(Change.join, map(self._change, repairs), Change())
+
+    def _change(self, repair: Repair) -> Change:
+        whole = _fit_to_all(repair, self.case, self.facts)
+        if repair.data:
+            return whole
+        ranged = [i for i, grid in whole.grids.items() if grid is not None]
+        if not ranged:
+            return whole
+        fitted = self.statistics.with_tensors(ranged)
+        return tried_change_of(repair.kind, fitted, self.facts, repair.targets)
 
 
 class Trials:
@@ -101,21 +113,18 @@ class Trials:
         self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
         self._tell()
         dataset, seed = datasets[self._role], options.seed
-        first = next(dataset.batches(min(BATCH, case.record.datasets[self._role].seen), options.samples))
+        first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self._role].seen), options.samples))
         self.speed = _seconds_per_sample(models, first, options.threads)
         _refuse_short(budget, self.speed)
         self._wanted = max(int(HALF_SHARE * budget / self.speed), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)
-        self._fitted = samples_of(found[0].fitted)
+        self._fitted, self._unit = samples_of(found[0].fitted), dataset.unit
+        #: Facts of all samples.
+        self.facts = derive(case, base)
         self._halves = [self._half(fold) for fold in found]
         judged = samples_of(batch for fold in found for batch in fold.judged)
         self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)
-
-    @property
-    def facts(self) -> CaseFacts:
-        """Facts of the samples that remedies are fitted on."""
-        return self._halves[0].facts
 
     def general(self, kinds: Sequence[str]) -> list[Repair]:
         """Changes of the whole network, as far as these models can be edited so."""
@@ -161,7 +170,9 @@ class Trials:
                     yield changed.inputs
 
         dataset = open_dataset(repaired_inputs, self._models.input_specs, role="representative")
-        case = self._collect("representative", dataset, samples=self._wanted)
+        options = replace(self._options, samples=self._wanted)
+        version = self.case.record.quantmedic_version
+        case = collect(self._models, {"representative": dataset}, options=options, version=version)
         return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
 
     def fewest_in_float(self) -> Repair | None:
@@ -265,10 +276,10 @@ class Trials:
         """
         if not self.chain:
             return None
-        half = self._halves[0]
-        if len(self._halves) > 1:
-            half = replace(half, case=self.case, facts=derive(self.case, self._base))
-        return edit(self._models, half.case, half.change(self.chain), self._fitting(*self._halves))
+        fitted = [_fit_to_all(repair, self.case, self.facts) for repair in self.chain]
+        is_crossed = len(self._halves) > 1
+        change = reduce(Change.join, fitted) if is_crossed else self._halves[0].change(self.chain)
+        return edit(self._models, self.case, change, self._fitting(*self._halves))
 
     def _fitting(self, *halves: _Half) -> Fitting:
         """The fitted samples of these folds."""
@@ -297,9 +308,9 @@ class Trials:
         try:
             for half in self._halves:
                 change = half.change([*after, repair])
-                edited = edit(self._models, half.case, change, self._fitting(half))
+                edited = edit(self._models, self.case, change, self._fitting(half))
                 found.append(half.bench.measure(edited, self._deadline))
-                left = left or edited.left_integer(half.case, change)
+                left = left or edited.left_integer(self.case, change)
                 unedited = unedited or edited.unedited
         except OutOfTimeError:
             raise
@@ -316,10 +327,9 @@ class Trials:
         def fitted_inputs() -> Iterator[object]:
             yield from (batch.inputs for batch in fold.fitted)
 
-        dataset = open_dataset(fitted_inputs, self._models.input_specs, role=self._role)
-        self._fitted_data = dataset
-        case = self._collect(self._role, dataset)
-        return _Half(fold.fitted, case, derive(case, self._base), self._bench(fold.judged))
+        self._fitted_data = open_dataset(fitted_inputs, self._models.input_specs, role=self._role)
+        statistics = FittedCase(self._models, self.case, fold.fitted, self._unit, self._options.threads)
+        return _Half(fold.fitted, statistics, self.case, self.facts, self._bench(fold.judged))
 
     def _bench(self, batches: Sequence[Batch]) -> Bench:
         classes = self.case.statistics[self._role].has_classes
@@ -332,15 +342,16 @@ class Trials:
             joints=recorded_joints(self.case.record),
         )
 
-    def _collect(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:
-        options = replace(self._options, samples=samples)
-        return collect(self._models, {role: dataset}, options=options, version=self.case.record.quantmedic_version)
-
     def _tell(self) -> None:
         """Show the time, and end where it is over."""
         if time.monotonic() > self._deadline:
             raise OutOfTimeError
         self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
+
+
+def _fit_to_all(repair: Repair, case: Case, facts: CaseFacts) -> Change:
+    """What a trial of a repair carries out, fitted on all samples, unless it was fitted on other data."""
+    return repair.change if repair.data else tried_change_of(repair.kind, case, facts, repair.targets)
 
 
 def failure_in_words(error: Exception) -> str:
