@@ -39,7 +39,7 @@ MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 4, 32, 8e6
 #: Labelled samples of a run at least: what the task loses is told by samples, where noise is told by values too.
 MIN_LABELLED = 8
 #: Runs: between these, as many as pass so often over the samples that were measured.
-MIN_RUNS, MAX_RUNS, PASSES = 100, 140, 10.0
+MIN_RUNS, MAX_RUNS, PASSES = 64, 100, 10.0
 #: A network whose outputs are clean gets this share of the samples and of the runs: what matters there is loud.
 BRIEF = 0.5
 #: Dividing the noise takes at most about so many runs for each source: two at every halving, and what heals it.

@@ -77,11 +77,13 @@ class OutputNoise:
         return np.concatenate([self._energy_of_outputs(floats) for floats in self._floats])
 
     def compare(self, outputs: Sequence[Sequence[Float32]]) -> RunRecord:
-        """Noise per sample of other outputs, and how often their class is that of the float network."""
+        """Noise per sample of other outputs, or of those of the first batches, and how often their class is that of the
+        float network.
+        """
         outputs = _with_rows(outputs)
         noise = [
             self._energy_of_outputs([_difference(x, y) for x, y in zip(floats, found, strict=True)])
-            for floats, found in zip(self._floats, outputs, strict=True)
+            for floats, found in zip(self._floats, outputs, strict=False)
         ]
         same = self.same_classes(outputs)
         agreement = float(same.mean()) if same is not None else None
@@ -92,7 +94,7 @@ class OutputNoise:
         if not (self._classes and self._by_sample):
             return None
         same = []
-        for floats, found in zip(self._floats, outputs, strict=True):
+        for floats, found in zip(self._floats, outputs, strict=False):
             x, y = (a.reshape(len(a), -1, a.shape[-1]).argmax(axis=2) for a in (floats[0], found[0]))
             same.append((x == y).mean(axis=1))
         return np.concatenate(same)

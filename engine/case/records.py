@@ -176,9 +176,9 @@ class SimulationRecord(Record):
     """What the network's output would be under changed quantizers, on a part of one data set.
 
     ``power`` is the signal per sample, Σ over the judged outputs of the float values squared; ``noise`` of a run is the
-    same of the differences. ``deployed`` is the real quantized model, ``simulated`` the float network with the same
-    quantizers, ``runs`` the same with changed ones, by what was changed. Where the noise hides in few output columns of
-    small values, only those are judged (``columns``).
+    same of the differences; one that recovers nothing on the first samples ends with them. ``deployed`` is the real
+    quantized model, ``simulated`` the float network with the same quantizers, ``runs`` the same with changed ones, by
+    what was changed. Where the noise hides in few output columns of small values, only those are judged (``columns``).
     """
 
     dataset: Role

@@ -1,10 +1,12 @@
 """Divide the noise at the output among its sources: groups of them are halved, the loudest first.
 
 Two runs measure a group: everything else in float, and only the group in float. A half that does next to nothing in
-both leaves the rest to the other one, which is not run. What a half does is the mean of what it adds before and after
-the other half, without and with the rest of the network (as Owen 1977 values players in unions).
-What both halves do so and what their group was found to do may differ, where the rest of the network amplifies or hides
-them; the difference is shared out in proportion. So the shares of all groups always sum up to the whole.
+both leaves the rest to the other one, which is not run. Neither is it where a half does alone what it does on top of
+all the others: then it shares nothing with these, as rounding does, and noise powers add up.
+What a half does is the mean of what it adds before and after the other half, without and with the rest of the network
+(as Owen 1977 values players in unions). What both halves do so and what their group was found to do may differ, where
+the rest of the network amplifies or hides them; the difference is shared out in proportion. So the shares of all groups
+always sum up to the whole.
 
 What the task loses is divided in the same runs, one number per sample, of which the mean counts. A loss that both
 halves hide from each other is shared out in proportion, too; one that they only make together belongs to neither, and
@@ -26,6 +28,9 @@ SMALL = 0.02
 LEFT, LEFT_LATER = 0.05, 0.2
 #: Runs that take a group apart, at most.
 RUNS_PER_GROUP = 4
+#: A half shares nothing with the others where what it does alone and on top of them differs by no more than this part
+#: of it, or of the whole noise.
+ADDS_UP, ADDS_UP_OF_ALL = 0.15, 0.02
 #: An output counts where its noise, in shares of its own signal, is at least this share of the noisiest one's.
 NOISY = 0.1
 #: Division goes on while groups of several sources take more than this share of a loss that is told from none.
@@ -166,7 +171,7 @@ class _Divider:
         quiet = int(self._weight(halves[1]) < self._weight(halves[0]))
         first = self._measured(halves[quiet])
         self.done += RUNS_PER_GROUP // 2
-        if self._judge.is_nothing(first[0]) and self._judge.is_nothing(self.ones - first[1]):
+        if self._judge.leaves_the_rest(first[0], self.ones - first[1]):
             second = group.alone - first[0], group.without + (self.ones - first[1])
         else:
             second = self._measured(halves[1 - quiet])
@@ -194,10 +199,17 @@ class _Judge:
         noise = np.abs(group.share[: self.outputs][self._counts]).max()
         return float(max(noise, self._of_loss(group)))
 
-    def is_nothing(self, shares: Floats) -> bool:
-        """Next to none of the noise of any output that counts, and none of a loss that counts."""
-        noise = np.abs(shares[: self.outputs][self._counts])
-        return bool((noise < self.nothing).all()) and not (self.loss_counts and shares[self.outputs :].any())
+    def leaves_the_rest(self, alone: Floats, last: Floats) -> bool:
+        """A half that does this alone and on top of all others tells what the other half does.
+
+        Next to nothing both times, and none of a loss that counts; or, of noise only, both times the same.
+        """
+        first, second = (found[: self.outputs][self._counts] for found in (alone, last))
+        is_nothing = bool((np.maximum(np.abs(first), np.abs(second)) < self.nothing).all())
+        if self.loss_counts:
+            return is_nothing and not alone[self.outputs :].any() and not last[self.outputs :].any()
+        adds_up = np.abs(first - second) <= np.maximum(ADDS_UP * first, ADDS_UP_OF_ALL)
+        return is_nothing or bool(adds_up.all())
 
     def is_little(self, groups: Sequence[Group], left: float) -> bool:
         """What these hold together need not be taken apart: no more than this share of the noise."""

@@ -103,7 +103,9 @@ def output_sqnr_db(power: NDArray[np.float64], run: RunRecord) -> float:
 
 
 def _prediction_between(simulation: SimulationRecord, before: RunRecord, after: RunRecord) -> Prediction:
-    old, new, power = np.array(before.noise), np.array(after.noise), np.array(simulation.power)
+    # A run that recovers nothing ended early: what is compared is on the samples that both were run on.
+    both = min(len(before.noise), len(after.noise))
+    old, new, power = (np.array(values[:both]) for values in (before.noise, after.noise, simulation.power))
     gain = _gain_db(old.sum(), new.sum())
     spread = 1.96 * _jackknife_error(old, new)
     pooled = _widened(Interval(gain, gain - spread, gain + spread), simulation_gap_db(simulation))
@@ -118,10 +120,20 @@ def _prediction_between(simulation: SimulationRecord, before: RunRecord, after: 
         low_db=found.low,
         high_db=found.high,
         share=float(1.0 - new.sum() / old.sum()) if old.sum() > 0 else 0.0,
-        sqnr_db=output_sqnr_db(power, after),
+        sqnr_db=_sqnr_on_all(simulation, power, new),
         agreement=after.agreement,
         typical=speaks,
     )
+
+
+def _sqnr_on_all(simulation: SimulationRecord, power: NDArray[np.float64], noise: NDArray[np.float64]) -> float:
+    """Output SQNR on all samples, of what was measured on the first of them."""
+    every, simulated = np.array(simulation.power), np.array(simulation.simulated.noise)
+    first = sqnr_db(float(power.sum()), float(noise.sum()))
+    if len(power) == len(every):
+        return first
+    unchanged = sqnr_db(float(power.sum()), float(simulated[: len(power)].sum()))
+    return sqnr_db(float(every.sum()), float(simulated.sum())) + first - unchanged
 
 
 def _widened(gain: Interval, gap_db: float) -> Interval:

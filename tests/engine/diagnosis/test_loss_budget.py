@@ -85,6 +85,28 @@ def test_one_loud_source_among_many_is_found_in_few_runs() -> None:
     assert found.runs <= 4 * 11
 
 
+def test_of_sources_that_know_nothing_of_each_other_one_half_tells_the_other() -> None:
+    """Two runs take a group apart instead of four."""
+    asked: list[frozenset[int]] = []
+
+    def noise(members: frozenset[int]) -> Floats:
+        asked.append(members)
+        return np.array([float(len(members))])
+
+    found = divided(noise, [list(range(8))])
+    assert found.complete
+    assert found.runs == 2 * 7
+    assert len(asked) == found.runs + 1
+
+
+def test_a_half_that_hides_as_much_as_it_makes_does_not_tell_the_other() -> None:
+    """Two sources cancel each other: what each does alone, it takes away on top of the other."""
+    errors = [1.0, -0.5, 0.01, 0.01]
+    found = divided(amplitudes_add(errors), [list(range(4))])
+    exact = np.array(errors) / sum(errors)
+    assert shares(found, 4) == pytest.approx(exact, abs=1e-9)
+
+
 def test_two_sources_that_spoil_everything_each_share_the_noise() -> None:
     """Put in float alone, neither takes anything away."""
     found = divided(lambda members: np.array([float(bool({2, 5} & members))]), [list(range(8))])
@@ -104,7 +126,7 @@ def test_an_output_that_is_almost_clean_does_not_decide_what_is_taken_apart() ->
 def test_without_time_what_was_not_taken_apart_is_left_together() -> None:
     found = divided(powers_add([1.0] * 16), [list(range(16))], runs=8)
     assert not found.complete
-    assert found.runs == 8
+    assert 4 < found.runs <= 8
     assert max(len(group.members) for group in found.groups) > 1
 
 
