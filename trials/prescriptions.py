@@ -20,8 +20,10 @@ from quantmedic.engine.diagnosis.candidates import (
     candidates,
     choice_of_trial,
     general_candidates,
+    is_predicted_idle,
     reads_anew,
 )
+from quantmedic.engine.diagnosis.harm import may_gain_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
 from quantmedic.engine.errors import ModelError
@@ -87,7 +89,8 @@ class Workshop:
         reason: str | None
         try:
             reason = search.run_leading(most) if most is not None else search.run()
-            search.run_baseline()
+            if most is None or search.recovers():
+                search.run_baseline()
             with suppress(OutOfTimeError):
                 search.judge_on_all()
         except OutOfTimeError:
@@ -150,17 +153,27 @@ class _Executions:
         return None if self._runs else "the toolchain has no option for any remedy"
 
     def run_leading(self, most: int) -> str | None:
-        """Those that lead, at most so many beside the baseline."""
+        """Those that lead, at most so many beside the baseline; none that a simulation shows to recover nothing.
+
+        A toolchain takes long to quantize a large network, even to no effect.
+        """
         workshop = self._workshop
-        if self._heals(self.run_baseline(others=1)):
+        may_gain = may_gain_anew(self._trials.case.record.simulation, workshop.base)
+        if may_gain and self._heals(self.run_baseline(others=1)):
             return None
         most += len(self._runs)
         for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
+            if all(is_predicted_idle(choice, workshop.base) for choice in choices):
+                continue
             if self._heals(self._execute(choices)):
                 return None
             if len(self._runs) == most:
                 break
         return "only what leads was run; --prove goes on"
+
+    def recovers(self) -> bool:
+        """Something that was run recovers something for sure."""
+        return any(run.trial.proven for run in self._runs)
 
     def run_baseline(self, others: int = 0) -> TrialRecord | None:
         """Quantize again with nothing changed, once: what that recovers is no merit of a remedy.

@@ -30,6 +30,8 @@ _ASSUMED = "model.harmed"
 _UNSIMULATED = "model.unsimulated_share"
 #: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
 PROBES = ("requantized", "best-range")
+#: The one that does what quantizing again with nothing changed does, but for the data that calibrate.
+ANEW = PROBES[:1]
 
 
 def as_if_harmed(facts: CaseFacts) -> CaseFacts:
@@ -128,6 +130,15 @@ def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
         return None
     found = [predict(simulation, kind) for kind in PROBES]
     return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
+
+
+def may_gain_anew(simulation: SimulationRecord | None, base: RuleBase) -> bool:
+    """Quantizing again with nothing changed may recover something, as far as the simulation can tell."""
+    if simulation is None or not is_faithful(simulation):
+        return True
+    found = [predict(simulation, repair) for kind in ANEW for repair in (kind, f"{kind}:everywhere")]
+    known = [each.high_db for each in found if each is not None]
+    return not known or max(known) >= base.threshold("negligible_gain_db")
 
 
 def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:

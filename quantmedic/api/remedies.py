@@ -21,7 +21,7 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.harm import PROBES, as_if_harmed, is_clean, with_supposed
+from quantmedic.engine.diagnosis.harm import ANEW, PROBES, as_if_harmed, is_clean, with_supposed
 from quantmedic.engine.diagnosis.suspects import (
     Repairer,
     Suspect,
@@ -101,7 +101,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             count_run()
             return simulation.run(change)
 
-        probes = {} if facts.model.harmed else _probe(case, facts, run)
+        probes = _probe_anew(case, facts, run) if facts.model.harmed else _probe(case, facts, run)
         if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
             # What the budget shows, rules may name.
@@ -112,7 +112,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             runs = simulate_pairs(suspects, case, facts, runs, run, measurement.base)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
-    runs = runs.model_copy(update={"runs": {**runs.runs, **probes}})
+    runs = runs.model_copy(update={"runs": {**probes, **runs.runs}})
     return replace(case, record=case.record.model_copy(update={"simulation": runs}))
 
 
@@ -153,6 +153,11 @@ def _with_budget(
 def _probe(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
     """Runs of the repairs that show whether noise can be had back."""
     return {repair.kind: run(repair.change) for repair in general_repairs(PROBES, case, facts)}
+
+
+def _probe_anew(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
+    """The run that shows whether quantizing again with nothing changed may recover anything."""
+    return {repair.key: run(repair.change) for repair in general_repairs(ANEW, case, facts)}
 
 
 def prove_remedies(

@@ -19,6 +19,8 @@ from quantmedic.reports.text import capital, metric_change, name, number, visibl
 
 DO_FIRST = "do this first"
 OPEN_LABEL = "still to be gained"
+#: A remedy whose prediction ends below is no first step.
+SLIGHT_DB = 0.5
 #: A prescription that was run and recovers less than this share of the noise does not heal.
 HALF = 0.5
 NOT_ENOUGH = "the most that was found, and it does not heal"
@@ -132,9 +134,15 @@ def _is_left_behind(cause: CauseReport) -> bool:
 
 
 def _gains_nothing(cause: CauseReport) -> bool:
-    """The simulation says of every remedy that even the most that it could gain is nothing."""
-    predicted = [advice.predicted for advice in cause.remedies]
-    return bool(predicted) and all(p is not None and p.bound and p.gain_db <= 0 for p in predicted)
+    """The simulation says of every remedy that even the most that it could gain is nothing, and no trial disagrees."""
+    return bool(cause.remedies) and all(map(_is_idle, cause.remedies))
+
+
+def _is_idle(advice: Advice) -> bool:
+    predicted = advice.predicted
+    if predicted is None or (advice.measured is not None and advice.measured.proven):
+        return False
+    return predicted.high_db < SLIGHT_DB or (predicted.bound and predicted.gain_db <= 0)
 
 
 def _may_lead(advice: Advice) -> bool:
