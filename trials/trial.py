@@ -303,15 +303,13 @@ class Trials:
 
     def _measure(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
         found: list[Measured] = []
-        left: tuple[str, ...] = ()
-        unedited: tuple[str, ...] = ()
         try:
-            for half in self._halves:
+            # The models of both folds differ in numbers only: the first tells what could not be edited.
+            for half in reversed(self._halves):
                 change = half.change([*after, repair])
                 edited = edit(self._models, self.case, change, self._fitting(half))
-                found.append(half.bench.measure(edited, self._deadline))
-                left = left or edited.left_integer(self.case, change)
-                unedited = unedited or edited.unedited
+                found.insert(0, half.bench.measure(edited, self._deadline))
+            left, unedited = edited.left_integer(self.case, change), edited.unedited
         except OutOfTimeError:
             raise
         except Exception as error:  # One trial that fails, for whatever reason, must not cost what was measured.

@@ -1,0 +1,37 @@
+"""What a remedy is fitted to: the float tensors that it names, on some of the samples, and nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+from builders.onnx_models import conv_net, images, save_pair, static
+
+import quantmedic
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.engine.formulas.stored_bins import extremes, tensor_bins
+from quantmedic.trials.fitted_case import FittedCase
+
+
+def test_tensors_are_measured_as_a_collection_of_these_samples_measures_them(tmp_path: Path) -> None:
+    model, data = conv_net(), images(24)
+    name = model.graph.input[0].name
+    paths = save_pair(tmp_path, model, static(model, {name: data}, tmp_path))
+    whole = quantmedic.collect(*paths, validation=data, attribution=False)
+    alone = quantmedic.collect(*paths, validation=data[:8], attribution=False)
+    fitted = FittedCase(open_models(*paths), whole, [Batch({name: data[:8]})], 1, 1)
+    last = len(whole.record.tensors) - 1
+    found = fitted.with_tensors([1])
+    assert found.record is whole.record
+    assert found.statistics["validation"].tensor(last).count.sum() == 0
+    fitted.with_tensors([1, last])  # only what is missing is measured, and nothing twice
+    for i in (1, last):
+        assert (
+            found.statistics["validation"].tensor(i).count.sum() == alone.statistics["validation"].tensor(i).count.sum()
+        )
+        bins, wanted = (tensor_bins(case, "validation", i) for case in (found, alone))
+        assert bins is not None and wanted is not None
+        np.testing.assert_array_equal(bins.count, wanted.count)
+    for ends, wanted_ends in zip(
+        extremes(found.statistics["validation"]), extremes(alone.statistics["validation"]), strict=True
+    ):
+        np.testing.assert_array_equal(ends[[1, last]], wanted_ends[[1, last]])
