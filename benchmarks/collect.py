@@ -7,7 +7,10 @@ For each network, contenders run in turn, each in a process of its own:
 ``expose``
     the same with all tensors that quantmedic measures as outputs, which are thrown away.
 ``exact``, ``fast``
-    ``quantmedic.collect`` in its two modes: all statistics, ``rounding`` and ``accumulated`` error.
+    ``quantmedic.collect`` in its two modes, without attribution (``--no-attribution`` of the command): all statistics,
+    ``rounding`` and ``accumulated`` error.
+``attributed``
+    ``exact`` with attribution: the noise is divided among its sources, and remedies are simulated.
 ``static``
     ``quantmedic.collect_static``: weights, graph and quantization parameters, neither model is run.
 ``diagnose``
@@ -38,7 +41,7 @@ from typing import Any
 
 import measure
 
-CONTENDERS = ("plain", "expose", "exact", "fast", "static", "diagnose", "debug", "numpy")
+CONTENDERS = ("plain", "expose", "exact", "fast", "attributed", "static", "diagnose", "debug", "numpy")
 NETWORKS = ("resnet50", "mobilenet_v2", "encoder", "demo")
 BATCH = 8
 
@@ -224,10 +227,11 @@ def work_numpy(arguments: argparse.Namespace) -> Any:
     return work
 
 
-def collected(arguments: argparse.Namespace, mode: str) -> Any:
+def collected(arguments: argparse.Namespace, mode: str, *, attribution: bool = False) -> Any:
     import numpy as np
 
     import quantmedic
+    import quantmedic.api.collect
     from quantmedic.collectors.measure import collect as from_onnx  # noqa: F401
     from quantmedic.collectors.statistics.kernel_choice import kernels
     from quantmedic.engine.case.statistics import SetStatistics
@@ -243,6 +247,7 @@ def collected(arguments: argparse.Namespace, mode: str) -> Any:
             samples=arguments.samples,
             threads=arguments.threads,
             mode=mode,  # type: ignore[arg-type]
+            attribution=attribution,
         )
         return {"observed": case.record.model.observed, "dropped": case.record.model.dropped_taps}
 
@@ -255,6 +260,10 @@ def work_exact(arguments: argparse.Namespace) -> Any:
 
 def work_fast(arguments: argparse.Namespace) -> Any:
     return collected(arguments, "fast")
+
+
+def work_attributed(arguments: argparse.Namespace) -> Any:
+    return collected(arguments, "exact", attribution=True)
 
 
 def work_static(arguments: argparse.Namespace) -> Any:
