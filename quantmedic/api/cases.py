@@ -1,12 +1,19 @@
 """Cases: read from files, written to files, and changed by one entry."""
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.collectors.measure.case_file import read_case, write_case
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import CaseError
 
+#: Entry of the run record: which shard a case is, and those that are equal in all shards.
+SHARD = "shard"
+_EQUAL = ("preprocessing", "samples", "mode", "operator_error", "step_error", "seed", "device")
+#: Missing shards that an error names.
+MAX_NAMED = 8
 #: Name of the case in the folder of a report.
 CASE_FILE = "quantmedic.case"
 
@@ -39,12 +46,55 @@ def load_case(*paths: str | Path) -> Case:
         CaseError: A file cannot be read, or the shards do not belong together.
     """
     cases = [read_case(case_path(path)) for path in paths]
+    if len(cases) > 1 and any(SHARD in case.record.run for case in cases):
+        require_all_shards(paths, cases)
     # Of few samples there may be less than one slice for each shard.
-    filled = [case for case in cases if case.statistics or "shard" not in case.record.run]
+    filled = [case for case in cases if case.statistics or SHARD not in case.record.run]
     case, *shards = filled or cases[:1]
     for shard in shards:
         case = case.merge(shard)
     return case
+
+
+def require_all_shards(paths: Sequence[str | Path], cases: Sequence[Case]) -> None:
+    """Refuse cases that are not all shards of one measurement, each of them once.
+
+    Raises:
+        CaseError: Names the file that does not belong to them, or the shards that are missing.
+    """
+    first, known = cases[0].record.run, dict[str, str | Path]()
+    for path, case in zip(paths, cases, strict=True):
+        shard, run = case.record.run.get(SHARD), case.record.run
+        if not isinstance(shard, str):
+            raise CaseError("a case among the shards is none of them", where=str(path), help="leave it out")
+        if shard in known:
+            raise CaseError(
+                f"shard {shard} is given twice", where=[str(known[shard]), str(path)], help="give each shard once"
+            )
+        known[shard] = path
+        for name in _EQUAL:
+            if run.get(name) != first.get(name):
+                raise CaseError(
+                    f"the shards were measured with different {name.replace('_', ' ')}",
+                    where=[f"{paths[0]}: {first.get(name)}", f"{path}: {run.get(name)}"],
+                    help="collect all of them with the same options",
+                )
+    counts = {shard.partition("/")[2] for shard in known}
+    if len(counts) > 1:
+        raise CaseError(
+            "the shards are parts of different numbers of shards",
+            where=", ".join(sorted(known)),
+            help="collect all of them with the same --shard …/COUNT",
+        )
+    count = int(counts.pop())
+    missing = [f"{k}/{count}" for k in range(1, count + 1) if f"{k}/{count}" not in known]
+    if missing:
+        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+        raise CaseError(
+            f"{len(missing)} of {count} shards are missing",
+            where=", ".join(missing[:MAX_NAMED]) + more,
+            help=f"measure them with: quantmedic collect … --shard {missing[0]}",
+        )
 
 
 def with_notice(case: Case, *notices: str) -> Case:

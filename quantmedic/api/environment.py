@@ -16,6 +16,7 @@ _EXTRAS = {
     "png": "resvg-py",
     "torch": "torch",
     "weights": "safetensors",
+    "cluster": "distributed",
     "mct": "tensorboard",
 }
 

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.api.cases import load_case
+from quantmedic.api.cases import SHARD, load_case, require_all_shards
+from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
-
-#: Entry of the run record: which shard a case is.
-SHARD = "shard"
 
 
 def read_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
     """Number, from 1, and count of shards.
 
     Raises:
-        DataError: It is not of the form 3/16.
+        DataError: It is not of the form 3/16, or its number is not between 1 and the count.
     """
     parts = re.fullmatch(r"(\d+)/(\d+)", shard) if isinstance(shard, str) else None
     number, count = (int(parts[1]), int(parts[2])) if parts else (0, 0) if isinstance(shard, str) else shard
     if not 1 <= number <= count:
         raise DataError(
-            "the shard cannot be read", where=f"--shard {shard}", help="write number/count, such as --shard 3/16"
+            "there is no such shard",
+            where=f"--shard {shard}",
+            help="write number/count, such as --shard 3/16, with numbers from 1 to the count",
         )
     return number, count
 
@@ -48,6 +48,8 @@ def load_shards(source: str | Path | Sequence[str | Path]) -> Case:
         raise CaseError(
             "there are no shards", where=f"{source}", help="write them with: quantmedic collect --shard 1/4"
         )
+    if len(paths) == 1:
+        require_all_shards(paths, [read_case(paths[0])])
     case = load_case(*paths)
     for role, found in case.record.datasets.items():
         if not found.complete:

@@ -43,10 +43,26 @@ def test_a_missing_shard_is_said(folder, tmp_path):
     shard = ["--shard", "1/2", "-o", str(tmp_path / "1.case")]
     assert run_quantmedic("collect", *options(folder), *shard).returncode == 0
     found = run_quantmedic("collect", *options(folder), "--shards", str(tmp_path), "-o", str(tmp_path / "all.case"))
-    assert found.returncode == 2 and "2 of 3 slices are missing" in found.stderr
+    assert found.returncode == 2 and "1 of 2 shards are missing 2/2" in " ".join(found.stderr.split())
 
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "x"])
 def test_a_shard_that_is_none_is_refused(folder, shard, tmp_path):
     found = run_quantmedic("collect", *options(folder), "--shard", shard, "-o", str(tmp_path / "1.case"))
     assert found.returncode == 2 and "write number/count" in found.stderr
+
+
+def test_what_is_no_set_of_shards_is_refused_by_the_report_too(folder, tmp_path):
+    for number, more in ((1, []), (2, ["--seed", "3"]), (3, [])):
+        shard = ["--shard", f"{number}/3", "-o", str(tmp_path / f"{number}.case"), "--no-attribution", *more]
+        assert run_quantmedic("collect", *options(folder), *shard).returncode == 0
+    one, odd, other = (str(tmp_path / f"{k}.case") for k in (1, 2, 3))
+    for given, words in (
+        ([one, other], "1 of 3 shards are missing 2/3"),
+        ([one, odd, other], "different seed"),
+        ([one, one, other], "shard 1/3 is given twice"),
+        ([one, other, str(folder / "whole.case")], "a case among the shards is none of them"),
+    ):
+        found = run_quantmedic("report", *given, "-o", str(tmp_path / "r"))
+        assert found.returncode == 2
+        assert words in " ".join(found.stderr.split()), found.stderr
