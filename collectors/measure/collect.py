@@ -111,6 +111,7 @@ def collect(
     except KeyboardInterrupt:
         if not run.settled or not run.begun:
             raise
+        run.count_seen()
         checkpoint(run.case())
         raise Interrupted(run.case(complete=True)) from None
 
@@ -210,6 +211,8 @@ class Run:
         self._record: CaseRecord | None = None
         self._weights: dict[int, WeightArrays] = {}
         self._notices: list[str] = []
+        #: The part that is read, and the samples that were added before it.
+        self._reading: tuple[Role, int, int] | None = None
         self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
         self._slicings = {role: self._slicing(role) for role in datasets}
         self._sums = {role: SetSums(partial(self._accumulator, role)) for role in datasets}
@@ -350,12 +353,18 @@ class Run:
         )
         into.compare(found)
 
+    def count_seen(self) -> None:
+        """Note how much of the part at hand was added; again behind an interrupt, which may have come in between."""
+        if self._reading is not None:
+            role, index, before = self._reading
+            self._states[role].seen[index] = self._sums[role].samples - before
+
     def _read_part(self, role: Role, index: int) -> Iterator[Case]:
         """One part of one data set, unless a later one was begun already."""
         state, sums = self._states[role], self._sums[role]
         if any(state.seen[index + 1 :]):
             return
-        done, before = sums.samples, sums.samples - state.seen[index]
+        done, self._reading = sums.samples, (role, index, sums.samples - state.seen[index])
         total = _total(self._datasets[role], self._options)
         batches = self._items_of_part(role, index)
 
@@ -372,7 +381,7 @@ class Run:
                         sums.close_before(item.number)
                         self._progress(role, done, total)
             finally:
-                state.seen[index] = sums.samples - before
+                self.count_seen()
             if more.exhausted:
                 return
             yield self.case()

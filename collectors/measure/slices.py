@@ -153,9 +153,10 @@ class SetSums:
     def close_before(self, number: int) -> None:
         """All slices before this one have been read to their end."""
         while self._open and self._open[0][0] < number:
-            first, accumulator = self._open.pop(0)
-            self._sums = join_slices([*self._sums, SliceSum(first, 1, accumulator.finish())])
-            self._sums = with_histograms_in_first(self._sums)
+            first, accumulator = self._open[0]
+            joined = join_slices([*self._sums, SliceSum(first, 1, accumulator.finish())])
+            # Moved at once, at the end: an interrupt before it loses nothing.
+            self._sums, self._open = with_histograms_in_first(joined), self._open[1:]
 
     def close(self) -> None:
         """All slices that were opened have been read to their end."""
