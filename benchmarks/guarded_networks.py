@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from networks import SEED, Builder
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from published_costs import quantize
 
 Floats = NDArray[np.float32]
 #: Samples that calibrate.
@@ -102,21 +101,4 @@ def build(network: Guarded, folder: Path) -> None:
     data = {part: draw(network, seed) for part, seed in (("rep", SEED), ("val", SEED + 1))}
     for part, samples in data.items():
         np.savez(folder / f"{part}.npz", allow_pickle=False, image=samples)
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.left = iter(data["rep"][:CALIBRATED] * np.float32(network.contrast))
-
-        def get_next(self) -> dict[str, Any] | None:
-            sample = next(self.left, None)
-            return None if sample is None else {"image": sample[np.newaxis]}
-
-    quantize_static(
-        str(folder / "float.onnx"),
-        str(folder / "int8.onnx"),
-        Reader(),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
+    quantize(folder, "image", data["rep"][:CALIBRATED] * np.float32(network.contrast))

@@ -166,9 +166,15 @@ def build(network: Network, packages: Path, folder: Path) -> None:
     for part, samples in zip(("rep", "val"), data, strict=True):
         np.savez(folder / f"{part}.npz", allow_pickle=False, **{name: samples})
 
+    quantize(folder, name, data[0][:CALIBRATED])
+
+
+def quantize(folder: Path, name: str, samples: Floats) -> None:
+    """Quantize ``float.onnx`` of the folder to ``int8.onnx``, calibrated on samples of its input."""
+
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.left = iter(np.split(data[0][:CALIBRATED], CALIBRATED))
+            self.left = iter(np.split(samples, len(samples)))
 
         def get_next(self) -> dict[str, Floats] | None:
             sample = next(self.left, None)

@@ -17,7 +17,6 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, HALVES, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.bench import OutOfTimeError
@@ -194,7 +193,7 @@ class _Search:
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
         trials = self._trials
-        data = data_repair(suspect.cause, derive(trials.case, self._base))
+        data = data_repair(suspect.cause, trials.facts)
         if data is None:
             return
         try:

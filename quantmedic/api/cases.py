@@ -48,11 +48,20 @@ def load_case(*paths: str | Path) -> Case:
     cases = [read_case(case_path(path)) for path in paths]
     if len(cases) > 1 and any(SHARD in case.record.run for case in cases):
         require_all_shards(paths, cases)
+    return merge_cases(cases)
+
+
+def merge_cases(cases: Sequence[Case]) -> Case:
+    """One case as if all were measured in one pass.
+
+    Raises:
+        CaseError: They do not belong together.
+    """
     # Of few samples there may be less than one slice for each shard.
     filled = [case for case in cases if case.statistics or SHARD not in case.record.run]
-    case, *shards = filled or cases[:1]
-    for shard in shards:
-        case = case.merge(shard)
+    case, *more = filled or cases[:1]
+    for each in more:
+        case = case.merge(each)
     return case
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.api.cases import SHARD, load_case, require_all_shards
+from quantmedic.api.cases import SHARD, merge_cases, require_all_shards
 from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
@@ -48,9 +48,9 @@ def load_shards(source: str | Path | Sequence[str | Path]) -> Case:
         raise CaseError(
             "there are no shards", where=f"{source}", help="write them with: quantmedic collect --shard 1/4"
         )
-    if len(paths) == 1:
-        require_all_shards(paths, [read_case(paths[0])])
-    case = load_case(*paths)
+    cases = [read_case(path) for path in paths]
+    require_all_shards(paths, cases)
+    case = merge_cases(cases)
     for role, found in case.record.datasets.items():
         if not found.complete:
             held = {k for own in case.sums.get(role, ()) for k in range(own.first, own.stop)}
