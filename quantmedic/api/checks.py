@@ -161,6 +161,8 @@ def load_baseline(path: str | Path) -> Baseline:
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
         raise BaselineError("not a valid baseline", where=f"{path}: {place}", help=again) from error
+    except RecursionError as error:
+        raise BaselineError("not a valid baseline", where=f"{path}: nested too deeply", help=again) from error
     except ValueError as error:  # no JSON, or no text
         raise BaselineError("not a valid baseline", where=f"{path}: not valid JSON", help=again) from error
 

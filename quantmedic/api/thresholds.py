@@ -94,5 +94,5 @@ def _parse_threshold(text: str) -> tuple[str, object]:
         raise RuleError(f"a threshold is NAME=VALUE, not {text!r}", where="--threshold")
     try:
         return name.strip(), yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RuleError(f"not a number: {value!r}", where=f"--threshold {text}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and nesting raise their own
+        raise RuleError(f"not a number: {value[:80]!r}", where=f"--threshold {name.strip()}") from error
