@@ -165,7 +165,6 @@ def build(network: Network, packages: Path, folder: Path) -> None:
     data = [network.draw(packages, network.samples, seed) for seed in (1, 2)]
     for part, samples in zip(("rep", "val"), data, strict=True):
         np.savez(folder / f"{part}.npz", allow_pickle=False, **{name: samples})
-
     quantize(folder, name, data[0][:CALIBRATED])
 
 

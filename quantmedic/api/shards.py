@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.api.cases import SHARD, merge_cases, require_all_shards
+from quantmedic.api.cases import SHARD, case_path, merge_cases, require_all_shards
 from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
@@ -38,7 +38,7 @@ def load_shards(source: str | Path | Sequence[str | Path]) -> Case:
     """All shards of one measurement, added up.
 
     Args:
-        source: The folder that holds their case files, or these.
+        source: The folder that holds their case files, or these, or folders of reports, which hold their case.
 
     Raises:
         CaseError: There are none, one cannot be read or is missing, or they do not belong together.
@@ -48,7 +48,7 @@ def load_shards(source: str | Path | Sequence[str | Path]) -> Case:
         raise CaseError(
             "there are no shards", where=f"{source}", help="write them with: quantmedic collect --shard 1/4"
         )
-    cases = [read_case(path) for path in paths]
+    cases = [read_case(case_path(path)) for path in paths]
     require_all_shards(paths, cases)
     case = merge_cases(cases)
     for role, found in case.record.datasets.items():

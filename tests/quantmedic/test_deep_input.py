@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from quantmedic.api.checks import load_baseline
-from quantmedic.api.thresholds import _parse_threshold
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.thresholds import apply_thresholds
 from quantmedic.engine.errors import BaselineError, RuleError
 
 
@@ -19,4 +20,4 @@ def test_a_baseline_nested_too_deeply_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["2026-13-45", "[" * 5_000 + "]" * 5_000])
 def test_a_threshold_that_is_no_value_is_refused(value: str) -> None:
     with pytest.raises(RuleError, match="not a number"):
-        _parse_threshold(f"outlier_z={value}")
+        apply_thresholds(load_rulebase(), None, [f"activation_zscore={value}"])
