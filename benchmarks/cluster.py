@@ -1,9 +1,10 @@
 """What workers of a cluster lose beside one process: efficiency on samples and on trials, and that of 64 workers.
 
 Workers are processes of one thread each. Fewer processors than workers share their time, so processor seconds of a unit
-are compared, not the clock: alone in one process, and with all workers at work. Of more workers than there are here,
-efficiency follows from the measured time of every unit and of opening the models: units go to whichever worker is free
-first, and the time of one process for all of them is divided by that of the last worker times their number.
+are compared, not the clock: alone in one process, in as many plain processes at once (what the machine itself loses
+when all of its processors work), and with all workers at work. Of more workers than there are here, efficiency follows
+from the measured time of every unit and of opening the models: units go to whichever worker is free first, and the time
+of one process for all of them is divided by that of the last worker times their number.
 
 ``samples``
     slices of a validation set, measured (``collect``).
@@ -22,6 +23,8 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +58,18 @@ def units_of(what: str, job: Job, count: int) -> list[tuple[object, ...]]:
     return [("run_experiment", job, versions, "one", number) for number in range(count)]
 
 
+def timed_all(units: Sequence[tuple[object, ...]]) -> list[float]:
+    """Processor seconds of each unit, in this process."""
+    return [timed(*unit)[0] for unit in units]  # type: ignore[arg-type]  # the name of an errand
+
+
+def in_plain_processes(units: Sequence[tuple[object, ...]], workers: int) -> float:
+    """Processor seconds of a unit where as many processes work at once, without what opening the models took."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        shares = [pool.submit(timed_all, units[place::workers]) for place in range(workers)]
+        return float(np.mean([seconds for share in shares for seconds in share.result()[1:]]))
+
+
 def simulated(units: Sequence[float], opening: float, workers: int) -> float:
     """Efficiency of workers that open the models once and take a unit whenever they are free."""
     free = [opening] * workers
@@ -72,9 +87,9 @@ def measure(what: str, job: Job, count: int, workers: int) -> None:
     """Print the efficiency of the units of one kind."""
     units = units_of(what, job, count)
     forget()
-    first = timed(*units[0])[0]  # type: ignore[arg-type]  # the name of an errand
-    alone = [timed(*unit)[0] for unit in units]  # type: ignore[arg-type]  # the same
+    first, alone = timed_all(units[:1])[0], timed_all(units)
     opening = max(first - alone[0], 0.0)
+    plain = in_plain_processes(units, workers)
     with connect(f"local:{workers}") as client:
         client.gather([client.submit(os.getpid, pure=False) for _ in range(workers)])
         futures = [client.submit(timed, *unit, pure=False) for unit in units]
@@ -83,7 +98,9 @@ def measure(what: str, job: Job, count: int, workers: int) -> None:
     warm = [seconds for k, (seconds, process) in enumerate(found) if process in {p for _, p in found[:k]}]
     print(f"{what}: {count} units, {np.mean(alone):.3f} s each alone, opening the models {opening:.2f} s")
     print(f"  {workers} workers ({used} took part): {np.mean(warm):.3f} s each once the models are open")
-    print(f"  efficiency of a unit {np.mean(alone) / np.mean(warm):.2f}")
+    print(
+        f"  efficiency of a unit {np.mean(alone) / np.mean(warm):.2f}, of plain processes {np.mean(alone) / plain:.2f}"
+    )
     for size in (workers, MANY):
         rounds = -(-16 * size // count)
         many = repeated(alone, rounds)

@@ -280,9 +280,9 @@ class Run:
         for name, (then, now) in {**options, "metric": (record.metric, mine.metric)}.items():
             if then != now:
                 raise CaseError(
-                    "the interrupted run was started with other options",
+                    "what was measured before was measured with other options",
                     where=f"{name}: {then} then, {now} now",
-                    help="repeat the options of the first run, or start anew without --resume",
+                    help="repeat the earlier options, or measure anew: without --resume or --shards",
                 )
         refuse_strangers(record, mine)
         self._notices = [notice for notice in record.notices if notice not in self._unread(record.datasets)]
@@ -292,9 +292,9 @@ class Run:
             state = self._states.get(role)
             if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
                 raise CaseError(
-                    f"the interrupted run read other {role} data",
+                    f"what was measured before is of other {role} data",
                     where=f"{known.origin}, {known.seen} samples",
-                    help="give the same data, or start anew without --resume",
+                    help="give the same data, or measure anew: without --resume or --shards",
                 )
             state.seen, state.complete = list(known.parts), known.complete
             whole = SliceSum(0, 0, case.statistics[role])

@@ -24,6 +24,13 @@ def case_path(path: str | Path) -> Path:
     return path / CASE_FILE if path.is_dir() else path
 
 
+def case_paths(path: str | Path) -> list[Path]:
+    """The files that a path names: its case, or all in a folder of shards, which is not that of a report."""
+    one = case_path(path)
+    shards = [] if one == Path(path) or one.exists() else sorted(Path(path).glob("*.case"))
+    return shards or [one]
+
+
 def is_case(path: Path) -> bool:
     """The path is a case file, by its name or its content, or a folder with a case in it."""
     if path.is_dir():
@@ -40,14 +47,15 @@ def load_case(*paths: str | Path) -> Case:
     """Open a case; several shards of the same models are merged as if measured in one pass.
 
     Args:
-        paths: Case files, or folders of reports, which hold their case.
+        paths: Case files, folders of reports, which hold their case, or folders of shards.
 
     Raises:
         CaseError: A file cannot be read, or the shards do not belong together.
     """
-    cases = [read_case(case_path(path)) for path in paths]
+    files = [file for path in paths for file in case_paths(path)]
+    cases = [read_case(file) for file in files]
     if len(cases) > 1 and any(SHARD in case.record.run for case in cases):
-        require_all_shards(paths, cases)
+        require_all_shards(files, cases)
     return merge_cases(cases)
 
 

@@ -26,11 +26,12 @@ from quantmedic.cli.reporting import open_judging, report_case
 def report(cases: Sequence[Path], rules: RuleOptions, judging: JudgingOptions, report: ReportOptions) -> None:
     """Judge a stored case again, or several shards of one, without models or data.
 
-    CASE is a case file, or the folder of a report, which holds its case.
+    CASE is a case file, the folder of a report, which holds its case, or a folder of shards.
 
     \b
     Examples:
       quantmedic report quantmedic.case --threshold activation_zscore=8 -o report
+      quantmedic report shards -o report
       quantmedic report report -o again
     """
     judged_by = open_judging(rules, judging)

@@ -15,8 +15,14 @@ from quantmedic.engine.errors import DataError
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Seconds to wait for a scheduler, and for its first worker.
-PATIENCE = 60
+#: Seconds to wait for a scheduler, which runs already, and for its first worker, which a queue may hold back.
+SCHEDULER_PATIENCE, WORKER_PATIENCE = 15, 60
+#: What Dask sets for its workers costs those that measure: freed memory goes back to the system at once, so that each
+#: batch asks for its pages again, and a thread looks a hundred times a second at what the others do. None unsets.
+_QUIET_WORKERS = {
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+    "distributed.worker.profile.enabled": False,
+}
 #: How addresses of schedulers begin.
 _PROTOCOLS = ("tcp://", "tls://", "ucx://", "ws://", "wss://", "inproc://")
 
@@ -63,21 +69,24 @@ def _local_cluster(distributed: Any, text: str) -> Any:
     _, colon, count = text.partition(":")
     if colon and not (count.isdigit() and int(count)):
         raise _unknown(text)
-    return distributed.LocalCluster(
-        n_workers=int(count) if colon else available_threads(),
-        threads_per_worker=1,
-        memory_limit=0,  # --memory bounds what is measured; Dask's bound would end workers
-        dashboard_address=":0",  # not a port that may be taken
-        silence_logs=logging.ERROR,
-    )
+    import dask  # comes with distributed
+
+    with dask.config.set(_QUIET_WORKERS):
+        return distributed.LocalCluster(
+            n_workers=int(count) if colon else available_threads(),
+            threads_per_worker=1,
+            memory_limit=0,  # --memory bounds what is measured; Dask's bound would end workers
+            dashboard_address=":0",  # not a port that may be taken
+            silence_logs=logging.ERROR,
+        )
 
 
 def _open_client(distributed: Any, text: str) -> Any:
     try:
         if text.startswith(_PROTOCOLS):
-            return distributed.Client(text, timeout=PATIENCE)
+            return distributed.Client(text, timeout=SCHEDULER_PATIENCE)
         if Path(text).is_file():
-            return distributed.Client(scheduler_file=text, timeout=PATIENCE)
+            return distributed.Client(scheduler_file=text, timeout=SCHEDULER_PATIENCE)
     except (OSError, ValueError) as error:
         raise DataError(
             "the scheduler does not answer",
@@ -103,10 +112,10 @@ def require_equal_workers(client: "Client") -> None:
         QuantmedicError: Names the workers and what differs.
     """
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=WORKER_PATIENCE)
     except TimeoutError as error:
         raise DataError(
-            "the cluster has no workers", where=f"waited {PATIENCE} s", help="dask worker ADDRESS --nthreads 1"
+            "the cluster has no workers", where=f"waited {WORKER_PATIENCE} s", help="dask worker ADDRESS --nthreads 1"
         ) from error
     expected = describe_worker()
     found = client.run(describe_worker)

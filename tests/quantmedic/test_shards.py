@@ -46,6 +46,16 @@ def test_shards_are_one_measurement(folder, whole):
     assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)
     report = run_quantmedic("report", *map(str, sorted((folder / "shards").glob("*.case"))), "-o", str(folder / "r"))
     assert report.returncode == 0 and "200 labelled" in report.stdout
+    by_folder = run_quantmedic("report", str(folder / "shards"), "-o", str(folder / "r"))
+    assert (by_folder.returncode, by_folder.stdout) == (0, report.stdout)
+
+
+def test_shards_of_other_options_are_told_apart_from_an_interrupted_run(folder, whole, tmp_path):
+    assert run_quantmedic("collect", *options(folder), "--shard", "1/1", "-o", str(tmp_path / "1.case")).returncode == 0
+    shards = ["--shards", str(tmp_path), "--operator-error", "-o", str(tmp_path / "all/a.case")]
+    found = run_quantmedic("collect", *options(folder), *shards)
+    assert found.returncode == 2 and "what was measured before was measured with other options" in found.stderr
+    assert "without --resume or --shards" in " ".join(found.stderr.split())
 
 
 def test_a_missing_shard_is_said(folder, tmp_path):
