@@ -17,6 +17,7 @@ from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TO
 from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import LimitError
 
 #: Longer lines are cut: they hold paths and parameters, not messages.
 MAX_LINE = 4000
@@ -255,7 +256,7 @@ def _echoed_value(key: str, values: list[str]) -> object:
     if key in ("node_info", "quant_config"):
         try:
             return parse_yaml(values[0], "log")
-        except DataError:
+        except (DataError, LimitError):
             return values[0]
     return ";".join(values) if key in KEYS["input_parameters"] else values[0]
 

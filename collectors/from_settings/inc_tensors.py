@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.messages import missing_path_error
-from quantmedic.collectors.from_settings.files import MAX_BYTES
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
@@ -23,6 +22,7 @@ from quantmedic.collectors.from_settings.values import Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import TEXT_BYTES
 
 SAVED = ("inspect_result.pkl", "inspect_result.npz")
 #: Folders of the tensors of the float and of the quantized model.
@@ -133,8 +133,7 @@ def _read_archive(path: Path) -> dict[str, dict[str, dict[str, Array]]]:
     found: dict[str, dict[str, dict[str, Array]]] = {"weight": {}, "activation": {}}
     try:
         with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
-                raise DataError("the file is too large", where=f"{path}: over {MAX_BYTES >> 20} MB")
+            TEXT_BYTES.check(sum(entry.file_size for entry in archive.infolist()), path)
         with np.load(path, allow_pickle=False) as arrays:
             for key in arrays.files:
                 kind, _, rest = key.partition("|")

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_settings.files import MAX_BYTES, read_bytes
+from quantmedic.collectors.from_settings.files import read_bytes
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import TEXT_BYTES
 
 #: Opcodes that are carried out at most: no file of saved tensors needs more.
 MAX_OPCODES = 2_000_000
@@ -229,7 +230,10 @@ def _without_names(value: object) -> object:
     Raises:
         _Refused: It refers to itself, is nested deeper than saved tensors are, or is a name.
     """
-    budget = [MAX_OPCODES, MAX_BYTES]  # Values, and bytes of arrays: one that is named often is compared as often.
+    budget = [
+        MAX_OPCODES,
+        TEXT_BYTES.in_force,
+    ]  # Values, and bytes of arrays: one that is named often is compared as often.
 
     def walk(each: object, depth: int) -> object:
         budget[0] -= 1

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import yaml
 from pydantic import ValidationError
 
 from quantmedic.engine.case.facts import CaseFacts, fact_paths
@@ -15,6 +14,7 @@ from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up,
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.text import suggest
+from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 
 Kind = Literal["fires", "silent"]
 _EXAMPLE = re.compile(r"^```yaml (fires|silent)[ \t]*\n(.*?)^```", re.M | re.S)
@@ -66,15 +66,14 @@ def example_values(example: Example, page: str = "page") -> dict[str, object]:
 
     Raises:
         RuleError: The block is not a YAML mapping; names the line.
+        LimitError: It is too large or too deep.
     """
     where = f"{page}:{example.line}"
     try:
-        values = yaml.safe_load(example.text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = example.line + 1 + (mark.line if mark else 0)
-        problem = getattr(error, "problem", error)
-        raise RuleError(f"an example is not valid YAML: {problem}", where=f"{page}:{line}") from error
+        values = parse_yaml(example.text, where)
+    except NotYaml as error:
+        line = example.line + (error.line or 0)
+        raise RuleError(f"an example is not valid YAML: {error.problem}", where=f"{page}:{line}") from error
     if not isinstance(values, dict):
         raise RuleError(f"an example is a mapping of facts, not {values!r}", where=where)
     return values

@@ -15,12 +15,15 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import fact_paths
+from quantmedic.engine.files import read_text
+from quantmedic.engine.limits import YAML_BYTES
 from quantmedic.engine.rules.conditions import COMPARISONS, Any_, Condition, Node, Not, number_of
 from quantmedic.engine.rules.evaluate import limit_of
 from quantmedic.engine.rules.examples import page_examples
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import FAMILIES, Rule, message_fields
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.yaml_text import compose_yaml
 
 Level = Literal["error", "warning"]
 #: Branches of a rule that are looked at; a rule with more is not judged.
@@ -454,8 +457,8 @@ def _condition_places(rule: Rule) -> tuple[str, ...]:
     """``file:line: text`` of the rule's conditions in their order; empty for a rule that is in no file."""
     if rule.path is None:
         return ()
-    text = rule.path.read_text(encoding="utf-8")
-    document = yaml.compose(text, Loader=yaml.SafeLoader)
+    text = read_text(rule.path, YAML_BYTES)
+    document = compose_yaml(text, rule.path)
     assert document is not None  # the rule was read from it
     parts = {key.value: value for key, value in document.value}
     found = [number for key in ("where", "when") if key in parts for number in _fact_lines(parts[key])]

@@ -73,13 +73,14 @@ class RuleBase(Data):
         for name, value in values.items():
             if name not in changed:
                 raise RuleError(
-                    f"unknown threshold {name!r}{suggest(name, changed)}",
+                    f"unknown threshold {name!r:.80}{suggest(str(name), changed)}",
                     where=origin,
                     help="list the thresholds with: quantmedic rules thresholds",
                 )
-            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-                raise RuleError(f"threshold {name} must be a number, not {value!r}", where=origin)
-            changed[name] = changed[name].model_copy(update={"value": float(value), "source": origin})
+            number = _as_number(value)
+            if number is None:
+                raise RuleError(f"threshold {name} must be a number, not {value!r:.80}", where=origin)
+            changed[name] = changed[name].model_copy(update={"value": number, "source": origin})
         return self.model_copy(update={"thresholds": changed})
 
     def choose(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> "RuleBase":
@@ -100,6 +101,16 @@ class RuleBase(Data):
         ignored = [r for r in kept if any(matches(r, s) for s in ignore)]
         left = tuple(rule for rule in kept if rule not in ignored)
         return self.model_copy(update={"rules": left, "ignored": (*self.ignored, *ignored)})
+
+
+def _as_number(value: object) -> float | None:
+    """A number as a float; None for anything else, and for what no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return None if math.isnan(value) else float(value)
+    except OverflowError:
+        return None
 
 
 def asks_for_data(hint: str | None) -> bool:

@@ -2,17 +2,13 @@
 
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from quantmedic.engine.errors import RuleError
-
-if TYPE_CHECKING:
-    SafeLoader = yaml.SafeLoader
-else:
-    #: The safe loader, compiled where libyaml is present.
-    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from quantmedic.engine.files import read_text
+from quantmedic.engine.limits import YAML_BYTES
+from quantmedic.engine.yaml_text import NotYaml, SafeLoader, compose_yaml, parse_yaml
 
 
 class _UniqueKeys(SafeLoader):
@@ -33,21 +29,23 @@ def read_yaml(path: Path) -> object:
 
     Raises:
         RuleError: The file cannot be read or is not YAML; names the line.
+        LimitError: It is too large or too deep.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+        return parse_yaml(read_text(path, YAML_BYTES), path, _UniqueKeys)
     except OSError as error:
         raise RuleError("cannot read file", where=f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise RuleError("not a YAML file", where=f"{path}{line}: {getattr(error, 'problem', error)}") from error
+    except UnicodeDecodeError as error:
+        raise RuleError("not a YAML file", where=f"{path}: byte {error.start} is not UTF-8") from error
+    except NotYaml as error:
+        line = f":{error.line}" if error.line else ""
+        raise RuleError("not a YAML file", where=f"{path}{line}: {error.problem}") from error
 
 
 def place_of_text(path: Path, text: str) -> str:
     """``file:line`` of the first line that holds the text."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path, YAML_BYTES).splitlines()
     except OSError:
         return str(path)
     return next((_quote_line(path, i, line) for i, line in enumerate(lines, 1) if text in line), str(path))
@@ -55,8 +53,8 @@ def place_of_text(path: Path, text: str) -> str:
 
 def place_of_keys(path: Path, keys: Iterable[object]) -> str:
     """``file:line`` of the innermost of nested keys; those that the file does not have are passed over."""
-    text = path.read_text(encoding="utf-8")
-    node, number = yaml.compose(text, Loader=SafeLoader), 0
+    text = read_text(path, YAML_BYTES)
+    node, number = compose_yaml(text, path), 0
     for key in keys:
         if isinstance(node, yaml.MappingNode):
             found = next(((k, value) for k, value in node.value if k.value == str(key)), None)

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.yaml_files import read_yaml
+from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 
 #: XQuant's single numbers under our names.
 _XQUANT = {
@@ -93,6 +92,6 @@ def _parse_threshold(text: str) -> tuple[str, object]:
     if not equals:
         raise RuleError(f"a threshold is NAME=VALUE, not {text!r}", where="--threshold")
     try:
-        return name.strip(), yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and nesting raise their own
+        return name.strip(), parse_yaml(value, f"--threshold {name.strip()}")
+    except NotYaml as error:
         raise RuleError(f"not a number: {value[:80]!r}", where=f"--threshold {name.strip()}") from error

@@ -8,6 +8,7 @@ from quantmedic.api.checks import load_baseline
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.thresholds import apply_thresholds
 from quantmedic.engine.errors import BaselineError, RuleError
+from quantmedic.engine.limits import LimitError
 
 
 def test_a_baseline_nested_too_deeply_is_refused(tmp_path: Path) -> None:
@@ -17,7 +18,20 @@ def test_a_baseline_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         load_baseline(path)
 
 
-@pytest.mark.parametrize("value", ["2026-13-45", "[" * 5_000 + "]" * 5_000])
-def test_a_threshold_that_is_no_value_is_refused(value: str) -> None:
-    with pytest.raises(RuleError, match="not a number"):
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("2026-13-45", "not a number"),
+        ("[" * 5_000 + "]" * 5_000, "too many levels"),
+        ("9" * 400, "a whole number has too many digits: 400 digits, the limit is 300 digits"),
+        ("!!timestamp x", "not a number"),
+        ("!!bool x", "not a number"),
+        ("{[1]: 2}", "not a number"),
+        ("0x" + "f" * 290, "must be a number"),
+        ("\ud800", "not a number"),
+    ],
+)
+def test_a_threshold_that_is_no_value_is_refused(value: str, says: str) -> None:
+    with pytest.raises((RuleError, LimitError), match=says) as caught:
         apply_thresholds(load_rulebase(), None, [f"activation_zscore={value}"])
+    assert len(str(caught.value)) < 500

@@ -23,6 +23,7 @@ from quantmedic.collectors.from_settings.mct_log import MctLog
 from quantmedic.collectors.from_settings.mct_stage import MctNode
 from quantmedic.collectors.from_settings.merge import read_source
 from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.limits import LimitError
 
 RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}
 ENCODING = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "max": 1.55, "min": -1.0, "offset": -100}
@@ -380,7 +381,7 @@ def test_what_is_too_much_is_refused_or_cut(tmp_path: Path) -> None:
     assert len(read_source(path).imported.unknown) == 50
     path = tmp_path / "config.yaml"
     path.write_text("model_parameters:\n  march: x\ninput_parameters:\n" + "  norm_type: x\n" * 300_000)
-    with pytest.raises(DataError, match="too large"):
+    with pytest.raises(LimitError, match="a YAML file has too many bytes"):
         read_source(path)
 
 

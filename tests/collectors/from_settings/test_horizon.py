@@ -19,6 +19,7 @@ from quantmedic.engine.case.facts import CaseFacts, ModelFacts, TensorFacts
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.limits import LimitError
 from quantmedic.engine.rules.evaluate import Finding, evaluate
 
 BASE = quantmedic.load_rulebase()
@@ -444,16 +445,17 @@ def test_foreign_files_are_of_no_kind(text: str, tmp_path) -> None:
 
 
 def test_hostile_configurations_are_refused_or_read_as_text(tmp_path) -> None:
-    bomb = "a: &a [x, x]\nb: &b [*a, *a]\nmodel_parameters: {march: *b}\ninput_parameters: {}\n"
-    with pytest.raises(DataError, match="aliases are not read"):
+    lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 30))]
+    bomb = "\n".join([*lines, "model_parameters: {march: *a29}", "input_parameters: {}"])
+    with pytest.raises(LimitError, match="its aliases written out, has too many values"):
         read(tmp_path, bomb)
     marker = tmp_path / "executed"
     with pytest.raises(DataError, match="plain values"):
         config(tmp_path, mean_value=f"!!python/object/apply:os.system ['touch {marker}']")
     assert not marker.exists()
-    with pytest.raises(DataError):
+    with pytest.raises(LimitError, match="too many levels"):
         read(tmp_path, "model_parameters:\ninput_parameters: " + "[" * 100_000)
-    with pytest.raises(DataError):
+    with pytest.raises(LimitError, match="too many levels"):
         read(tmp_path, '{"model_config": {"qtype": 1}, "x": ' + "[" * 100_000)
     scalars = read(tmp_path, "model_parameters: 3\ninput_parameters: [1]\ncalibration_parameters:\n")
     assert len([line for line in scalars.notices if "expected a mapping of parameters" in line]) == 2

@@ -1,0 +1,49 @@
+"""Files are opened here: regular files of bounded size, never a pipe or a device."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from quantmedic.engine.limits import TEXT_BYTES, Limit
+
+
+def read_bytes(path: str | Path, limit: Limit = TEXT_BYTES) -> bytes:
+    """A whole file.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+        LimitError: It is larger than the limit.
+    """
+    require_regular(path)
+    most = limit.in_force
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        limit.check(size, path)
+        content = stream.read(most + 1)
+    limit.check(len(content), path)  # it may have grown
+    return content
+
+
+def read_text(path: str | Path, limit: Limit = TEXT_BYTES) -> str:
+    """A whole file as text, without a byte order mark.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+        UnicodeDecodeError: It is not UTF-8.
+        LimitError: It is larger than the limit.
+    """
+    return read_bytes(path, limit).decode("utf-8-sig")
+
+
+def require_regular(path: str | Path) -> None:
+    """Refuse pipes, sockets and devices before they are opened: reading them may never end.
+
+    Raises:
+        OSError: It is no regular file, or there is none.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))

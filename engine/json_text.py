@@ -1,0 +1,53 @@
+"""JSON is read here: bounded in depth, in lists and objects, and in the digits of whole numbers."""
+
+import json
+import re
+from pathlib import Path
+
+from quantmedic.engine.files import read_text
+from quantmedic.engine.limits import DEPTH, DIGITS, JSON_LISTS, TEXT_BYTES, Limit
+
+
+def read_json(path: str | Path, limit: Limit = TEXT_BYTES) -> object:
+    """The content of a JSON file.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+        ValueError: It is not JSON in UTF-8; a ``JSONDecodeError`` knows line and column.
+        LimitError: It is too large or too deep, or holds a number of too many digits.
+    """
+    return parse_json(read_text(path, limit), path)
+
+
+def parse_json(text: str, where: str | Path) -> object:
+    """The content of a JSON text; ``where`` is named in the errors of limits.
+
+    Raises:
+        ValueError: It is not JSON; a ``JSONDecodeError`` knows line and column.
+        LimitError: It is too deep, or holds a number of too many digits, or too many lists and objects.
+    """
+    JSON_LISTS.check(text.count("[") + text.count("{"), where)
+
+    def whole_number(literal: str) -> int:
+        DIGITS.check(len(literal.lstrip("-")), where)
+        return int(literal)
+
+    # Asked of every number, it would double the time that reading takes.
+    suspect = re.search(rf"\d{{{DIGITS.in_force + 1}}}", text)
+    try:
+        content: object = json.loads(text, parse_int=whole_number if suspect else None)
+    except RecursionError as error:
+        raise DEPTH.exceeded(where) from error
+    if not _within(content, DEPTH.in_force):
+        raise DEPTH.exceeded(where)
+    return content
+
+
+def _within(content: object, levels: int) -> bool:
+    """Whether lists and objects are nested in at most so many levels."""
+    level = [content] if isinstance(content, list | dict) else []
+    while level and levels > 0:
+        inside = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [value for values in inside for value in values if isinstance(value, list | dict)]
+        levels -= 1
+    return not level

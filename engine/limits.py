@@ -1,0 +1,98 @@
+"""Every limit of what is read and waited for: how much, its one wording, and what raises it.
+
+A limit stops what is hostile or a mistake, far above what networks and their tools write.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantmedic.engine.errors import QuantmedicError
+
+_PREFIX = "QUANTMEDIC_MAX_"
+
+
+class LimitError(QuantmedicError):
+    """A file, text or run is larger than its limit; says what, how large, the limit and what raises it."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit: ``what`` has at most ``most`` ``unit``.
+
+    Args:
+        name: Its name; in capitals behind ``QUANTMEDIC_MAX_``, the environment variable that raises it.
+        what: What is limited, as the subject of a sentence.
+        unit: What is counted: bytes, levels, values, digits, rows, seconds.
+        most: The limit where nothing raises it.
+        option: Option of the command line that raises it, too.
+    """
+
+    name: str
+    what: str
+    unit: str
+    most: int
+    option: str | None = None
+
+    @property
+    def variable(self) -> str:
+        return _PREFIX + self.name.upper()
+
+    @property
+    def in_force(self) -> int:
+        """The limit, as the environment has raised or lowered it.
+
+        Raises:
+            QuantmedicError: The environment variable holds no whole number above 0.
+        """
+        given = os.environ.get(self.variable)
+        if given is None:
+            return self.most
+        if not (given.isascii() and given.isdigit() and len(given) <= 18 and int(given) > 0):
+            raise QuantmedicError(
+                "the environment sets a limit that is no whole number above 0",
+                where=f"{self.variable}={given[:80]}",
+                help=f"write {self.variable}={self.most}, or unset it",
+            )
+        return int(given)
+
+    def check(self, found: int, where: str | Path) -> None:
+        """Refuse what is larger.
+
+        Args:
+            found: How much there is, in ``unit``.
+            where: File or option.
+
+        Raises:
+            LimitError: There is more than the limit.
+        """
+        if found > self.in_force:
+            raise self.exceeded(where, self.amount(found))
+
+    def exceeded(self, where: str | Path, found: str = "more") -> LimitError:
+        """The error for what is larger; ``found`` says how large where that is known."""
+        limit, raised = self.in_force, f"{self.variable}={2 * self.in_force}"
+        help = f"raise the limit with {f'{self.option}, or ' if self.option else ''}{raised}, if you trust it"
+        return LimitError(
+            f"{self.what} has too many {self.unit}: {found}, the limit is {self.amount(limit)}",
+            where=str(where),
+            help=help,
+        )
+
+    def amount(self, count: int) -> str:
+        """A number with its unit, bytes as MiB where there are many."""
+        if self.unit == "bytes" and count >= 1 << 20:
+            return f"{count / (1 << 20):.1f} MiB"
+        return f"{count} {self.unit}"
+
+
+TEXT_BYTES = Limit("text_bytes", "a file that is read whole", "bytes", 64 << 20)
+YAML_BYTES = Limit("yaml_bytes", "a YAML file", "bytes", 4 << 20)
+YAML_VALUES = Limit("yaml_values", "a YAML file, its aliases written out,", "values", 200_000)
+POLICY_BYTES = Limit("policy_bytes", "a policy", "bytes", 1 << 20)
+JSON_LISTS = Limit("json_lists", "a JSON file", "lists and objects", 2_000_000)
+DEPTH = Limit("depth", "a file of nested lists and tables", "levels", 64)
+DIGITS = Limit("digits", "a whole number", "digits", 300)
+
+#: All of them, as the manual lists them.
+LIMITS = (TEXT_BYTES, YAML_BYTES, YAML_VALUES, POLICY_BYTES, JSON_LISTS, DEPTH, DIGITS)
