@@ -49,7 +49,7 @@ class Piece(Batch):
 
 @dataclass(frozen=True)
 class Part:
-    """One of ``count`` disjoint random slices of a data set of any length, together all of it.
+    """One of ``count`` disjoint random slices of a data set of any length, together all of it, or several in a row.
 
     Each ``count`` consecutive units go into ``count`` different slices, in an order drawn anew: data that are sorted or
     periodic make no slice differ from the others, and no slice is longer than another by more than one unit.
@@ -60,9 +60,11 @@ class Part:
     seed: int
     unit: int = 1
     """Consecutive samples that stay together; `Dataset` sets it for models that take a fixed number at once."""
+    width: int = 1
+    """How many slices it is made of, from ``index`` on."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.index < self.count or self.unit < 1:
+        if not 0 <= self.index < self.index + self.width <= self.count or self.unit < 1:
             raise ValueError(f"no such part of a data set: {self}")
 
     @property
@@ -73,21 +75,23 @@ class Part:
     def indexes(self, start: int, stop: int) -> NDArray[np.int64]:
         """Indexes of the samples of this slice from ``start`` to before ``stop``, ascending."""
         blocks = np.arange(start // self.block, -(-stop // self.block), dtype=np.int64)
-        samples = (self._begin(blocks)[:, np.newaxis] + np.arange(self.unit)).reshape(-1)
+        samples = (self._begin(blocks)[..., np.newaxis] + np.arange(self.unit)).reshape(-1)
         low, high = np.searchsorted(samples, (start, stop))
         return samples[low:high]
 
     def position(self, number: int) -> int:
         """Index of the sample that ``number`` samples of this slice precede."""
-        block, offset = divmod(number, self.unit)
-        return int(self._begin(np.array([block]))[0]) + offset
+        unit, offset = divmod(number, self.unit)
+        block, place = divmod(unit, self.width)
+        return int(self._begin(np.array([block]))[0, place]) + offset
 
     def _begin(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """First sample of this slice in each block."""
+        """First samples of the units of this part, ``[blocks, width]``, ascending."""
         units = blocks[:, np.newaxis] * self.count + np.arange(self.count)
         # Sorting random keys permutes a block; stable, so that equal keys do not send a unit into two slices.
         order = np.argsort(_random_keys(units, self.seed), axis=1, kind="stable")
-        return (blocks * self.count + order[:, self.index]) * self.unit
+        own = np.sort(order[:, self.index : self.index + self.width], axis=1)
+        return (blocks[:, np.newaxis] * self.count + own) * self.unit
 
 
 @dataclass(frozen=True)
@@ -100,14 +104,21 @@ class Selection:
 
     def rows(self, size: int, length: int) -> Iterator[Rows]:
         """What to read of a set of known length, about ``size`` samples at a time."""
-        unit, block = (self.part.unit, self.part.block) if self.part else (1, 1)
-        step = block * -(-size // unit)
         end = length if self.stop is None else min(length, self.stop)
-        # Whole blocks, so that each piece is of one length and batches are cut without copies.
-        for start in range(self.first - self.first % block, end, step):
-            rows = self._within(start, min(start + step, end))
-            if rows is not None:
-                yield rows
+        if self.part is None:
+            yield from (slice(start, min(start + size, end)) for start in range(self.first, end, size))
+            return
+        # A multiple of what the model takes at once, so that batches are cut of what is read without copies.
+        size = -(-size // self.part.unit) * self.part.unit
+        step = self.part.block * -(-size // (self.part.unit * self.part.width))
+        held = np.zeros(0, np.int64)
+        for start in range(self.first - self.first % self.part.block, end, step):
+            held = np.concatenate([held, self.part.indexes(max(start, self.first), min(start + step, end))])
+            for _ in range(len(held) // size):
+                yield held[:size]
+                held = held[size:]
+        if len(held):
+            yield held
 
     def among(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """What is selected of a stream that cannot skip; ends with the last selected sample."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.extras import Extras
@@ -21,8 +21,8 @@ from quantmedic.collectors.measure.observer import Observer
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.record import record_models
-from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
-from quantmedic.collectors.measure.slices import SetSums, Slicing, part_of, read_slices, shard_of
+from quantmedic.collectors.measure.sampling import MAX_SHARE, OTHER_PARTS, parts_of, share_of
+from quantmedic.collectors.measure.slices import SetSums, Slicing, read_slices, shard_of
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, compare_stages
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
@@ -213,13 +213,14 @@ class Run:
         self._notices: list[str] = []
         #: The part that is read, and the samples that were added before it.
         self._reading: tuple[Role, int, int] | None = None
-        self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
+        self._parts = {role: self._parts_of(dataset) for role, dataset in datasets.items()}
+        self._states = {role: _Progress([0] * len(parts)) for role, parts in self._parts.items()}
         self._slicings = {role: self._slicing(role) for role in datasets}
         self._sums = {role: SetSums(partial(self._accumulator, role)) for role in datasets}
 
     def _slicing(self, role: Role) -> Slicing:
-        """A set is divided by its samples, or, where tensors take turns, into the parts in which they do."""
-        parts, dataset = len(self._states[role].seen), self._datasets[role]
+        """A set is divided by its samples, or, where only some are measured, into its parts."""
+        parts, dataset = len(self._parts[role]), self._datasets[role]
         if parts > 1:
             return Slicing(None, parts)
         samples = _total(dataset, self._options) if dataset.samples is not None else None
@@ -230,7 +231,7 @@ class Run:
         """Forget what was measured, and measure these slices only."""
         for role in self._datasets:
             self._slicings[role] = slicings.get(role, self._slicings[role].only(0, 0))
-            self._states[role] = _Progress([0] * len(self._states[role].seen))
+            self._states[role] = _Progress([0] * len(self._parts[role]))
             self._sums[role] = SetSums(partial(self._accumulator, role))
 
     @property
@@ -248,15 +249,20 @@ class Run:
         """No slice is left to be measured."""
         return all(state.complete for state in self._states.values())
 
-    def _parts(self, dataset: Dataset) -> int:
-        """Slices of a data set; of one with unknown length no more samples are counted than make a difference."""
+    def _parts_of(self, dataset: Dataset) -> Sequence[Part | None]:
+        """What is read of a data set one after the other; all tensors are measured on the first part.
+
+        Of a set of unknown length no more samples are counted than make a difference, and it is read only twice.
+        """
         if self._options.mode == "exact":
-            return 1
-        samples = _total(dataset, self._options)
+            return [None]
+        samples, others = _total(dataset, self._options), OTHER_PARTS
         if dataset.samples is None:
-            enough = min(MAX_PARTS * EXTREME_SAMPLES, self._options.samples or MAX_PARTS * EXTREME_SAMPLES)
+            enough = MAX_SHARE * EXTREME_SAMPLES
+            enough, others = min(enough, self._options.samples or enough), 1
             samples = sum(batch.samples for batch in dataset.batches(self._size, limit=enough))
-        return parts_of(samples or 0, dataset.unit)
+        share = share_of(samples or 0, dataset.unit)
+        return parts_of(share, self._options.seed, others) if share > 1 else [None]
 
     def _accumulator(self, role: Role, known: SetStatistics | None) -> SetAccumulator:
         metric = self._metric if self._datasets[role].labelled else None
@@ -314,20 +320,25 @@ class Run:
 
     def measure(self) -> Iterator[Case]:
         """Read everything that is left; yields the case now and then."""
-        for count in sorted({len(state.seen) for state in self._states.values()}):
-            roles = [role for role, state in self._states.items() if len(state.seen) == count and not state.complete]
-            shown = rotation(self._observer.plan, count) if count > 1 else []
-            for index in range(count):
-                reading = [role for role in roles if count == 1 or self._slicings[role].holds(index)]
-                if count > 1 and reading:
-                    self._observer.show(shown[index])
-                for role in reading:
-                    yield from self._read_part(role, index)
-            for role in roles:
-                self._sums[role].close()
-                self._states[role].complete = self._slicings[role].is_whole
+        unread = {role: range(len(state.seen)) for role, state in self._states.items() if not state.complete}
+        parts = [(role, index) for role, indexes in unread.items() for index in indexes if self._is_read(role, index)]
+        for tensors, reading in (
+            (self._observer.plan.all, [part for part in parts if part[1] == 0]),
+            (self._observer.plan.always, [part for part in parts if part[1] > 0]),
+        ):
+            if reading:
+                self._observer.show(tensors)
+            for role, index in reading:
+                yield from self._read_part(role, index)
+        for role in unread:
+            self._sums[role].close()
+            self._states[role].complete = self._slicings[role].is_whole
         if self.is_whole:
             self._compare_stages()
+
+    def _is_read(self, role: Role, index: int) -> bool:
+        """This part of a data set is read by this run."""
+        return len(self._parts[role]) == 1 or self._slicings[role].holds(index)
 
     def _compare_stages(self) -> None:
         """Run the stage models on the first samples of the validation set, unless an earlier run did."""
@@ -393,7 +404,7 @@ class Run:
         done = sum(state.seen) + slicing.first * (slicing.size or 0)
         for number, batch in self._numbered_batches(role, index):
             given = {kind: outputs.take(batch.numbers) for kind, outputs in references.items()}
-            flip = role == "representative" and done < FLIP_SAMPLES
+            flip = role == "representative" and index == 0 and done < FLIP_SAMPLES
             yield _Item(batch, flip, given, number, sums.open(number))
             done += batch.samples
 
@@ -405,9 +416,7 @@ class Run:
         return read_slices(self._datasets[role], slicing, partial(self._batches, role, index), done)
 
     def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
-        count = len(self._states[role].seen)
-        part = part_of(index, count, self._options.seed)
-        dataset = self._datasets[role]
+        dataset, part = self._datasets[role], self._parts[role][index]
         for batch in dataset.batches(self._size, limit=self._options.samples, start=start, part=part):
             size = max(self._size if self._room is None else self._room // _values_of(batch), dataset.unit)
             yield from (batch.take(slice(k, k + size)) for k in range(0, batch.samples, size))

@@ -50,7 +50,7 @@ class ModelPair:
         raise ModelError(
             "memory is bounded for torch modules only",
             where=str(self.quantized.path),
-            help="--mode fast observes a part of the tensors of ONNX models at a time",
+            help="leave it out; --batch-size 1 observes the tensors of one sample at a time",
         )
 
     def run_on(self, device: str) -> None:

@@ -1,6 +1,6 @@
 """Batches through both models: every tensor pair goes to the accumulators."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -79,15 +79,18 @@ class Observer:
         view.renumber(self.plan.numbers)
         self._use(view)
 
-    def show(self, tensors: Iterable[int]) -> None:
+    def show(self, tensors: Collection[int]) -> None:
         """Expose these tensors from now on, and only these."""
+        if set(tensors) == set(self._view.pairs):
+            return
         del self._view  # one pair of sessions at a time
-        pairs = {i: self.plan.pairs[i] for i in tensors}
+        pairs = {i: self.plan.pairs[i] for i in sorted(tensors)}
         view = self._models.view(pairs, self._first, self._options.session_threads, self._plain)
         self._use(view)
 
     def _use(self, view: View) -> None:
         self._view = view
+        self._shows_all = len(view.pairs) == len(self.plan.pairs)
         self.tapped.update(view.taps)
         self.simulated |= view.observed.simulated
         self.difference = max(self.difference, view.observed.difference)
@@ -190,12 +193,16 @@ class Observer:
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given)) | self.outputs.columns(*reading.outputs)
-        found |= self.outputs.endings(*reading.outputs)
+        if self._shows_all:
+            found |= self.outputs.endings(*reading.outputs)
         for kind, arrays in given.items():
             found |= self.outputs.of_given(kind, arrays, *reading.outputs)
         names = [self._models.float_graph.outputs[i] for i, _ in self._models.match.outputs]
         with lane.station(0):
-            into.begin(rows, x, plan.image, batch.labels)
+            into.begin(rows, batch.labels)
+            into.show(x, plan.image)
+            if self._shows_all:
+                into.inputs(x, plan.image)
             into.outputs(*reading.outputs, names)
             into.compare(found)
             if plan.feature is not None:

@@ -18,7 +18,7 @@ class Options:
         operator_error: Also measure each operator on float inputs (one more run per batch).
         step_error: Also measure each operator against the float one on deployed inputs (one more run per batch).
         seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
-        mode: ``exact`` measures every tensor on every sample, ``fast`` each on a slice of them.
+        mode: ``exact`` measures every tensor on every sample, ``fast`` on some of them.
         thumbnails: Keep small versions of a few samples, where they are images.
     """
 

@@ -60,6 +60,11 @@ class Plan:
     joints: list[Joint] = field(default_factory=list)
 
     @property
+    def all(self) -> set[int]:
+        """Everything that is measured."""
+        return set(range(len(self.pairs)))
+
+    @property
     def always(self) -> set[int]:
         """Network inputs and outputs: seen on every sample, whatever else is."""
         quantized = self.models.quantized

@@ -7,7 +7,7 @@ tells, on one machine as on many.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.statistics.accumulate import SetAccumulator
 from quantmedic.engine.case.facts import Role
@@ -193,8 +193,3 @@ class SetSums:
     def total(self) -> SetStatistics:
         """Statistics of everything so far."""
         return add_slices(self.sums())
-
-
-def part_of(index: int, count: int, seed: int) -> Part | None:
-    """One of the parts of a set whose tensors take turns; None where there is one alone."""
-    return Part(index, count, seed) if count > 1 else None

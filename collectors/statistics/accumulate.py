@@ -51,17 +51,24 @@ class SetAccumulator:
         self._views = [statistics.tensor(i) for i in range(len(statistics.channels))]
         self.begun = self.ended = len(statistics.samples)
 
-    def begin(self, rows: NDArray[np.void], x: Array, image: tuple[str, int] | None, labels: Array | None) -> None:
-        """Open a batch: the table that ``sample_rows`` made of its inputs ``x`` and labels."""
+    def begin(self, rows: NDArray[np.void], labels: Array | None) -> None:
+        """Open a batch: the table that ``sample_rows`` made of its inputs and labels."""
         self._rows.append(rows)
         self._labels = labels
         self.begun += len(rows)
-        if image is not None and x.dtype.kind == "f":
-            self._lattice(x, image[1])
-            if is_image(x.shape, image[1]):
-                np.add.at(self._statistics.spatial, buckets_of(rows), spatial_sums(x, image[1]))
-                if self._keeps_thumbnails:
-                    self._statistics.thumbnails = with_batch(self._statistics.thumbnails, rows, x, image[1])
+
+    def show(self, x: Array, image: tuple[str, int] | None) -> None:
+        """Keep small versions of what reports show of the inputs ``x`` of this batch."""
+        if self._keeps_thumbnails and image is not None and x.dtype.kind == "f" and is_image(x.shape, image[1]):
+            self._statistics.thumbnails = with_batch(self._statistics.thumbnails, self._rows[-1], x, image[1])
+
+    def inputs(self, x: Array, image: tuple[str, int] | None) -> None:
+        """Which values the inputs ``x`` of this batch take, and how neighbours relate where they are images."""
+        if image is None or x.dtype.kind != "f":
+            return
+        self._lattice(x, image[1])
+        if is_image(x.shape, image[1]):
+            np.add.at(self._statistics.spatial, buckets_of(self._rows[-1]), spatial_sums(x, image[1]))
 
     def _lattice(self, x: Array, axis: int) -> None:
         known = self._statistics.lattice

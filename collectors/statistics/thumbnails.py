@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, places_to_keep
+from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, TYPICAL, Table, Thumbnails, places_to_keep
 
 Array = NDArray[np.generic]
 COPIED = ("hash", "deviation", "saturated", "nonfinite")
@@ -20,6 +20,8 @@ def with_batch(known: Thumbnails, rows: NDArray[np.void], x: Array, axis: int) -
         x: Its images, ``[samples, channels, height, width]`` or ``[samples, height, width, channels]``.
         axis: Their channel axis, 1 or 3.
     """
+    if _none_is_kept(known, rows):
+        return known
     table = np.zeros(len(rows), THUMBNAIL_DTYPE)
     for column in COPIED:
         table[column] = rows[column]
@@ -33,6 +35,19 @@ def with_batch(known: Thumbnails, rows: NDArray[np.void], x: Array, axis: int) -
         small, table["scale"][place] = shrunk(x[place - before], axis - 1)
         pixels.append(small)
     return Thumbnails(table[places], pixels)
+
+
+def _none_is_kept(known: Thumbnails, rows: Table) -> bool:
+    """A glance at a batch, most of which add nothing: none of its samples can be among those that are kept."""
+    table = known.table
+    if len(table) < TYPICAL or table["nonfinite"].any() or not table["deviation"].min() > 0:
+        return False
+    return bool(
+        rows["hash"].min() > table["hash"][TYPICAL - 1]
+        and not rows["nonfinite"].any()
+        and rows["deviation"].min() > table["deviation"].min()
+        and rows["saturated"].max() < table["saturated"].max()
+    )
 
 
 def shrunk(image: Array, axis: int) -> tuple[NDArray[np.float16], float]:

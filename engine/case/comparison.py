@@ -179,6 +179,11 @@ def ending_facts(comparisons: Mapping[str, Comparison], position: int) -> Ending
     return EndingFacts(function=function, of=model, sqnr_db=level, gain_db=level - before)
 
 
+def is_of_ending(key: str) -> bool:
+    """Whether a pair of outputs, by its key, was compared behind a function that one model may end with."""
+    return key.partition(" ")[0] in get_args(Ending)
+
+
 def _level_of(comparison: Comparison) -> float:
     noise, power = noise_and_power(comparison)
     return sqnr_db(power, noise)

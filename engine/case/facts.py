@@ -5,6 +5,9 @@ A field that was not measured is ``None``, never 0. The modules beside this one 
 about; this one joins them into the scopes that rules range over, and is where they are imported from.
 """
 
+from collections.abc import Mapping
+from functools import cache
+
 from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.dataset_facts import DatasetFacts, RangeMethod, RelationFacts
@@ -120,7 +123,8 @@ def nested_facts(annotation: object) -> type[Facts] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, Facts) else None
 
 
-def fact_paths(scope: Scope) -> dict[str, FieldInfo]:
+@cache
+def fact_paths(scope: Scope) -> Mapping[str, FieldInfo]:
     """Every dotted path that a rule of this scope may name, with its declaration."""
     paths = _paths_of(SCOPES[scope])
     if scope != "model":

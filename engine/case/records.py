@@ -146,7 +146,7 @@ class OutputRecord(Record):
 class DatasetRecord(Record):
     """Where one data set came from and how much of it was read.
 
-    ``parts`` holds the samples read of each slice, where tensors take turns and each is measured on some slices only.
+    ``parts`` holds the samples read of each part, where all tensors are measured on the first part only.
     Of a set that is not complete, ``slices`` is the number of all its slices, 0 where that is not known, and ``spans``
     are those that the case has sums of: the first and how many, 0 for one that was not read to its end.
     """

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.comparison import Comparison
+from quantmedic.engine.case.comparison import Comparison, is_of_ending
 from quantmedic.engine.case.histogram import BINS
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import Thumbnails
@@ -270,7 +270,7 @@ class SetStatistics:
             tensor_samples=self.tensor_samples + other.tensor_samples,
             sample_width=self.sample_width + other.sample_width,
             sample_count=self.sample_count + other.sample_count,
-            comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
+            comparisons=_add_comparisons(self.comparisons, other.comparisons),
             spatial=self.spatial + other.spatial,
             quantized_histograms=add_histograms(self.quantized_histograms, other.quantized_histograms),
             thumbnails=self.thumbnails.merge(other.thumbnails),
@@ -288,8 +288,15 @@ def add_histograms(a: Histograms, b: Histograms) -> dict[int, NDArray[np.int64]]
 
 
 def _compared_outputs(statistics: SetStatistics) -> list[str]:
-    """What was compared, with the columns of each output."""
-    return sorted(f"{key}[{len(found.table)}]" for key, found in statistics.comparisons.items())
+    """What has to be compared of all samples or of none, with the columns of each output."""
+    compared = statistics.comparisons.items()
+    return sorted(f"{key}[{len(found.table)}]" for key, found in compared if not is_of_ending(key))
+
+
+def _add_comparisons(a: Mapping[str, Comparison], b: Mapping[str, Comparison]) -> dict[str, Comparison]:
+    """Pairs of outputs of both sets together."""
+    both = {key: mine.merge(b[key]) if key in b else mine for key, mine in a.items()}
+    return both | {key: theirs for key, theirs in b.items() if key not in a}
 
 
 def union_lattice(known: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -7,7 +7,6 @@ false, or neither. Of each node it is known besides which single comparison, wer
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -27,7 +26,6 @@ NEAR_DB = 1.5
 #: What a rule would have needed where the condition stands under a negation.
 _OPPOSITE = {"gt": "le", "le": "gt", "ge": "lt", "lt": "ge"}
 Mask = NDArray[np.bool_]
-_fields = cache(fact_paths)
 
 
 @dataclass(frozen=True)
@@ -202,8 +200,8 @@ def _compare_all(condition: Condition, table: _Table) -> _Verdicts:
 
 def _is_measure(path: str, scope: Scope) -> bool:
     """A real number: of a count or a number of bits, no other is nearly the same."""
-    return float in get_args(_fields(scope)[path].annotation)
+    return float in get_args(fact_paths(scope)[path].annotation)
 
 
 def _unit(path: str, scope: Scope) -> str | None:
-    return declared_unit(_fields(scope)[path])
+    return declared_unit(fact_paths(scope)[path])

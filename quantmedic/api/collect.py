@@ -86,8 +86,9 @@ def collect(
         preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
         samples: At most this many samples of each set.
         batch_size: Samples per run; as many as suit the processor's cache by default.
-        mode: ``exact`` measures every tensor on every sample; ``fast`` exposes a part of the tensors at a time and
-            measures each on a random slice of at least 32 samples, at little more than the cost of inference.
+        mode: ``exact`` measures every tensor on every sample; ``fast`` on one random sample of 32, and at least on
+            32 of them, at little more than the cost of inference: both models run as they are on all others, of which
+            only network inputs and outputs are measured.
         threads: Processor threads to use; all cores by default.
         operator_error: Also measure each quantized operator on float inputs, which costs one more run.
         step_error: Also measure each quantized operator against the float one where both are fed with what the deployed

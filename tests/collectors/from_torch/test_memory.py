@@ -99,7 +99,7 @@ def test_onnx_files_say_that_memory_is_not_for_them() -> None:
     (float_model, quantized), given = patient()
     with pytest.raises(ModelError, match="torch modules only") as error:
         quantmedic.collect(float_model, quantized, memory=1 << 20, **given)
-    assert "--mode fast" in (error.value.help or "")
+    assert "--batch-size 1" in (error.value.help or "")
 
 
 def test_operators_by_themselves_are_refused_before_anything_is_measured() -> None:

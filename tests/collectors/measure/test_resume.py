@@ -207,7 +207,7 @@ def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkey
 
 
 @pytest.mark.parametrize("samples", [1, 42, 63])
-def test_too_few_samples_to_take_turns_are_measured_exactly(wholes, samples, tmp_path):
+def test_too_few_samples_for_a_selection_are_measured_exactly(wholes, samples, tmp_path):
     scene, _ = wholes("one set")
     data = {"representative": MANY[: samples // 2 + 1], "validation": in_pieces(MANY[:samples])}
     exact, fast = (scene.collect(**data, mode=mode) for mode in ("exact", "fast"))
@@ -615,7 +615,7 @@ DATA = ("-v", "slow_data:batches", "--batch-size", "4", "--threads", "2")
     ],
 )
 def test_a_command_that_is_stopped_says_what_it_has_and_goes_on(commands, number, command, options, file, given):
-    """``given``: samples that the data have yielded by then; the fast mode counts 256 of them first."""
+    """``given``: samples that the data have yielded by then; the fast mode counts them all first."""
     running = commands.start(command, *options)
     commands.wait_for(lambda: commands.given() >= given, running)
     running.send_signal(number)

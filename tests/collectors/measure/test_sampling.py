@@ -1,7 +1,7 @@
-"""Tensors that take turns, each measured on a slice of the samples; and observers that leave the network as it is."""
+"""Tensors measured on some of the samples; and observers that leave the network as it is."""
 
 from collections.abc import Callable, Iterator
-from itertools import chain, combinations
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.view import OnnxView
-from quantmedic.collectors.measure.rotation import parts_of
+from quantmedic.collectors.measure.sampling import MAX_SHARE, OTHER_PARTS, parts_of, share_of
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
@@ -53,7 +53,7 @@ NETS = {
 
 @pytest.fixture
 def collect(tmp_path) -> Callable[..., Case]:
-    """Measure a network and its quantized version, in turns unless told otherwise."""
+    """Measure a network and its quantized version, in fast mode unless told otherwise."""
 
     def measured(model: onnx.ModelProto, x: Any, quantized: onnx.ModelProto | None = None, **options: Any) -> Case:
         paths = save_pair(tmp_path, model, quantized or qdq(model, {"image": X}))
@@ -66,19 +66,32 @@ def facts_of(case: Case) -> CaseFacts:
     return derive(case, RULES)
 
 
-# --- how many turns --------------------------------------------------------------------------------------------------
+# --- how many samples are measured -----------------------------------------------------------------------------------
 
-SIZES = {1: 1, 31: 1, 63: 1, 64: 2, 95: 2, 96: 3, 255: 7, 256: 8, 257: 8, 50_000: 8}
+SIZES = {1: 1, 31: 1, 63: 1, 64: 2, 95: 2, 96: 3, 1023: 31, 1024: 32, 1025: 32, 50_000: 32}
 
 
-@pytest.mark.parametrize(("samples", "parts"), SIZES.items())
-def test_every_slice_has_32_samples_and_there_are_eight_at_most(samples, parts):
-    assert parts_of(samples) == parts
+@pytest.mark.parametrize(("samples", "share"), SIZES.items())
+def test_at_least_32_samples_are_measured_and_one_of_32(samples, share):
+    assert share_of(samples) == share
+
+
+@pytest.mark.parametrize("unit", [1, 3])
+@pytest.mark.parametrize("others", [1, OTHER_PARTS])
+@pytest.mark.parametrize("share", [2, 5, MAX_SHARE])
+def test_parts_of_a_set_are_all_of_it(share, others, unit):
+    parts = [replace(part, unit=unit) for part in parts_of(share, 7, others)]
+    assert len(parts) == 1 + min(others, share - 1)
+    rows = [part.indexes(0, 1000) for part in parts]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(1000))
+    assert len(rows[0]) == pytest.approx(1000 / share, abs=unit)
+    lengths = [len(own) for own in rows[1:]]
+    assert max(lengths) <= 2 * min(lengths) + unit
 
 
 @pytest.mark.parametrize("samples", [1, 63, 64, 255, 256, 270])
 @pytest.mark.parametrize("kind", ["array", "function", "limited", "limited function"])
-def test_as_many_slices_as_the_samples_that_are_read_allow(collect, samples, kind):
+def test_as_many_are_measured_as_the_samples_that_are_read_allow(collect, samples, kind):
     x = images(300 if kind.startswith("limited") else samples)
 
     def pieces() -> Iterator[Any]:
@@ -87,11 +100,11 @@ def test_as_many_slices_as_the_samples_that_are_read_allow(collect, samples, kin
     options = {"samples": samples} if kind.startswith("limited") else {}
     case = collect(NETS["conv"], pieces if kind.endswith("function") else x, batch_size=32, **options)
     record, statistics = case.record.datasets["validation"], case.statistics["validation"]
-    count = min(8, max(1, samples // 32))
-    assert len(record.parts) == count
+    share = max(1, samples // 32)
+    assert len(record.parts) == 1 + min(1 if kind.endswith("function") else OTHER_PARTS, share - 1)
     assert sum(record.parts) == record.seen == samples
-    assert max(record.parts) - min(record.parts) <= 1
-    assert (statistics.tensor_samples >= samples // count).all()
+    assert record.parts[0] == pytest.approx(samples / share, abs=1)
+    assert (statistics.tensor_samples >= record.parts[0]).all()
     assert (statistics.tensor_samples <= samples).all()
     assert len(np.unique(statistics.samples["hash"])) == samples
 
@@ -100,34 +113,21 @@ def test_as_many_slices_as_the_samples_that_are_read_allow(collect, samples, kin
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_a_tensor_is_measured_on_whole_slices_and_an_operator_on_those_of_its_output(collect, name):
-    """Which ones, is seen in the mean: no two unions of slices have the same."""
+def test_tensors_are_measured_on_the_first_part_and_the_ends_of_the_network_on_every_sample(collect, name):
     case = collect(NETS[name], X, batch_size=8)
-    slices = [Part(i, 3, 0).indexes(0, len(X)) for i in range(3)]
-    assert [len(rows) for rows in slices] == list(case.record.datasets["validation"].parts)
-    unions = [frozenset(u) for u in chain.from_iterable(combinations(range(3), n) for n in (1, 2, 3))]
+    measured = Part(0, 3, 0).indexes(0, len(X))
+    assert case.record.datasets["validation"].parts[0] == len(measured)
     floats, statistics = every_tensor(NETS[name], {"image": X}), case.statistics["validation"]
-    found = []
-    for i, record in enumerate(case.record.tensors):
-        x, view = floats[record.float_name].astype(np.float64), statistics.tensor(i)
-        mean = (view.mean * view.count).sum() / view.count.sum()
-        means = {u: x[np.concatenate([slices[k] for k in u])].mean() for u in unions}
-        fitting = [u for u, value in means.items() if abs(value - mean) < 1e-6 * x.std()]
-        assert len(fitting) == 1, record.float_name
-        assert statistics.tensor_samples[i] == sum(len(slices[k]) for k in fitting[0])
-        assert view.count.sum() == statistics.tensor_samples[i] * x[0].size
-        found.append(fitting[0])
-    assert any(len(u) < 3 for u in found)
     ends = [i for i, record in enumerate(case.record.tensors) if record.is_input]
     ends += [output.tensor for output in case.record.outputs if output.tensor is not None]
     assert len(ends) == 2
-    assert all(found[i] == {0, 1, 2} for i in ends)
-    for op in case.record.operators:
-        for written in op.outputs:
-            for read in op.inputs:
-                if written is not None and read is not None:
-                    assert found[written] & found[read], op.name
-                    assert len(found[written]) > 1 or found[written] <= found[read], op.name
+    for i, record in enumerate(case.record.tensors):
+        x, view = floats[record.float_name].astype(np.float64), statistics.tensor(i)
+        rows = x if i in ends else x[measured]
+        assert statistics.tensor_samples[i] == len(rows)
+        assert view.count.sum() == rows.size
+        mean = (view.mean * view.count).sum() / view.count.sum()
+        assert mean == pytest.approx(rows.mean(), abs=1e-6 * x.std()), record.float_name
 
 
 def test_several_inputs_and_outputs_are_seen_on_every_sample(collect):
@@ -136,16 +136,16 @@ def test_several_inputs_and_outputs_are_seen_on_every_sample(collect):
     statistics = case.statistics["validation"]
     for i, record in enumerate(case.record.tensors):
         full = record.is_input or i in [output.tensor for output in case.record.outputs]
-        assert statistics.tensor_samples[i] == 100 if full else 33 <= statistics.tensor_samples[i] <= 100
+        assert statistics.tensor_samples[i] in ([100] if full else [33, 34])
 
 
 @pytest.mark.parametrize("fixed", [4, 16, 32])
-def test_a_fixed_batch_takes_turns_as_a_whole(collect, fixed):
+def test_a_fixed_batch_is_measured_as_a_whole(collect, fixed):
     x = images(256)
     model = conv_net(batch=fixed)
     case = collect(model, x, qdq(model, {"image": x[:fixed]}))
     assert case.record.datasets["validation"].parts == (32,) * 8
-    assert (case.statistics["validation"].tensor_samples >= 32).all()
+    assert sorted(set(case.statistics["validation"].tensor_samples)) == [32, 256]
 
 
 @pytest.mark.parametrize(("fixed", "samples"), [(64, 256), (64, 64), (48, 256), (20, 256)])
@@ -162,7 +162,7 @@ def test_a_large_fixed_batch_leaves_no_tensor_out(collect, fixed, samples):
 
 @pytest.fixture(scope="module")
 def demo() -> tuple[Case, Case]:
-    """The patient, measured exactly and in turns."""
+    """The patient, measured exactly and fast."""
     models, options = patient()
     exact, fast = (quantmedic.collect(*models, **options, threads=2, mode=mode) for mode in ("exact", "fast"))
     return exact, fast
@@ -170,10 +170,7 @@ def demo() -> tuple[Case, Case]:
 
 def test_every_sample_of_the_demo_is_judged_as_in_exact_mode(demo):
     exact, fast = demo
-    assert {role: len(record.parts) for role, record in fast.record.datasets.items()} == {
-        "representative": 5,
-        "validation": 8,
-    }
+    assert all(record.parts[0] == 32 for record in fast.record.datasets.values())
     for role, statistics in exact.statistics.items():
         mine, theirs = (np.sort(s.samples, order="hash") for s in (statistics, fast.statistics[role]))
         for name in mine.dtype.names:
@@ -191,7 +188,7 @@ def test_estimates_of_the_demo_are_close(demo):
     for a, b in zip(exact.tensors, fast.tensors, strict=True):
         for role in ("representative", "validation"):
             x, y = getattr(a, role), getattr(b, role)
-            assert y.values.samples >= {"representative": 32, "validation": 64}[role]
+            assert y.values.samples >= 32
             assert abs(x.values.mean - y.values.mean) < 0.05 * x.values.std, (a.float_name, role)
             assert y.values.std == pytest.approx(x.values.std, rel=0.1), (a.float_name, role)
             assert x.values.min <= y.values.min <= y.values.max <= x.values.max
@@ -201,8 +198,9 @@ def test_estimates_of_the_demo_are_close(demo):
             [getattr(t.data, kind).sqnr_db for t in both] for both in zip(exact.tensors, fast.tensors, strict=True)
         ]
         away = np.array([b - a for a, b in pairs])
-        # A single clipped image among 64 moves a decibel, but it does so for few tensors and either way.
-        assert np.abs(away).max() < 1.5, kind
+        # A single clipped image moves several decibels where it is measured and where it is not, but of few tensors.
+        assert np.quantile(np.abs(away), 0.9) < 1.5, kind
+        assert np.abs(away).max() < 6, kind
         assert np.abs(np.median(away)) < 0.25, kind
 
 
@@ -213,7 +211,7 @@ def test_the_demo_gets_the_same_diagnosis(demo):
 
 
 @pytest.mark.parametrize("period", [2, 4, 8, 16, None])
-def test_neither_sorted_nor_periodic_data_make_a_slice_differ(collect, period):
+def test_neither_sorted_nor_periodic_data_make_the_measured_samples_differ(collect, period):
     """Brightness rises through the set, or again and again."""
     x = images(256)
     steps = np.arange(256) if period is None else np.arange(256) % period * (256 // period)
@@ -227,7 +225,7 @@ def test_neither_sorted_nor_periodic_data_make_a_slice_differ(collect, period):
 
 
 @pytest.mark.parametrize("seed", [1, 2**63, -5])
-def test_another_seed_deals_out_other_slices(collect, seed):
+def test_another_seed_measures_other_samples(collect, seed):
     a, b = (collect(NETS["conv"], X, seed=s) for s in (0, seed))
     mine, theirs = (case.statistics["validation"] for case in (a, b))
     np.testing.assert_array_equal(np.sort(mine.samples["hash"]), np.sort(theirs.samples["hash"]))
@@ -271,9 +269,6 @@ def test_operators_alone_err_as_in_exact_mode(collect, name):
     for a, b in zip(exact.tensors, fast.tensors, strict=True):
         if a.data.operator.sqnr_db is None:
             continue
-        if b.data.operator.sqnr_db is None:  # it reads a tensor without quantizer, made in another turn
-            assert "without quantizer" in name
-            continue
         compared += 1
         assert b.data.operator.sqnr_db == pytest.approx(a.data.operator.sqnr_db, abs=1.0), a.float_name
     assert compared >= 4
@@ -302,7 +297,7 @@ def _static(folder: Path) -> onnx.ModelProto:
     )
 
 
-def turns(models: Any, first: Batch) -> Iterator[OnnxView]:
+def views_of(models: Any, first: Batch) -> Iterator[OnnxView]:
     """Views of all tensors, of each half, and of every third."""
     pairs = dict(enumerate(models.pairs))
     whole = OnnxView(models, pairs, first, 1)
@@ -316,7 +311,7 @@ def check_outputs(paths: tuple[Path, Path], batches: list[Batch]) -> None:
     models = open_models(*paths)
     deployed = session(onnx.load(paths[1]))
     expected = [deployed.run(None, dict(batch.inputs)) for batch in batches]
-    for view in turns(models, batches[0]):
+    for view in views_of(models, batches[0]):
         assert not view.observed.simulated
         for batch, outputs in zip(batches, expected, strict=True):
             for found, output in zip(view.read(batch).outputs[1], outputs, strict=True):
@@ -351,7 +346,7 @@ def test_codes_that_are_read_lead_to_the_deployed_output(name, kind, tmp_path):
     quantized = qdq(NETS[name], {"image": X * np.float32(0.7)}, Recipe(activation=kind))
     models = open_models(*save_pair(tmp_path, NETS[name], quantized))
     batches = [Batch({"image": X[i : i + 25]}) for i in (0, 25, 50, 75)]
-    for view in list(turns(models, batches[0]))[:3]:
+    for view in list(views_of(models, batches[0]))[:3]:
         assert len(view.taps) == len(view.pairs) >= 3
         for batch in batches:
             expected, codes = run(quantized, batch.inputs)["scores"], view.read(batch).codes
