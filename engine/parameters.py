@@ -40,6 +40,7 @@ SAME = frozenset(
         "shard",
         "shards",
         "threads",
+        "timeout",
         "toolchain",
         "validation",
         "write-fixed",

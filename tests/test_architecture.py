@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "manuals": set(),
 }
 #: What every front end may import: none imports another, but LiteRT runs its translation on that of ONNX.
-_MEASURING = {"data", "metrics", "pair", "statistics", "measure"}
+_MEASURING = {"data", "native", "metrics", "pair", "statistics", "measure"}
 #: What a diagnosis starts from.
 _FACTS = {"case", "metrics", "formulas"}
 #: Rooms of a folder, and what each may import of the others; the modules beside them are free for all.
@@ -40,6 +40,7 @@ ROOMS = {
     },
     "collectors": {
         "data": {"data"},
+        "native": {"native"},
         "metrics": {"data", "metrics"},
         "pair": {"data", "pair"},
         "statistics": {"data", "metrics", "pair", "statistics"},

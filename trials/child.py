@@ -4,12 +4,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
+from quantmedic.collectors.native.child import run_child
+from quantmedic.collectors.native.runs import TimeLimitError, current_limit
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.bench import OutOfTimeError
 
@@ -22,6 +22,8 @@ names = runpy.run_path({SUPPLIED!r})
 supplied = {{name: value for name, value in names.items() if not name.startswith("_")}}
 runpy.run_path({SCRIPT!r}, init_globals=supplied, run_name="__main__")
 """
+#: A script runs a model many times: it may take as long as so many runs.
+SCRIPT_RUNS = 6
 #: Bytes at the end of what it printed, and lines of them, among which the error is sought.
 TAIL, LINES = 16384, 4
 
@@ -37,50 +39,31 @@ def run_script(folder: Path, code: str, prelude: str, deadline: float | None) ->
         code: The script, executed as it is.
         prelude: Python text that defines the names that the script leaves open; those that begin with ``_`` are its
             own.
-        deadline: ``time.monotonic()`` at which the process is killed; None: never.
+        deadline: ``time.monotonic()`` at which the process is killed; None: after the time limit of many runs.
 
     Raises:
         ModelError: It failed, with the last words that it printed to stderr, or its process crashed.
         OutOfTimeError: The deadline has passed.
+        TimeLimitError: There is no deadline, and it took longer than ``SCRIPT_RUNS`` runs may.
     """
-    left = None if deadline is None else deadline - time.monotonic()
+    limit = current_limit()
+    longest = None if limit is None else SCRIPT_RUNS * limit
+    left = longest if deadline is None else deadline - time.monotonic()
     if left is not None and left <= 0:
         raise OutOfTimeError
     (folder / SCRIPT).write_text(code, encoding="utf-8")
     (folder / SUPPLIED).write_text(prelude, encoding="utf-8")
-    # Not a pipe: a process that the script started and that outlives it would hold that open.
     with tempfile.TemporaryFile() as words:
         try:
-            # -P: no file of the folder stands in for a package.
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-c", _DRIVER],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=words,
-                start_new_session=True,
-            )
+            status = run_child(_DRIVER, folder=folder, stderr=words, seconds=left)
+        except subprocess.TimeoutExpired:
+            if deadline is None:
+                raise TimeLimitError("the script of a toolchain", longest or 0.0) from None
+            raise OutOfTimeError from None
         except OSError as error:
             raise ModelError("the script cannot be run: no Python process starts", where=str(error)) from error
-        try:
-            status = child.wait(left)
-        except subprocess.TimeoutExpired:
-            raise OutOfTimeError from None
-        finally:
-            _stop(child)
         if status != 0:
             raise _failure(status, _end_of(words.fileno()))
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """Kill it with the processes that it started, unless it has ended."""
-    if child.poll() is not None:
-        return
-    if sys.platform != "win32":
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-    child.kill()
-    child.wait()
 
 
 def _end_of(file: int) -> str:

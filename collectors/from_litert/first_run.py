@@ -1,10 +1,13 @@
 """The first run of LiteRT models, in a process of its own: an interpreter that crashes takes its process along."""
 
 import subprocess
-import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
+from quantmedic.collectors.native.child import run_child
+from quantmedic.collectors.native.runs import TimeLimitError, current_limit
 from quantmedic.engine.errors import ModelError
 
 #: Runs every file on zeros, as an application would. Errors that Python raises are reported by later runs.
@@ -30,17 +33,29 @@ def require_survival(paths: Sequence[Path]) -> None:
 
     Raises:
         ModelError: The interpreter crashes on one of them.
+        TimeLimitError: It takes longer than the limit.
     """
-    line = [sys.executable, "-P", "-c", _CHILD, *(str(path.resolve()) for path in paths)]
-    try:
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    except OSError:  # without an interpreter of Python the files cannot be tried
-        return
-    begun = done.stdout.split()
-    if done.returncode == 0 or not begun:
+    limit = current_limit()
+    with tempfile.TemporaryFile() as words:
+        try:
+            names = [str(path.resolve()) for path in paths]
+            status = run_child(_CHILD, names, stdout=words, seconds=limit)
+        except subprocess.TimeoutExpired:
+            raise TimeLimitError(f"{paths[_begun(words) or 0]}: its first run, on zeros", limit or 0.0) from None
+        except OSError:  # without an interpreter of Python the files cannot be tried
+            return
+        begun = _begun(words)
+    if status == 0 or begun is None:
         return
     raise ModelError(
         "the LiteRT interpreter crashes on the model",
-        where=f"{paths[int(begun[-1])]}: its process ended with {done.returncode}",
+        where=f"{paths[begun]}: its process ended with {status}",
         help="does it run by itself? convert it again; quantmedic doctor tells the version of ai-edge-litert",
     )
+
+
+def _begun(words: IO[bytes]) -> int | None:
+    """The file that the child began last; None before the first one."""
+    words.seek(0)
+    lines = words.read().split()
+    return int(lines[-1]) if lines else None

@@ -32,6 +32,7 @@ from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Description, Kernel, Producer, Runner, View
 from quantmedic.collectors.measure.outputs import output_difference
+from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
@@ -131,7 +132,7 @@ class LiteRTModels(ModelPair):
         """Latency of both files by interpreters as deployed; operators are not timed one by one."""
         graphs = (self.float_graph, self.quantized)
         calls = [self.interpreters.session(graph, threads).call(feed_of(batch, graph)) for graph in graphs]
-        return Profile(latency_facts(*calls, threads=threads, batch=batch.samples))
+        return Profile(in_background(lambda: latency_facts(*calls, threads=threads, batch=batch.samples)))
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
 from quantmedic.collectors.from_onnx.session import first_line
+from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -74,7 +75,9 @@ class Session:
         shapes = {self._name(place): f"{array.dtype}{list(array.shape)}" for place, array in feed.items()}
         interpreter = self._take(feed)
         try:
-            interpreter.run(feed)
+            run_native(lambda: interpreter.run(feed), str(self._model.path))
+        except ModelError:
+            raise
         except _FAILURES as error:  # one whose run fails is not used again
             raise self._error(error, shapes) from error
         shown = Shown(interpreter, wanted, self._free.append, lambda error: self._error(error, shapes))
@@ -88,14 +91,14 @@ class Session:
             ModelError: The model fails on this input.
         """
         interpreter = self._take(feed)
-        interpreter.run(feed)
+        run_native(lambda: interpreter.run(feed), str(self._model.path))
         self._free.append(interpreter)
         return {place for place in wanted if interpreter.holds(place)}
 
     def call(self, feed: Mapping[int, Array]) -> Callable[[], None]:
         """A function that runs this batch, which it feeds beforehand, over and over on an interpreter of its own."""
         interpreter = self._make_interpreter()
-        interpreter.run(feed)
+        run_native(lambda: interpreter.run(feed), str(self._model.path))
         return interpreter.again
 
     def _name(self, place: int) -> str:
@@ -122,7 +125,10 @@ class Session:
 
     def _make_interpreter(self) -> "_Interpreter":
         try:
-            return _Interpreter(self._model.content, self._threads, self._observed, self._delegated)
+            return run_native(
+                lambda: _Interpreter(self._model.content, self._threads, self._observed, self._delegated),
+                f"{self._model.path}: LiteRT loads it",
+            )
         except (ValueError, RuntimeError) as error:
             raise ModelError(
                 "the LiteRT interpreter cannot load the model",

@@ -6,6 +6,7 @@ import statistics
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import Feed, first_line, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts
+from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.errors import ModelError
@@ -35,7 +37,8 @@ def profile(models: PairedOnnxGraphs, batch: Batch, threads: int) -> Profile:
     for graph in (models.float_graph, models.quantized):
         session, feed = _session(str(graph.path), graph, _options(threads)), feed_of(batch, graph)
         calls.append(lambda session=session, feed=feed, graph=graph: run(session, graph.outputs, feed, graph.path))
-    facts = latency_facts(*calls, threads=threads, batch=batch.samples)
+    # As a whole: the way to another thread would count to every run.
+    facts = in_background(partial(latency_facts, *calls, threads=threads, batch=batch.samples))
     del calls, session
     kernels, times = _by_operator(models.quantized, feed_of(batch, models.quantized), threads)
     return Profile(facts, kernels, times)

@@ -17,6 +17,7 @@ from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
+from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
@@ -69,7 +70,7 @@ def make_session(
     in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model))
     try:
         try:
-            return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact))
+            return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact), path)
         except ModelError:
             raise
         except Exception:
@@ -77,7 +78,7 @@ def make_session(
                 raise
             # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit
             # activations. In float nothing saturates either.
-            return _open(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact))
+            return _open(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact), path)
     except ModelError:
         raise
     except Exception as error:
@@ -117,11 +118,15 @@ class _Session(ort.InferenceSession):  # type: ignore[misc]
         super()._validate_input(frozenset(feed_input_names))
 
 
-def _open(content: bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+def _open(content: bytes, options: ort.SessionOptions, path: Path) -> ort.InferenceSession:
     providers = list(chosen_providers())
     if providers != [CPU]:
         options.add_session_config_entry(RECORDED, "1")
-    session = _Session(content, options, providers=providers)
+    session = run_native(
+        lambda: _Session(content, options, providers=providers),
+        f"{path}: onnxruntime loads it",
+        lambda: options.set_load_cancellation_flag(True),
+    )
     require_providers(session)
     return session
 
@@ -131,9 +136,12 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
 
     Raises:
         ModelError: The model fails on this input; names the file and onnxruntime's words.
+        TimeLimitError: It takes longer than the limit.
     """
     try:
-        outputs: list[Array] = session.run(list(names), dict(feed))
+        return run_session(session, names, feed, path)
+    except ModelError:
+        raise
     except Exception as error:
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
         raise ModelError(
@@ -141,7 +149,22 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
             where=[f"{path}: {first_line(error)}", f"fed with {shapes}"],
             help="do shape, type and preprocessing of the data fit the model?",
         ) from error
-    return outputs
+
+
+def run_session(session: ort.InferenceSession, names: Sequence[str] | None, feed: Feed, path: Path) -> list[Array]:
+    """The same with the errors of onnxruntime; all outputs where none is named.
+
+    Raises:
+        TimeLimitError: It takes longer than the limit.
+    """
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+
+    def stop() -> None:
+        options.terminate = True
+
+    wanted = None if names is None else list(names)
+    return run_native(lambda: session.run(wanted, dict(feed), options), str(path), stop)
 
 
 def added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.ValueInfoProto]:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from quantmedic.collectors.from_torch.inputs import TorchInputs
 from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_array, usable_device
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
+from quantmedic.collectors.native.runs import run_python
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
@@ -164,10 +165,8 @@ def call_module(
         ModelError: It fails; ``what`` and ``fed`` tell which module, and on what.
     """
     try:
-        if mode is None:
-            return inputs.call(module, tensors)
-        with mode:
-            return inputs.call(module, tensors)
+        with mode or nullcontext():
+            return run_python(lambda: inputs.call(module, tensors), what)
     except QuantmedicError:
         raise
     except Exception as error:

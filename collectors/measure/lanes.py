@@ -6,12 +6,15 @@ depend on the number of threads.
 """
 
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Condition
 from typing import TypeVar
+
+from quantmedic.collectors.native.runs import Crew, Job, wait_for
 
 T = TypeVar("T")
 
@@ -75,33 +78,42 @@ def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: i
     """Work on items in ``threads`` lanes; yields each item when it is done, in order.
 
     Whatever ends the iteration early, Ctrl-C too, first waits until every item that was taken has been worked on. So
-    one lane runs in a thread of its own as well: an interrupt must not cut an item in two.
+    one lane runs in a thread of its own as well: an interrupt must not cut an item in two. Runs of models that go on
+    for longer than a grace are stopped.
 
     Raises:
-        Abandoned: A second Ctrl-C during that wait.
+        TimeLimitError: A run of a model took longer than the limit.
+        Abandoned: A second Ctrl-C during that wait, or a run that cannot be stopped.
     """
-    pool = ThreadPoolExecutor(threads)
-    running: deque[tuple[T, Future[None]]] = deque()
+    crew = Crew(threads)
+    running: deque[tuple[T, Job[None]]] = deque()
     try:
         lane = None
         for item in _after(running, items):
             lane = Lane(lane)
-            running.append((item, pool.submit(_run_in_lane, work, item, lane)))
+            running.append((item, crew.start(partial(_run_in_lane, work, item, lane))))
             # One more than there are threads, so that none of them waits while data are read.
             if len(running) > threads:
                 yield _wait_for_first(running)
         while running:
             yield _wait_for_first(running)
     finally:
-        try:
-            pool.shutdown(wait=True)
-        except KeyboardInterrupt:
-            if all(future.done() for _, future in running):
-                raise
-            raise Abandoned from None
+        _finish(crew, running)
 
 
-def _after(running: "deque[tuple[T, Future[None]]]", items: Iterable[T]) -> Iterator[T]:
+def _finish(crew: Crew, running: "deque[tuple[T, Job[None]]]") -> None:
+    """Wait for what was begun."""
+    try:
+        ended = crew.finish()
+    except KeyboardInterrupt:
+        if all(job.done() for _, job in running):
+            raise
+        raise Abandoned from None
+    if not ended and not isinstance(sys.exception(), Exception):
+        raise Abandoned
+
+
+def _after(running: "deque[tuple[T, Job[None]]]", items: Iterable[T]) -> Iterator[T]:
     """The items; where they fail, an item before them that failed as well comes first."""
     try:
         yield from items
@@ -120,9 +132,9 @@ def _run_in_lane(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:
         lane.close(failed=failed)
 
 
-def _wait_for_first(running: "deque[tuple[T, Future[None]]]") -> T:
-    item, future = running[0]
-    future.result()
+def _wait_for_first(running: "deque[tuple[T, Job[None]]]") -> T:
+    item, job = running[0]
+    wait_for(job)
     running.popleft()
     return item
 

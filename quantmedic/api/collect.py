@@ -10,6 +10,7 @@ from typing import Unpack
 
 from quantmedic.api.cases import case_path, load_case, save_case, with_notice
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
+from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
@@ -114,6 +115,8 @@ def collect(
             leave open what belongs together.
         memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
             fit, and both modules run once for each such group.
+        timeout: Seconds that one run of a model may take, on one batch; 600 by default, 0 is no limit. What takes
+            longer is stopped; native code that cannot be stopped runs on in the background until the process ends.
         device: Where both models run, by default where they are: of torch modules any device of torch, such as
             ``cuda:1`` or ``mps``, to which both are moved and where they stay; of ONNX models ``cuda``, with
             onnxruntime-gpu. Notices in the case tell what ran where.
@@ -137,6 +140,7 @@ def collect(
         OutputError: The repaired model cannot be written there.
         DataError: A data set does not fit the model, or none was given.
         ModelError: A model cannot be read, or the two do not belong together.
+        TimeLimitError: A run of a model took longer than ``timeout``; a ``ModelError``.
         CaseError: The case to resume was measured with other models, data or options.
         TypeError: An argument has no such name.
         collectors.measure.collect.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
@@ -163,6 +167,7 @@ def collect_pair(
     return _write_repair(proof, write_fixed)
 
 
+@with_time_limit
 def prove_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,

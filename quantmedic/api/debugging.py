@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import open_evaluation, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
@@ -12,6 +13,7 @@ from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.debugger import FIRST_LAYERS, DebuggerRecord
@@ -40,6 +42,7 @@ def debugger(
     preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
     threads: int | None = None,
+    timeout: float = DEFAULT_LIMIT,
     threshold: float | None = None,
     denylists: Sequence[str] = (),
     labels: str | Path | None = None,
@@ -65,6 +68,7 @@ def debugger(
             network wants.
         samples: At most this many samples.
         threads: Processor threads to use; all cores by default.
+        timeout: Seconds that one run of a model may take; see ``collect``.
         threshold: Error in steps, √mean_squared_error / scale, above which a layer is suspected; 0.7 by default.
         denylists: What to leave in float, one evaluation each: names of tensors, ``suspected``, ``first``, and
             ``op:TYPE``, separated by commas, or ``@FILE`` with a name per line or a ``denylist.json``.
@@ -94,7 +98,7 @@ def debugger(
         metric=metric,
     )
     metrics = DebuggerMetrics(layer_metrics or {}, pair_metrics or {}, output_metrics or {})
-    measuring = MeasuringOptions(threads=threads)
+    measuring = MeasuringOptions(threads=threads, timeout=timeout)
     base = rules or load_rulebase()
     if threshold is not None:
         base = base.with_thresholds({SUSPECT: threshold}, "threshold")
@@ -112,6 +116,7 @@ class DebuggerMetrics:
     output: Mapping[str, MetricSource] = field(default_factory=dict)
 
 
+@with_time_limit
 def debug_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,

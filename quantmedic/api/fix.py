@@ -10,6 +10,7 @@ from quantmedic.api.cases import CASE_FILE, save_case
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.limits import with_time_limit
 from quantmedic.api.options import (
     CollectOptions,
     DataSource,
@@ -120,6 +121,7 @@ def fix(
     )
 
 
+@with_time_limit
 def fix_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class MeasuringOptions:
-    """How models are run and what is measured."""
+    """How models are run and what is measured.
+
+    ``timeout`` is in seconds and limits each run of a model; 0 is no limit.
+    """
 
     mode: MeasuringMode = "exact"
     batch_size: int | None = None
@@ -79,6 +83,7 @@ class MeasuringOptions:
     thumbnails: bool = True
     profile: bool = False
     attribution: bool = True
+    timeout: float = DEFAULT_LIMIT
 
 
 @dataclass(frozen=True)
@@ -245,6 +250,7 @@ class FixArguments(TypedDict, total=False):
     thumbnails: bool
     profile: bool
     attribution: bool
+    timeout: float
     cluster: object | None
 
 

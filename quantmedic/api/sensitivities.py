@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import open_evaluation
 from quantmedic.api.options import (
     CheckpointOptions,
@@ -18,6 +19,7 @@ from quantmedic.api.options import (
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, Outcome, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
@@ -58,6 +60,7 @@ def sensitivity(
     samples: int | None = None,
     batch_size: int | None = None,
     threads: int | None = None,
+    timeout: float = DEFAULT_LIMIT,
     device: str | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
@@ -84,6 +87,7 @@ def sensitivity(
         samples: At most this many samples, 64 by default, from all over the data set where its length is known.
         batch_size: Samples per run, 16 by default.
         threads: Processor threads to use; all cores by default.
+        timeout: Seconds that one run of a model may take; see ``collect``.
         device: Where both models run; see ``collect``.
         seed: Seed of the choice of samples and of bootstrapped intervals.
         checkpoint: File that the record is written to every few seconds and on Ctrl-C.
@@ -111,13 +115,14 @@ def sensitivity(
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    measuring = MeasuringOptions(batch_size=batch_size, threads=threads, device=device, seed=seed)
+    measuring = MeasuringOptions(batch_size=batch_size, threads=threads, device=device, seed=seed, timeout=timeout)
     saving = CheckpointOptions(checkpoint, resume)
     return measure_sensitivity(
         float_model, quantized_model, data, measuring, saving, cluster, modes=modes, progress=progress
     )
 
 
+@with_time_limit
 def measure_sensitivity(
     float_model: ModelSource,
     quantized_model: ModelSource,

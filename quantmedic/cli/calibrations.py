@@ -18,7 +18,7 @@ from quantmedic.cli.options import (
     measuring_options,
     printing_options,
 )
-from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
+from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
 from quantmedic.reports.files import CALIBRATIONS_WRITERS
 from quantmedic.reports.machines.records import calibrations_json
 from quantmedic.reports.markdown import calibrations_markdown
@@ -65,7 +65,7 @@ _toolchain_option = option(
 @data_options
 @search_options
 @judging_options.only("toolchain").replacing(toolchain=_toolchain_option)
-@measuring_options.only("threads", "seed")
+@measuring_options.only("threads", "timeout", "seed")
 @printing_options(FORMATS).only("output", "formats")
 def calibrations(
     float_model: Path,
@@ -93,7 +93,7 @@ def calibrations(
       quantmedic calibrations float.tflite -r rep.npz -v val.npz --format json > calibrations.json
     """
     report.check()
-    with progress_bars() as progress, interrupted_by_termination():
+    with progress_bars() as progress:
         record = search_calibrations(
             float_model, data, measuring, toolchain=judging.toolchain, methods=search.methods, progress=progress
         )

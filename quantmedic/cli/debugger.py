@@ -10,7 +10,7 @@ from quantmedic.api.options import DataOptions, MeasuringOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import CONTEXT, data_options, measuring_options, rule_options
-from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
+from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
 from quantmedic.reports.terminal.debugger import render_debugger
 
 
@@ -114,7 +114,7 @@ suspect_options = rule_options.only("folders", "thresholds", "threshold_file").r
     help="Evaluate with these layers in float; repeat.",
 )
 @metric_options
-@measuring_options.only("threads")
+@measuring_options.only("threads", "timeout")
 @suspect_options
 @option("--verbose", is_flag=True, help="Print all layers and findings.")
 def debugger(
@@ -151,7 +151,7 @@ def debugger(
       quantmedic debugger float.onnx int8.onnx -v val.npz --layer-metric mae=mine:mean_abs
     """
     base = rules_in_force(rules)
-    with progress_bars() as progress, interrupted_by_termination():
+    with progress_bars() as progress:
         record = debug_pair(
             float_model, quantized_model, data, metrics, measuring, base, denylists=denylists, progress=progress
         )

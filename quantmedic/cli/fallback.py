@@ -18,7 +18,7 @@ from quantmedic.cli.options import (
     printing_options,
     spread_options,
 )
-from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
+from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
 
@@ -42,7 +42,7 @@ goal_options = OptionGroup(
 @data_options
 @goal_options
 @judging_options.only("toolchain")
-@measuring_options.only("threads", "device", "seed")
+@measuring_options.only("threads", "timeout", "device", "seed")
 @spread_options.only("cluster")
 @printing_options(["text", "json"]).only("output", "formats")
 def fallback(
@@ -72,7 +72,7 @@ def fallback(
       quantmedic fallback float.tflite int8.tflite -v val.npz --min-sqnr 25 --toolchain tflite
     """
     report.check()
-    with progress_bars() as progress, interrupted_by_termination():
+    with progress_bars() as progress:
         record = search_fallback(
             float_model,
             quantized_model,
@@ -90,5 +90,5 @@ def fallback(
         click.echo("\n" + wrote_text(files))
     if record.interrupted:
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(interrupted_status())
     sys.exit(0 if record.verdict in ("met", "unsure") else 1)

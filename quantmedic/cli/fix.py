@@ -12,7 +12,7 @@ from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
-from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
+from quantmedic.cli.terminal import progress_bars
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible
@@ -58,7 +58,7 @@ def fix(
       quantmedic fix float.tflite int8.tflite -r rep.npz -v val.npz -o fixed.tflite --report repair
     """
     proof = replace(options.proof, prove=options.proof.prove or True, toolchain=judging.toolchain)
-    with progress_bars() as progress, interrupted_by_termination():
+    with progress_bars() as progress:
         found = fix_pair(
             float_model,
             quantized_model,

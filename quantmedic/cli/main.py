@@ -1,6 +1,6 @@
 """The command line: its commands, and one readable message for every error.
 
-Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C; `check` and `fallback` have more.
+Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C, 143 SIGTERM; `check` and `fallback` have more.
 """
 
 import os
@@ -12,7 +12,7 @@ import click
 
 from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
-from quantmedic.cli.terminal import fail
+from quantmedic.cli.terminal import fail, heed_signals, interrupted_status, leave_at_once_if_stuck
 from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = {
@@ -56,6 +56,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: turns every error into one readable message and exit code 2."""
+    heed_signals()
     try:
         cli.main(args=arguments, prog_name="quantmedic", standalone_mode=False)
     except QuantmedicError as error:
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(interrupted_status())
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
@@ -79,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             f"internal error: {type(error).__name__}: {error}\n"
             "help: this is a defect of quantmedic; QUANTMEDIC_DEBUG=1 shows where, please report it"
         )
+    finally:
+        leave_at_once_if_stuck()
     sys.exit(0)
 
 

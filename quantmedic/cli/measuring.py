@@ -7,7 +7,7 @@ import click
 
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CollectOptions
-from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
+from quantmedic.cli.terminal import interrupted_status, progress_bars
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -22,7 +22,7 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
     """A measured case; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
     checkpoint = options.saving.checkpoint
     try:
-        with progress_bars() as progress, interrupted_by_termination():
+        with progress_bars() as progress:
             return collect_pair(float_model, quantized_model, options, rules=base, progress=progress, announce=announce)
     except Interrupted as interrupt:
         if checkpoint is None:
@@ -30,4 +30,4 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
         seen = " and ".join(f"{d.seen} {role} samples" for role, d in interrupt.case.record.datasets.items())
         click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
         click.echo(f"help: add --resume to continue, or judge it: quantmedic report {checkpoint}", err=True)
-        sys.exit(130)
+        sys.exit(interrupted_status())

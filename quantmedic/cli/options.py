@@ -22,6 +22,7 @@ from quantmedic.api.options import (
 from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import OptionGroup, join_groups, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ class Seconds(click.ParamType[float]):
         if seconds <= 0:
             self.fail(f"{value!r} is not a valid duration, e.g. 90s or 5m", param, ctx)
         return seconds
+
+
+class Limit(Seconds):
+    """A duration, or ``0`` or ``never`` for no limit, which is 0."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return 0.0 if str(value).strip() in ("0", "0.0", "never") else super().convert(value, param, ctx)
 
 
 class Bytes(click.ParamType[int]):
@@ -168,6 +176,14 @@ measuring_options = OptionGroup(
             "--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"
         ),
         "threads": option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]"),
+        "timeout": option(
+            "--timeout",
+            type=Limit(),
+            metavar="TIME",
+            default=DEFAULT_LIMIT,
+            show_default="10m",
+            help="Time that one run of a model may take, on one batch; 0 or never: no limit.",
+        ),
         "memory": option(
             "--memory",
             type=Bytes(),

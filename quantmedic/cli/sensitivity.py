@@ -17,7 +17,7 @@ from quantmedic.cli.options import (
     resume_option,
     spread_options,
 )
-from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
+from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
 from quantmedic.engine.diagnosis.sensitivity import MODES
 from quantmedic.reports.terminal.sensitivity import render_sensitivity
 
@@ -35,7 +35,7 @@ from quantmedic.reports.terminal.sensitivity import render_sensitivity
     show_default=True,
     help="One layer quantized, all but one, or all layers up to one.",
 )
-@measuring_options.only("batch_size", "threads", "device", "seed")
+@measuring_options.only("batch_size", "threads", "timeout", "device", "seed")
 @spread_options.only("cluster")
 @resume_option
 @report_options.only("output", "verbose")
@@ -64,7 +64,7 @@ def sensitivity(
     checkpoint = report.output / "sensitivity.json"
     modes = [mode for mode in MODES if runs in (mode, "all")]
     try:
-        with progress_bars() as progress, interrupted_by_termination():
+        with progress_bars() as progress:
             record = measure_sensitivity(
                 float_model,
                 quantized_model,
@@ -79,7 +79,7 @@ def sensitivity(
         record = interrupt.record
         click.echo(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
         click.echo("help: add --resume to continue", err=True)
-        sys.exit(130)
+        sys.exit(interrupted_status())
     files = write_sensitivity(record, report.output)
     click.echo(render_sensitivity(record, verbose=report.verbose, ascii_only=ascii_only()), nl=False)
     click.echo("")

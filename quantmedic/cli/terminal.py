@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,18 +19,39 @@ if TYPE_CHECKING:
 IN_SECONDS = ("trials",)
 
 
-@contextmanager
-def interrupted_by_termination() -> Iterator[None]:
-    """SIGTERM, which batch systems send before they kill, is like Ctrl-C: what was measured is kept."""
+#: The signal that stopped this process.
+_received: list[int] = []
+
+
+def heed_signals() -> None:
+    """Ctrl-C and SIGTERM, which batch systems send before they kill, keep what was measured; a second one kills."""
 
     def interrupt(number: int, frame: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        _received.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, interrupt)
+
+
+def interrupted_status() -> int:
+    """The exit code after an interrupt: 130 after Ctrl-C, 143 after SIGTERM."""
+    return 128 + next(iter(_received), signal.SIGINT)
+
+
+def leave_at_once_if_stuck() -> None:
+    """End the process with the exit code under way, where native code that cannot be stopped would hold it back."""
+    runs = sys.modules.get("quantmedic.collectors.native.runs")
+    leaving = sys.exception()
+    if runs is None or not runs.is_anything_left() or not isinstance(leaving, SystemExit):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(leaving.code if isinstance(leaving.code, int) else 2)
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from quantmedic.api.sensitivities import open_experiment
 from quantmedic.cluster.jobs import Job, read_job
 from quantmedic.collectors.from_checkpoint.collect import CheckpointPair, open_checkpoints
 from quantmedic.collectors.measure.slice_run import SliceRun
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
+from quantmedic.collectors.native.runs import time_limit
 from quantmedic.trials.fallback import FallbackTrial
 from quantmedic.trials.sensitivity import Experiment
 from quantmedic.version import VERSION
@@ -36,8 +38,9 @@ def borrow(open_job: Callable[[Job], Opened], job: Job) -> Iterator[Opened]:
             del _IDLE[other]
         kept = _IDLE.get(key)
         found = cast(Opened, kept.pop()) if kept else None
-    opened = open_job(job) if found is None else found
-    yield opened
+    with time_limit(job.get("measuring", {}).get("timeout", DEFAULT_LIMIT)):
+        opened = open_job(job) if found is None else found
+        yield opened
     with _LOCK:
         _IDLE.setdefault(key, []).append(opened)
 

@@ -240,7 +240,7 @@ class TestCommand:
             time.sleep(0.02)
         os.kill(running.pid, number)
         _, told = running.communicate(timeout=60)
-        assert running.returncode == 130, told
+        assert running.returncode == 128 + number, told
         record = quantmedic.load_sensitivity(kept)
         assert 0 < len(record.runs) < len(record.planned)
         assert f"holds {len(record.runs)} of {len(record.planned)} runs" in told and "--resume" in told

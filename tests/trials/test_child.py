@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders.processes import is_running
 
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.bench import OutOfTimeError
@@ -73,14 +74,6 @@ def test_a_script_is_killed_at_the_deadline_with_what_it_started(tmp_path: Path)
     pids = (tmp_path / "pids").read_text().split()
     while any(map(is_running, pids)):
         assert time.monotonic() - begun < 10
-
-
-def is_running(pid: str) -> bool:
-    """A process that nobody has waited for yet runs no more."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_script_is_not_begun_after_the_deadline(tmp_path: Path) -> None:

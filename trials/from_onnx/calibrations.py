@@ -22,6 +22,7 @@ from onnxruntime.quantization import calibrate
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.collectors.from_onnx.models import OnnxModels
+from quantmedic.collectors.from_onnx.session import run_session
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError
@@ -201,7 +202,7 @@ class OnnxCalibrations:
         for calibrator in missing.values():
             self._place_bins(calibrator)
         for feed in self._feeds():
-            values = session.run(None, feed)
+            values = run_session(session, None, feed, self.models.float_graph.path)
             for calibrator in missing.values():
                 _show(calibrator, session, values)
         self.passes += 1
@@ -224,7 +225,9 @@ class OnnxCalibrations:
             session = self._calibrator(toolkit.CalibrationMethod.Percentile, {}).infer_session
             names = [output.name for output in session.get_outputs()]
             for feed in self._feeds():
-                for name, values in zip(names, session.run(None, feed), strict=True):
+                for name, values in zip(
+                    names, run_session(session, None, feed, self.models.float_graph.path), strict=True
+                ):
                     if values.dtype.kind == "f" and values.size:
                         found = _Ends.of(values)
                         self._ends[name] = self._ends[name].join(found) if name in self._ends else found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain
+from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import model_of, open_metric, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
@@ -19,6 +20,7 @@ from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, available_threads, has_vnni, wants_exact_kernels
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.calibrations import (
     CalibrationsRecord,
@@ -55,6 +57,7 @@ def calibrations(
     methods: Sequence[str] = (),
     samples: int | None = None,
     threads: int | None = None,
+    timeout: float = DEFAULT_LIMIT,
     seed: int = 0,
     toolchain: str | None = None,
     progress: Progress = no_progress,
@@ -80,6 +83,7 @@ def calibrations(
         methods: Only these calibration methods, by name, such as ``percentile 99.99``; all by default.
         samples: Samples of each data set to read at most.
         threads: Processor threads to use; all cores by default.
+        timeout: Seconds that one run of a model may take; see ``collect``.
         seed: Seed of the order of the samples, and of bootstrapped intervals.
         toolchain: Whose settings are searched: ort, litert or mct; None: the one that takes such models.
         progress: Called with ``judging``, the runs of quantized models so far, and None.
@@ -104,10 +108,11 @@ def calibrations(
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    measuring = MeasuringOptions(threads=threads, seed=seed)
+    measuring = MeasuringOptions(threads=threads, seed=seed, timeout=timeout)
     return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=progress)
 
 
+@with_time_limit
 def search_calibrations(
     float_model: ModelSource,
     data: DataOptions,

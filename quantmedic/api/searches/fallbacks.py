@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain, inspect, judge
+from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.fallback import FallbackRecord, Goal
@@ -80,6 +82,7 @@ def fallback(
     min_sqnr_db: float | None = None,
     samples: int | None = None,
     threads: int | None = None,
+    timeout: float = DEFAULT_LIMIT,
     device: str | None = None,
     seed: int = 0,
     toolchain: str | None = None,
@@ -109,6 +112,7 @@ def fallback(
         min_sqnr_db: Or: the least output SQNR in dB. Exactly one of the two goals is given.
         samples: Samples of one evaluation; 64 to 256 by the size of the network by default.
         threads: Processor threads to use; all cores by default.
+        timeout: Seconds that one run of a model may take; see ``collect``.
         device: Where both models run; see ``collect``.
         seed: Seed of the split, of the random sets and of bootstrapped intervals.
         toolchain: Whose configuration is written; None: the one that the quantized model carries marks of.
@@ -134,13 +138,14 @@ def fallback(
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    measuring = MeasuringOptions(threads=threads, device=device, seed=seed)
+    measuring = MeasuringOptions(threads=threads, device=device, seed=seed, timeout=timeout)
     goal = GoalOptions(max_drop, min_sqnr_db)
     return search_fallback(
         float_model, quantized_model, data, measuring, goal, cluster, toolchain=toolchain, progress=progress
     )
 
 
+@with_time_limit
 def search_fallback(
     float_model: ModelSource,
     quantized_model: ModelSource,

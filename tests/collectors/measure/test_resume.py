@@ -620,7 +620,7 @@ def test_a_command_that_is_stopped_says_what_it_has_and_goes_on(commands, number
     commands.wait_for(lambda: commands.given() >= given, running)
     running.send_signal(number)
     out, err = running.communicate(timeout=60)
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert "Traceback" not in out + err
     seen = check_unfinished(commands.folder / file)
     assert f"{file} holds what {seen} validation samples showed" in err

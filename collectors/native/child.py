@@ -1,0 +1,77 @@
+"""A child process that runs Python code and does not outlive this process, however that ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+#: Holds a pipe whose other end this process alone has: its end, be it by a kill, ends the child and what that started.
+_LIFELINE = """
+def _hold_on():
+    import os, signal, threading
+    def wait_for_the_end():
+        os.read({pipe}, 1)
+        os.killpg(0, signal.SIGKILL)
+    os.set_inheritable({pipe}, False)
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+_hold_on()
+"""
+
+
+def run_child(
+    code: str,
+    arguments: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+    stdout: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
+    seconds: float | None = None,
+) -> int:
+    """Run Python code, with the packages of this process, in a session of its own; returns its exit status.
+
+    Args:
+        code: What runs; no file of the folder stands in for a package.
+        arguments: What it finds in ``sys.argv[1:]``.
+        folder: Where it runs.
+        stdout: Where its output goes. Not a pipe: a process that it started and that outlives it would hold that open.
+        stderr: Likewise.
+        seconds: After which it is killed with all that it started; None: never.
+
+    Raises:
+        OSError: No process starts.
+        subprocess.TimeoutExpired: The time has passed.
+    """
+    lifeline = os.pipe() if sys.platform != "win32" else None
+    try:
+        held = _LIFELINE.format(pipe=lifeline[0]) if lifeline is not None else ""
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-c", held + code, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            pass_fds=lifeline[:1] if lifeline is not None else (),
+        )
+        try:
+            return child.wait(seconds)
+        finally:
+            _stop(child)
+    finally:
+        for end in lifeline or ():
+            os.close(end)
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """Kill it with the processes that it started, unless it has ended."""
+    if child.poll() is not None:
+        return
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()

@@ -1,0 +1,299 @@
+"""Runs of models, which are native code: each ends by itself, at the time limit, or at an interrupt.
+
+Python handles no signal while its main thread is in native code, and a run that never ends would never give it back. So
+runs take place in threads of the background, and whoever waits for them looks around now and then: what takes longer
+than the limit is stopped, and what cannot be stopped is left behind.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from queue import SimpleQueue
+from typing import TypeVar, cast
+
+from quantmedic.collectors.native.limits import DEFAULT_LIMIT
+from quantmedic.engine.errors import ModelError
+
+T = TypeVar("T")
+#: Seconds in which who waits looks around.
+STEP = 0.1
+#: Seconds that a run gets to end by itself when it is interrupted, and to give up when it was stopped.
+GRACE = 5.0
+_limit: ContextVar[float | None] = ContextVar("limit", default=DEFAULT_LIMIT)
+_here = threading.local()
+
+
+class TimeLimitError(ModelError):
+    """A run of a model took longer than the time limit."""
+
+    def __init__(self, where: str, seconds: float) -> None:
+        super().__init__(
+            "a run of the model takes longer than the time limit",
+            where=[where, f"the limit is {seconds:g} s for one batch"],
+            help=f"does it end at all? --timeout {2 * seconds:g}s gives it more time, --timeout 0 all that it takes",
+        )
+
+
+class Stopped(Exception):
+    """A run was not begun, for the work that it belongs to was stopped."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Context in which one run of a model may take so many seconds; 0 is no limit."""
+    token = _limit.set(seconds or None)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def current_limit() -> float | None:
+    """Seconds that one run of a model may take; None where there is no limit."""
+    return _limit.get()
+
+
+class _Run:
+    """One run of a model, and how to stop it."""
+
+    def __init__(self, where: str, stop: Callable[[], None]) -> None:
+        self.where, self.limit, self.begun = where, current_limit(), time.monotonic()
+        self._stop, self.is_stopped = stop, False
+
+    @property
+    def overdue(self) -> float:
+        """Seconds since the limit; negative before it."""
+        return -1.0 if self.limit is None else time.monotonic() - self.begun - self.limit
+
+    def stop(self) -> None:
+        if not self.is_stopped:
+            self.is_stopped = True
+            self._stop()
+
+    def error(self) -> TimeLimitError:
+        return TimeLimitError(self.where, self.limit or 0.0)
+
+
+class Job(Future[T]):
+    """Work in a thread of the background, and the run that it is in at this moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run: _Run | None = None
+        self.is_stopping = False
+
+    def stop(self) -> None:
+        """Stop the run that it is in, and let it begin no other."""
+        self.is_stopping = True
+        if (run := self.run) is not None:
+            run.stop()
+
+
+#: Work that was left behind because it could not be stopped.
+_left: list[Job[object]] = []
+_Task = tuple[Context, Callable[[], object], Job[object]]
+
+
+class Crew:
+    """Threads of the background, which keep no process from ending, and the jobs that they do."""
+
+    def __init__(self, threads: int) -> None:
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._jobs: list[Job[object]] = []
+        self._threads = threads
+        self._begun = 0
+
+    def start(self, work: Callable[[], T]) -> Job[T]:
+        """Have work done, which sees the context of this thread, as soon as a thread is free."""
+        job: Job[T] = Job()
+        self._jobs = [*(other for other in self._jobs if not other.done()), cast(Job[object], job)]
+        self._tasks.put((copy_context(), work, cast(Job[object], job)))
+        if self._begun < min(self._threads, len(self._jobs)):
+            self._begun += 1
+            threading.Thread(target=_do_all, args=[self._tasks], name="quantmedic", daemon=True).start()
+        return job
+
+    def finish(self, *, at_once: bool = False) -> bool:
+        """Wait until all work has ended and let the threads go; what takes longer than the grace is stopped.
+
+        Returns:
+            Whether all has ended: what could not be stopped is left behind.
+        """
+        self.release()
+        if not at_once and _wait_for_all(self._jobs, GRACE):
+            return True
+        for job in self._jobs:
+            job.stop()
+        if _wait_for_all(self._jobs, GRACE):
+            return True
+        _left.extend(job for job in self._jobs if not job.done())
+        return False
+
+    def release(self) -> None:
+        """Let the threads end once they have done what was started."""
+        for _ in range(self._begun):
+            self._tasks.put(None)
+        self._begun = 0
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _do_all(tasks: "SimpleQueue[_Task | None]") -> None:
+    """Do work until there is none."""
+    while (task := tasks.get()) is not None:
+        _do(*task)
+        del task  # what it holds would stay until the next one comes
+
+
+def _do(context: Context, work: Callable[[], object], job: Job[object]) -> None:
+    _here.job = job
+    try:
+        job.set_result(context.run(work))
+    except BaseException as error:
+        job.set_exception(error)
+    finally:
+        _here.job = None
+
+
+def wait_for(job: Job[T]) -> T:
+    """What came of work in the background.
+
+    Raises:
+        TimeLimitError: A run of it took longer than the limit.
+    """
+    while True:
+        try:
+            return job.result(STEP)
+        except NotYet:
+            if job.done():
+                return job.result()
+        run = job.run
+        if run is not None and run.overdue > 0:
+            run.stop()
+            if run.overdue > GRACE:
+                _left.append(cast(Job[object], job))
+                raise run.error()
+
+
+def run_native(work: Callable[[], T], where: str, stop: Callable[[], None] = lambda: None) -> T:
+    """Do work that is one run of a model, in the background, and wait for it.
+
+    Args:
+        work: Native code that Python cannot interrupt.
+        where: The model, for messages.
+        stop: Makes the work end early, with an error; called by another thread.
+
+    Raises:
+        TimeLimitError: It took longer than the limit.
+    """
+    return in_background(lambda: _counted(work, where, stop))
+
+
+def in_background(work: Callable[[], T]) -> T:
+    """Do work that has many runs of models in one thread of the background, and wait for it.
+
+    Raises:
+        TimeLimitError: A run of it took longer than the limit.
+    """
+    if getattr(_here, "job", None) is not None:
+        return work()
+    crew = _own_crew()
+    job = crew.start(work)
+    try:
+        return wait_for(job)
+    except (KeyboardInterrupt, TimeLimitError):
+        _here.crew = None
+        crew.finish(at_once=True)
+        raise
+
+
+def _own_crew() -> Crew:
+    """The one thread of the background that does what this thread would else do itself."""
+    crew: Crew | None = getattr(_here, "crew", None)
+    if crew is None:
+        crew = _here.crew = Crew(1)
+    return crew
+
+
+def _forget_crew() -> None:
+    _here.crew = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_crew)  # where its thread is missing
+
+
+def _counted(work: Callable[[], T], where: str, stop: Callable[[], None]) -> T:
+    """Work of a job, as the run that it is in."""
+    job: Job[object] = _here.job
+    if job.is_stopping:
+        raise Stopped
+    run = job.run = _Run(where, stop)
+    try:
+        return work()
+    except Exception as error:
+        if run.is_stopped and run.overdue > 0:
+            raise run.error() from error
+        raise
+    finally:
+        job.run = None
+
+
+def run_python(work: Callable[[], T], where: str) -> T:
+    """Do work that is one run of a model and Python code, in this thread: an error is raised in it at the limit.
+
+    Raises:
+        TimeLimitError: It took longer than the limit.
+    """
+    limit = current_limit()
+    if limit is None:
+        return work()
+    run, lock, thread = _Run(where, lambda: None), threading.Lock(), threading.get_ident()
+
+    def interrupt() -> None:
+        with lock:
+            if not ended:
+                run.stop()
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Stopped))
+
+    ended: list[bool] = []
+    timer = threading.Timer(limit, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        return work()
+    except Exception as error:
+        if run.is_stopped:
+            raise run.error() from error
+        raise
+    finally:
+        with lock:
+            ended.append(True)
+        timer.cancel()
+
+
+def is_anything_left() -> bool:
+    """Whether native code runs that could not be stopped: the process must not wait for it."""
+    return any(not job.done() for job in _left)
+
+
+def _wait_for_all(jobs: Iterable[Job[T]], seconds: float) -> bool:
+    """Wait until all jobs are done, at most so long; their errors are nobody's here."""
+    end = time.monotonic() + seconds
+    for job in jobs:
+        while not job.done():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            try:
+                job.exception(min(left, STEP))
+            except NotYet:
+                continue
+    return True

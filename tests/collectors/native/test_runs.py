@@ -1,0 +1,206 @@
+"""Runs that never end are stopped: at the time limit, and by signals."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from builders.endless import endless_model
+from builders.processes import is_running
+
+import quantmedic
+from quantmedic.collectors.measure import lanes
+from quantmedic.collectors.native import runs
+from quantmedic.collectors.native.child import run_child
+from quantmedic.collectors.native.runs import Crew, TimeLimitError, in_background, run_native, time_limit, wait_for
+from quantmedic.engine.errors import ModelError
+
+WAIT = 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    onnx.save(endless_model(), tmp_path / "endless.onnx")
+    np.savez(tmp_path / "x.npz", x=np.zeros((8, 4), np.float32))
+    return tmp_path
+
+
+def test_work_is_done_in_one_thread_that_is_used_again() -> None:
+    places = {run_native(threading.get_ident, "a model") for _ in range(5)}
+    assert len(places) == 1 and threading.get_ident() not in places
+
+
+def test_an_error_of_the_work_is_raised_as_it_is() -> None:
+    def work() -> None:
+        raise TimeoutError("of the work")
+
+    with pytest.raises(TimeoutError, match="of the work"):
+        run_native(work, "a model")
+
+
+def test_runs_of_background_work_stay_in_its_thread() -> None:
+    def work() -> tuple[int, int]:
+        return threading.get_ident(), run_native(threading.get_ident, "a model")
+
+    own, run = in_background(work)
+    assert own == run
+
+
+def test_the_limit_is_seen_in_the_background() -> None:
+    with time_limit(7.0):
+        assert run_native(runs.current_limit, "a model") == 7.0
+    with time_limit(0):
+        assert run_native(runs.current_limit, "a model") is None
+
+
+def test_a_run_is_stopped_at_the_limit() -> None:
+    stopped = threading.Event()
+
+    def work() -> None:
+        assert stopped.wait(WAIT)
+        raise RuntimeError("terminated")
+
+    with time_limit(0.2), pytest.raises(TimeLimitError, match=r"time limit\n  net\.onnx\n.*0\.2 s") as raised:
+        run_native(work, "net.onnx", stopped.set)
+    assert "--timeout 0.4s" in str(raised.value)
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Lets native code go on that nobody can stop."""
+    monkeypatch.setattr(runs, "GRACE", 0.2)
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_run_that_cannot_be_stopped_is_left_behind(release: threading.Event) -> None:
+    with time_limit(0.2), pytest.raises(TimeLimitError):
+        run_native(lambda: release.wait(WAIT), "a model")
+    assert runs.is_anything_left()
+    assert run_native(lambda: 3, "a model") == 3
+    release.set()
+    end = time.monotonic() + WAIT
+    while runs.is_anything_left():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_lane_that_cannot_be_stopped_is_left_behind(release: threading.Event, threads: int) -> None:
+    def work(item: int, lane: lanes.Lane) -> None:
+        run_native(lambda: release.wait(WAIT if item == 1 else 0), f"batch {item}")
+
+    done = []
+    with time_limit(0.2), pytest.raises(TimeLimitError, match="batch 1"):
+        done += lanes.side_by_side(range(5), work, threads)
+    assert runs.is_anything_left()
+
+
+def test_stopped_work_begins_no_other_run() -> None:
+    crew, first = Crew(1), threading.Event()
+    begun: list[int] = []
+
+    def work() -> None:
+        run_native(lambda: first.wait(WAIT), "a model", first.set)
+        run_native(lambda: begun.append(1), "a model")
+
+    job = crew.start(work)
+    while job.run is None:
+        time.sleep(0.001)
+    assert crew.finish(at_once=True)
+    with pytest.raises(runs.Stopped):
+        wait_for(job)
+    assert not begun
+
+
+def test_a_model_that_never_ends_is_refused(folder: Path) -> None:
+    model = folder / "endless.onnx"
+    with pytest.raises(ModelError, match=r"longer than the time limit\n.*endless\.onnx") as raised:
+        quantmedic.collect(model, model, validation=folder / "x.npz", timeout=0.5)
+    assert "timeout=1" in str(raised.value)
+
+
+def test_a_module_that_never_ends_is_refused() -> None:
+    class Endless(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            while True:
+                x = x + 1
+
+    with pytest.raises(ModelError, match="longer than the time limit"):
+        quantmedic.collect(Endless(), Endless(), validation=np.zeros((4, 3), np.float32), timeout=0.5)
+    time.sleep(0.1)  # an error that came too late would be raised here
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    code = "from quantmedic.cli.main import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "collect", "endless.onnx", "endless.onnx", *arguments],
+        cwd=folder,
+        text=True,
+        stderr=subprocess.PIPE,
+        # A test runner may ignore SIGINT, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def wait_for_file(path: Path, running: subprocess.Popen[str]) -> str:
+    """What stands in a file, as soon as anything does."""
+    end = time.monotonic() + WAIT
+    while not path.exists() or not path.read_text():
+        assert running.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    return path.read_text()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_model_that_never_ends(folder: Path, number: signal.Signals, status: int) -> None:
+    (folder / "samples.py").write_text(
+        "import numpy as np\ndef batches():\n    open('given', 'w').write('1')\n    yield np.ones((8, 4), np.float32)\n"
+    )
+    running = start(folder, "-v", "samples:batches")
+    wait_for_file(folder / "given", running)
+    time.sleep(1)  # the loop runs by then
+    running.send_signal(number)
+    _, told = running.communicate(timeout=WAIT)
+    assert running.returncode == status, told
+    assert "Traceback" not in told
+    assert not list(folder.glob("*.case*"))
+
+
+@pytest.mark.thorough
+def test_the_command_says_what_took_too_long(folder: Path) -> None:
+    running = start(folder, "-v", "x.npz", "--timeout", "1")
+    _, told = running.communicate(timeout=WAIT)
+    assert running.returncode == 2
+    assert "error: a run of the model takes longer than the time limit\n  endless.onnx\n" in told
+    assert "--timeout 2s gives it more time" in told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without pass_fds")
+def test_a_child_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom pathlib import Path\nfrom quantmedic.collectors.native.child import run_child\n"
+        'run_child(\'import os, time; open("pid", "w").write(str(os.getpid())); time.sleep(300)\')\n'
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, text=True)
+    pid = wait_for_file(tmp_path / "pid", parent)
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + WAIT
+    while is_running(pid):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_child_that_takes_too_long_is_killed() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_child("while True: pass", seconds=0.5)
