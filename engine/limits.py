@@ -93,6 +93,8 @@ POLICY_BYTES = Limit("policy_bytes", "a policy", "bytes", 1 << 20)
 JSON_LISTS = Limit("json_lists", "a JSON file", "lists and objects", 2_000_000)
 DEPTH = Limit("depth", "a file of nested lists and tables", "levels", 64)
 DIGITS = Limit("digits", "a whole number", "digits", 300)
+#: Seconds that one run of a model may take, on one batch, unless ``--timeout`` says otherwise.
+RUN_SECONDS = 600.0
 
-#: All of them, as the manual lists them.
+#: All of them but the seconds, as the manual lists them.
 LIMITS = (TEXT_BYTES, YAML_BYTES, YAML_VALUES, POLICY_BYTES, JSON_LISTS, DEPTH, DIGITS)

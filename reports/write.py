@@ -1,10 +1,7 @@
-"""Write a report: everything into a temporary folder first, then each file into its place."""
+"""Write a report: all of it is new, or all as it was."""
 
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +10,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import FILES
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
+from quantmedic.engine.file_sets import write_together
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
@@ -77,22 +75,17 @@ def write_report(
     wanted = list(dict.fromkeys(formats))
     files = dict(_report_files(diagnosis, manuals, wanted, inspection))
     with _output_folder(folder):
-        written = _move_into_place(files, folder)
-        _remove_stale_graphs(folder / "graphs", files)
-        for name in {*FILES.values(), *CHECK_FILES.values()} - files.keys():  # of an earlier report
-            (folder / name).unlink(missing_ok=True)
-    return written
+        return _write_together(files, folder, _stale_files(folder, files))
 
 
 def place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
-    """Write files into a folder, each whole or not at all; the folder is made if it does not exist.
+    """Write files into a folder, all or none; the folder is made if it does not exist.
 
     Raises:
         OutputError: The folder cannot be written; nothing is left half-written.
     """
     with _output_folder(folder):
-        written = _move_into_place(files, folder)
-    return written
+        return _write_together(files, folder)
 
 
 @contextmanager
@@ -183,25 +176,17 @@ def _manual_files(manuals: Mapping[str, str], report: str | None) -> Iterator[tu
         yield f"manual/{code}.md", text.encode()
 
 
-def _move_into_place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
-    """Write to a temporary folder on the same disk, then move file by file."""
-    temporary = Path(tempfile.mkdtemp(prefix=".quantmedic-", dir=folder))
-    try:
-        for path, content in files.items():
-            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
-            (temporary / path).write_bytes(content)
-        for path in files:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(temporary / path, folder / path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _write_together(files: Mapping[str, bytes], folder: Path, stale: Collection[str] = ()) -> list[Written]:
+    write_together(folder, files, stale)
     return [Written(folder / path, len(content)) for path, content in files.items()]
 
 
-def _remove_stale_graphs(graphs: Path, files: Mapping[str, bytes]) -> None:
-    for path in graphs.iterdir() if graphs.is_dir() else ():
-        if OWN_GRAPH.fullmatch(path.name) and f"graphs/{path.name}" not in files:
-            path.unlink()
+def _stale_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """What an earlier report has and this one has not."""
+    graphs = folder / "graphs"
+    drawn = [f"graphs/{path.name}" for path in graphs.iterdir()] if graphs.is_dir() else []
+    own = [path for path in drawn if OWN_GRAPH.fullmatch(path.removeprefix("graphs/"))]
+    return [path for path in (*own, *FILES.values(), *CHECK_FILES.values()) if path not in files]
 
 
 def _remove_if_empty(folder: Path) -> None:

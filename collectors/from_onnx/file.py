@@ -1,8 +1,6 @@
 """Reading and writing ONNX files, with their external data; what it is called does not matter, what it holds does."""
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import onnx
@@ -10,6 +8,7 @@ from google.protobuf.message import DecodeError
 from onnx.inliner import inline_local_functions
 
 from quantmedic.engine.errors import ModelError, OutputError
+from quantmedic.engine.output_files import write_file
 
 _EXPORT_AGAIN = "export the model again, and check it with: python -m onnx.checker"
 
@@ -49,35 +48,13 @@ def save_content(content: bytes, path: Path) -> None:
     Raises:
         OutputError: It cannot be written there.
     """
-    with _beside(path) as temporary:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-
-
-def require_writable(path: Path) -> None:
-    """Find out before anything is measured whether a model can be written.
-
-    Raises:
-        OutputError: It cannot be written there.
-    """
-    with _beside(path) as temporary:
-        temporary.touch()
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A temporary name in the same folder, of which nothing is left behind."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
+        write_file(path, content)
     except OSError as error:
         raise OutputError(
             "the model cannot be written", where=f"{path}: {error.strerror}", help="choose another file"
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def external_files(model_path: Path) -> list[Path]:

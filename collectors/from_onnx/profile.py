@@ -3,7 +3,6 @@
 import json
 import re
 import statistics
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -20,6 +19,7 @@ from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.output_files import scratch_folder
 
 #: Runs that are profiled, the first of which are dropped; fewer of large networks, whose logs are long.
 PROFILED, DROPPED, EVENTS = 20, 3, 60_000
@@ -66,10 +66,10 @@ def _by_operator(graph: OnnxGraph, feed: Feed, threads: int) -> tuple[tuple[Kern
     """Time by kind of kernel, and by operator of the graph, of the model with its nodes named after what they write."""
     named = named_after_outputs(graph.model)
     runs = max(min(PROFILED, EVENTS // max(len(named.graph.node), 1)), DROPPED + 2)
-    with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
+    with scratch_folder() as folder:
         options = _options(threads)
         options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
+        options.profile_file_prefix = str(folder / "profile")
         session = _session(named.SerializeToString(), graph, options)
         for _ in range(runs):
             run(session, graph.outputs, feed, graph.path)

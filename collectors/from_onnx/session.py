@@ -1,7 +1,6 @@
 """Running ONNX models with chosen tensors exposed, and checking that exposing them changed nothing."""
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.output_files import scratch_folder
 
 Array = NDArray[np.generic]
 Feed = Mapping[str, Array]
@@ -256,8 +256,8 @@ def executed_types(graph: OnnxGraph, threads: int) -> dict[str, str]:
     after the tensor that it writes before the graph is optimized.
     """
     named = named_after_outputs(graph.model)
-    with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
-        target = Path(folder) / "optimized.onnx"
+    with scratch_folder() as folder:
+        target = folder / "optimized.onnx"
         make_session(named, graph.path, threads, optimized=target)
         optimized = onnx.load_model(str(target), load_external_data=False)
     types = {}

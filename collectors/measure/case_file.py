@@ -3,8 +3,6 @@
 import io
 import json
 import math
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -40,6 +38,7 @@ from quantmedic.engine.case.statistics import (
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 from quantmedic.engine.errors import CaseError
+from quantmedic.engine.output_files import temporary_file
 
 _RECORD = "case.json"
 _COMPARISON = "comparison."
@@ -65,34 +64,29 @@ def write_case(case: Case, path: Path) -> None:
     Raises:
         CaseError: The file cannot be written.
     """
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
-            temporary = Path(stream.name)
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                for role, statistics in case.statistics.items():
-                    for name, array in _arrays(statistics).items():
-                        archive.writestr(f"{role}/{name}.npy", _npy(array))
-                for place, statistics in _stored_sums(case).items():
-                    for name, array in _arrays(statistics).items():
-                        archive.writestr(f"{place}/{name}.npy", _npy(array))
-                for name, array in _weight_arrays(case.weights).items():
-                    archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
-                # Last, so that it is missing where damage hides the end of the archive's directory.
-                record = _with_infinities_as_words(case.record.model_dump(mode="json"))
-                archive.writestr(_RECORD, json.dumps(record, allow_nan=False))
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
+        with (
+            temporary_file(path) as temporary,
+            zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        ):
+            for role, statistics in case.statistics.items():
+                for name, array in _arrays(statistics).items():
+                    archive.writestr(f"{role}/{name}.npy", _npy(array))
+            for place, statistics in _stored_sums(case).items():
+                for name, array in _arrays(statistics).items():
+                    archive.writestr(f"{place}/{name}.npy", _npy(array))
+            for name, array in _weight_arrays(case.weights).items():
+                archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
+            # Last, so that it is missing where damage hides the end of the archive's directory.
+            record = _with_infinities_as_words(case.record.model_dump(mode="json"))
+            archive.writestr(_RECORD, json.dumps(record, allow_nan=False))
     except OSError as error:
         raise CaseError(
             "cannot write the case file",
             where=f"{path}: {error.strerror or error}",
             help="choose another --output folder, or make room and allow writing there",
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def read_case(path: Path) -> Case:

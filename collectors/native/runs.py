@@ -17,19 +17,19 @@ from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.limits import RUN_SECONDS, LimitError
 
 T = TypeVar("T")
 #: Seconds in which who waits looks around.
 STEP = 0.1
 #: Seconds that a run gets to end by itself when it is interrupted, and to give up when it was stopped.
 GRACE = 5.0
-_limit: ContextVar[float | None] = ContextVar("limit", default=DEFAULT_LIMIT)
+_limit: ContextVar[float | None] = ContextVar("limit", default=RUN_SECONDS)
 _here = threading.local()
 
 
-class TimeLimitError(ModelError):
+class TimeLimitError(ModelError, LimitError):
     """A run of a model took longer than the time limit."""
 
     def __init__(self, where: str, seconds: float) -> None:

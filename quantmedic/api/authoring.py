@@ -9,6 +9,7 @@ from typing import get_args
 from quantmedic.api.rulebase import load_rulebase, rule_folder
 from quantmedic.engine.case.facts import Scope, fact_paths
 from quantmedic.engine.errors import OutputError, RuleError
+from quantmedic.engine.output_files import write_file
 from quantmedic.engine.rules.conditions import COMPARISONS
 from quantmedic.engine.rules.examples import Example, Outcome, Reason, page_examples, run_example
 from quantmedic.engine.rules.lint import Remark, lint
@@ -155,7 +156,7 @@ def new_rule(name: str, folder: Path, *, code: str | None = None, scope: Scope =
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
+            write_file(path, text.encode())
     except OSError as error:
         where = f"{error.filename or folder}: {error.strerror or error}"
         raise OutputError("cannot write the rule", where=where, help="choose another folder with --output") from error

@@ -46,6 +46,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -137,7 +138,7 @@ def collect(
             or a ``distributed.Client`` (page ``cluster``).
 
     Raises:
-        OutputError: The repaired model cannot be written there.
+        OutputError: The repaired model or the checkpoint cannot be written there.
         DataError: A data set does not fit the model, or none was given.
         ModelError: A model cannot be read, or the two do not belong together.
         TimeLimitError: A run of a model took longer than ``timeout``; a ``ModelError``.
@@ -179,6 +180,8 @@ def prove_pair(
 ) -> Proof:
     """``collect_pair`` that gives the repaired model back instead of writing it."""
     data, measuring, proof = options.data, options.measuring, options.proof
+    if options.saving.checkpoint is not None:
+        require_file(case_path(options.saving.checkpoint))
     if not data.sources:
         raise DataError(
             "no data was given",

@@ -13,10 +13,10 @@ from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import available_threads
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.debugger import FIRST_LAYERS, DebuggerRecord
+from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.files import debugger_files
 from quantmedic.reports.machines.spreadsheets import debugger_csv
@@ -42,7 +42,7 @@ def debugger(
     preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
     threads: int | None = None,
-    timeout: float = DEFAULT_LIMIT,
+    timeout: float = RUN_SECONDS,
     threshold: float | None = None,
     denylists: Sequence[str] = (),
     labels: str | Path | None = None,

@@ -1,6 +1,5 @@
 """A harmed model made better: diagnosed, the prescription executed, and what came out measured before it is written."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from quantmedic.engine.case.proof import Grade
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.output_files import require_folder, scratch_folder
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 
@@ -137,6 +137,8 @@ def fix_pair(
     check_toolchain(options.proof.toolchain, base)
     if output is not None:
         _require_place(output, (float_model, quantized_model))
+    if report is not None:
+        require_folder(report)
     proven = prove_pair(float_model, quantized_model, options, rules=base, progress=progress)
     before = judge(proven.case, base, toolchain=options.proof.toolchain)
     grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
@@ -171,8 +173,8 @@ def _hand_out(
     if repaired.save is None:
         words = "the remedy was proven on a stand-in of the model: its toolchain has to carry it out"
         return _write_reports(replace(found, refused=words), case, None, base, report)
-    with tempfile.TemporaryDirectory(prefix=".quantmedic-", dir=output.resolve().parent) as folder:
-        made = Path(folder) / output.name
+    with scratch_folder(output.resolve().parent) as folder:
+        made = folder / output.name
         repaired.save(made)
         result = _compare_and_hand_out(found, case, measure(made), output, base, report)
         if result.model is not None:

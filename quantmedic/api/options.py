@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
+from quantmedic.engine.limits import RUN_SECONDS
 
 if TYPE_CHECKING:
     from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -83,7 +83,7 @@ class MeasuringOptions:
     thumbnails: bool = True
     profile: bool = False
     attribution: bool = True
-    timeout: float = DEFAULT_LIMIT
+    timeout: float = RUN_SECONDS
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement
-from quantmedic.collectors.from_onnx.file import require_writable
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
@@ -36,6 +35,7 @@ from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -290,4 +290,4 @@ def require_other_file(path: Path, models: Sequence[ModelSource]) -> None:
     """
     if path.resolve() in [Path(str(model)).resolve() for model in models]:
         raise OutputError("the repaired model would replace one of yours", where=str(path), help="name another file")
-    require_writable(path)
+    require_file(path)

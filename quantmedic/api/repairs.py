@@ -12,13 +12,14 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.readers import RewindableReader, is_reader
 from quantmedic.collectors.from_litert import models as litert
 from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
-from quantmedic.collectors.from_onnx.file import load_model, require_writable, save_content, save_model
+from quantmedic.collectors.from_onnx.file import load_model, save_content, save_model
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.engine.output_files import require_file
 from quantmedic.trials.from_onnx.bias_correction import Correction, correct_model
 from quantmedic.trials.from_onnx.equalize import Equalization, equalize_model
 from quantmedic.trials.from_onnx.rounding import Rounding, round_model
@@ -241,7 +242,7 @@ def _target(output: str | Path, float_model: str | Path) -> Path:
         raise OutputError(
             "the float model would be replaced by the repaired one", where=str(target), help="name another file"
         )
-    require_writable(target)
+    require_file(target)
     return target
 
 

@@ -19,10 +19,11 @@ from quantmedic.api.options import (
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Models
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, Outcome, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
+from quantmedic.engine.limits import RUN_SECONDS
+from quantmedic.engine.output_files import require_file
 from quantmedic.reports.files import sensitivity_files
 from quantmedic.reports.machines.records import sensitivity_json
 from quantmedic.reports.write import place
@@ -60,7 +61,7 @@ def sensitivity(
     samples: int | None = None,
     batch_size: int | None = None,
     threads: int | None = None,
-    timeout: float = DEFAULT_LIMIT,
+    timeout: float = RUN_SECONDS,
     device: str | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
@@ -102,6 +103,7 @@ def sensitivity(
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read or simulated, no layer is quantized, or the two do not belong together.
         CaseError: The record to resume was begun with other models, data or options.
+        OutputError: The checkpoint cannot be written.
         SensitivityInterrupted: Ctrl-C; its ``record`` is what was measured.
     """
     data = DataOptions(
@@ -136,6 +138,8 @@ def measure_sensitivity(
 ) -> SensitivityRecord:
     """``sensitivity`` with its options in groups; see there."""
     _check_modes(modes)
+    if saving.checkpoint is not None:
+        require_file(Path(saving.checkpoint))
     before = _unfinished_record(saving)
     experiment, models = open_experiment(float_model, quantized_model, data, measuring, modes)
     record = experiment.start if before is None else resume_sensitivity(before, experiment.start)

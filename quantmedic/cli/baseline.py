@@ -14,7 +14,7 @@ from quantmedic.api.checks import (
 )
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import option
+from quantmedic.cli.groups import OutputFile, option
 from quantmedic.cli.options import CONTEXT, config_option, rule_options
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -36,7 +36,7 @@ def baseline() -> None:
 @baseline.command("write", context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
 @config_option
-@option("--output", "-o", type=click.Path(path_type=Path), help="File. [default: the policy's baseline]")
+@option("--output", "-o", type=OutputFile(), help="File. [default: the policy's baseline]")
 @rule_options
 def baseline_write(case: Path, config: Path | None, output: Path | None, rules: RuleOptions) -> None:
     """Write all findings of a case, or of a report's folder, to a baseline; an existing one is replaced.

@@ -8,7 +8,7 @@ import click
 from quantmedic.api.debugging import SUSPECT, DebuggerMetrics, debug_pair, write_layers, write_report
 from quantmedic.api.options import DataOptions, MeasuringOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.groups import OptionGroup, OutputFile, option
 from quantmedic.cli.options import CONTEXT, data_options, measuring_options, rule_options
 from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
 from quantmedic.reports.terminal.debugger import render_debugger
@@ -98,7 +98,7 @@ suspect_options = rule_options.only("folders", "thresholds", "threshold_file").r
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @sample_options
-@option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the table to FILE as CSV.")
+@option("--output", "-o", type=OutputFile(), metavar="FILE", help="Write the table to FILE as CSV.")
 @option(
     "--pages",
     "folder",

@@ -10,7 +10,7 @@ import click
 from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import option
+from quantmedic.cli.groups import OutputFile, OutputFolder, option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
 from quantmedic.cli.terminal import progress_bars
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -27,13 +27,11 @@ from quantmedic.reports.text import visible
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="Where to write the repaired model; nothing is written unless it measures better.",
 )
-@option(
-    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Reports before and after."
-)
+@option("--report", type=OutputFolder(), metavar="FOLDER", help="Reports before and after.")
 @judging_options.only("toolchain")
 def fix(
     float_model: Path,

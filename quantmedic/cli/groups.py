@@ -1,15 +1,45 @@
 """Groups of options: a command receives each group as one typed value."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
 
+from quantmedic.engine.output_files import require_file, require_folder
+
 Value = TypeVar("Value")
 #: Settings of every command.
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class OutputFile(click.Path):
+    """A file that will be written: refused before any work is done for it where that cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        require_file(path)
+        return path
+
+
+class OutputFolder(click.Path):
+    """A folder that files will be written to; likewise."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        require_folder(path)
+        return path
+
+
 #: A command's function before and after an option is added.
 Function = Callable[..., None]
 Decorator = Callable[[Function], Function]

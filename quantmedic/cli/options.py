@@ -20,10 +20,10 @@ from quantmedic.api.options import (
     ToolchainOptions,
 )
 from quantmedic.cli.groups import CONTEXT as CONTEXT
-from quantmedic.cli.groups import OptionGroup, join_groups, option
+from quantmedic.cli.groups import OptionGroup, OutputFile, OutputFolder, join_groups, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import RUN_SECONDS
 
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.lines import Verbosity
@@ -180,7 +180,7 @@ measuring_options = OptionGroup(
             "--timeout",
             type=Limit(),
             metavar="TIME",
-            default=DEFAULT_LIMIT,
+            default=RUN_SECONDS,
             show_default="10m",
             help="Time that one run of a model may take, on one batch; 0 or never: no limit.",
         ),
@@ -312,7 +312,7 @@ proof_options = OptionGroup(
         ),
         "write_fixed": option(
             "--write-fixed",
-            type=click.Path(path_type=Path, dir_okay=False),
+            type=OutputFile(),
             metavar="FILE",
             help="Write the model with all proven remedies; implies --prove.",
         ),
@@ -419,7 +419,7 @@ report_options = OptionGroup(
         "output": option(
             "--output",
             "-o",
-            type=click.Path(path_type=Path),
+            type=OutputFolder(),
             default="report",
             show_default=True,
             help="Folder of the report.",
@@ -443,7 +443,7 @@ def printing_options(formats: Sequence[str], default: str = "text") -> OptionGro
         "report",
         ReportOptions,
         {
-            "output": option("--output", "-o", type=click.Path(path_type=Path), help="Folder for the report's files."),
+            "output": option("--output", "-o", type=OutputFolder(), help="Folder for the report's files."),
             "formats": option(
                 "--format",
                 "formats",

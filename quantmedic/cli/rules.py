@@ -18,7 +18,7 @@ from quantmedic.api.authoring import (
 from quantmedic.api.explain import explanation
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import option
+from quantmedic.cli.groups import OutputFolder, option
 from quantmedic.cli.lazy import OrderedGroup
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.terminal import print_markdown
@@ -105,7 +105,7 @@ def rules_thresholds(rules: RuleOptions) -> None:
 @option(
     "--scope", type=click.Choice(list(SCOPES)), default="layer", show_default=True, help="What the rule ranges over."
 )
-@option("--output", "-o", type=click.Path(path_type=Path), default="my-rules", show_default=True, help="Folder.")
+@option("--output", "-o", type=OutputFolder(), default="my-rules", show_default=True, help="Folder.")
 def rules_new(name: str, code: str | None, scope: Scope, output: Path) -> None:
     """Write a small rule and its page with examples, ready to be edited.
 

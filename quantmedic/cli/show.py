@@ -16,6 +16,7 @@ from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.terminal import ascii_only
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.engine.output_files import write_file
 from quantmedic.reports.machines.spreadsheets import budget_csv, selection_csv
 from quantmedic.reports.sections.loss_budget import budget_box
 from quantmedic.reports.sections.selection import select_layers
@@ -143,7 +144,7 @@ def _write_csv(text: str, target: str, rows: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8"))
         return
     try:
-        Path(target).write_text(text, encoding="utf-8", newline="")
+        write_file(Path(target), text.encode())
     except OSError as error:
         reason = error.strerror or str(error)
         raise OutputError(f"cannot write the table: {reason}", where=target, help="choose another file") from error

@@ -1,6 +1,5 @@
 """What client and workers tell each other: plain values, cases, and what has to be the same on all machines."""
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -15,6 +14,7 @@ from quantmedic.collectors.measure.case_file import read_case, write_case
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.output_files import scratch_folder
 from quantmedic.version import VERSION
 
 P = ParamSpec("P")
@@ -117,5 +117,5 @@ def store_case(case: Case, target: str | None) -> StoredCase:
 
 @contextmanager
 def _scratch_file() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder) / "part.case"
+    with scratch_folder() as folder:
+        yield folder / "part.case"

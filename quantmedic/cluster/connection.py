@@ -1,7 +1,6 @@
 """A connection to a Dask cluster; Dask is loaded when one is asked for, and not before."""
 
 import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from uuid import uuid4
 from quantmedic.cluster.answers import describe_worker, sees_file, wrong_versions
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.output_files import scratch_folder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -136,8 +136,8 @@ def shared_folder(client: "Client", beside: Path | None) -> Iterator[Path | None
     parent = beside.resolve().parent if beside is not None else None
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".quantmedic-", dir=parent) as folder:
-        token = Path(folder) / uuid4().hex
+    with scratch_folder(parent) as folder:
+        token = folder / uuid4().hex
         token.touch()
         seen = client.run(sees_file, str(token))
-        yield Path(folder) if all(seen.values()) else None
+        yield folder if all(seen.values()) else None

@@ -14,8 +14,8 @@ from quantmedic.api.sensitivities import open_experiment
 from quantmedic.cluster.jobs import Job, read_job
 from quantmedic.collectors.from_checkpoint.collect import CheckpointPair, open_checkpoints
 from quantmedic.collectors.measure.slice_run import SliceRun
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.collectors.native.runs import time_limit
+from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.trials.fallback import FallbackTrial
 from quantmedic.trials.sensitivity import Experiment
 from quantmedic.version import VERSION
@@ -38,7 +38,7 @@ def borrow(open_job: Callable[[Job], Opened], job: Job) -> Iterator[Opened]:
             del _IDLE[other]
         kept = _IDLE.get(key)
         found = cast(Opened, kept.pop()) if kept else None
-    with time_limit(job.get("measuring", {}).get("timeout", DEFAULT_LIMIT)):
+    with time_limit(job.get("measuring", {}).get("timeout", RUN_SECONDS)):
         opened = open_job(job) if found is None else found
         yield opened
     with _LOCK:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
-from quantmedic.engine.errors import HistoryError
+from quantmedic.engine.errors import HistoryError, OutputError
 from quantmedic.engine.gate.history import figures_of
+from quantmedic.engine.output_files import require_file
 from quantmedic.reports.text import count, visible
 
 if TYPE_CHECKING:
@@ -164,12 +165,17 @@ def require_history(path: str | Path) -> None:
     """Refuse a file that `record` could not add to, as far as that is seen without writing.
 
     Raises:
-        HistoryError: The file is not a history, or of a newer version, or its folder does not exist.
+        HistoryError: The file is not a history, or of a newer version, or cannot be written, or its folder does not
+            exist.
     """
     if os.path.exists(path):
         models_in(path)
     elif not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise HistoryError("the history's folder does not exist", where=str(path), help=f"make it, or {_ELSEWHERE}")
+    try:
+        require_file(Path(path))
+    except OutputError as error:
+        raise HistoryError(error.message, where=error.where, help=error.help) from error
 
 
 def write_trend(trend: Trend, folder: str | Path, *, formats: Sequence[str] = FORMATS) -> "list[Written]":

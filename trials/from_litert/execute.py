@@ -1,6 +1,5 @@
 """Prescriptions of ai-edge-quantizer, run in a process of their own."""
 
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +20,7 @@ from quantmedic.collectors.measure.models import Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.output_files import scratch_folder
 from quantmedic.trials.child import run_script
 
 #: Names of the files that a prescription reads and writes, and the folder of the stored samples.
@@ -105,8 +105,7 @@ class AiEdgeQuantizer:
     def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Made:
         """Run the text in an empty folder, beside the float file and the samples."""
         assert isinstance(models, LiteRTModels)
-        with tempfile.TemporaryDirectory(prefix="quantmedic-") as name:
-            folder = Path(name)
+        with scratch_folder() as folder:
             (folder / FLOAT).write_bytes(models.float_graph.file.content)
             _store_samples(calibration, models, folder / STORED)
             run_script(folder, code, DATA, deadline)

@@ -1,7 +1,6 @@
 """Files that a prescription for ONNX models reads and writes, and the model that comes out."""
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from quantmedic.collectors.pair.graph import Graph
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.output_files import scratch_folder
 from quantmedic.trials.child import run_script
 
 #: Names of the files that a prescription for ONNX models reads and writes, and the folder of the stored batches.
@@ -77,8 +77,7 @@ def make(models: Models, code: str, prelude: str, calibration: Iterable[Batch], 
         OutOfTimeError: The deadline has passed.
     """
     assert isinstance(models, OnnxModels)
-    with tempfile.TemporaryDirectory(prefix="quantmedic-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         copy_model(models.float_graph.path, folder / FLOAT)
         store_batches(calibration, models.float_graph, folder / STORED)
         run_script(folder, code, prelude, deadline)

@@ -1,7 +1,6 @@
 """The calibration that suits a network best: the part of the public API that searches and checks it."""
 
 import copy
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, available_threads, has_vnni, wants_exact_kernels
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.calibrations import (
     CalibrationsRecord,
@@ -31,6 +29,8 @@ from quantmedic.engine.contract.calibrations import (
 from quantmedic.engine.contract.remedies import Configuration
 from quantmedic.engine.diagnosis.prescription import user_names
 from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.limits import RUN_SECONDS
+from quantmedic.engine.output_files import scratch_folder
 from quantmedic.engine.rules.toolchain import Toolchain, find_toolchain
 from quantmedic.reports.files import calibrations_files
 from quantmedic.reports.write import place
@@ -57,7 +57,7 @@ def calibrations(
     methods: Sequence[str] = (),
     samples: int | None = None,
     threads: int | None = None,
-    timeout: float = DEFAULT_LIMIT,
+    timeout: float = RUN_SECONDS,
     seed: int = 0,
     toolchain: str | None = None,
     progress: Progress = no_progress,
@@ -130,8 +130,8 @@ def search_calibrations(
     job = _open(float_model, data, measuring, base.toolchains, toolchain)
     check_methods(methods, job.toolchain)
     settings = settings_of(job.toolchain, methods)
-    with job.models.as_deployed(), tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
-        maker = open_maker(job.models, job.executor, settings, job.batches, Path(folder))
+    with job.models.as_deployed(), scratch_folder() as folder:
+        maker = open_maker(job.models, job.executor, settings, job.batches, folder)
         judge = job.judge()
         search = CalibrationSearch(settings, maker, judge, job.threads, measuring.seed)
         search.search(lambda runs: progress("judging", runs, None))

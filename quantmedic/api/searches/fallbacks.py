@@ -13,7 +13,6 @@ from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, Mo
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.native.limits import DEFAULT_LIMIT
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.fallback import FallbackRecord, Goal
@@ -22,6 +21,7 @@ from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import write_prescription
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.change import Targets
+from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Chosen
@@ -82,7 +82,7 @@ def fallback(
     min_sqnr_db: float | None = None,
     samples: int | None = None,
     threads: int | None = None,
-    timeout: float = DEFAULT_LIMIT,
+    timeout: float = RUN_SECONDS,
     device: str | None = None,
     seed: int = 0,
     toolchain: str | None = None,

@@ -1,0 +1,174 @@
+"""Files are refused before work is done for them, and written whole or not at all."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from quantmedic.engine import output_files
+from quantmedic.engine.errors import OutputError
+from quantmedic.engine.file_sets import READY, settle_files, write_together
+from quantmedic.engine.output_files import require_file, require_folder, scratch_folder, temporary_path, write_file
+
+OLD = {"a.txt": b"old a", "graphs/b.svg": b"old b", "gone.txt": b"old"}
+NEW = {"a.txt": b"new a", "graphs/b.svg": b"new b", "graphs/c.svg": b"new c"}
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_can_be_written_is_not_refused_and_not_made(tmp_path: Path) -> None:
+    (tmp_path / "there.txt").write_text("mine")
+    require_file(tmp_path / "there.txt")
+    require_file(tmp_path / "new" / "deep" / "file.txt")
+    require_folder(tmp_path)
+    require_folder(tmp_path / "new" / "deep")
+    require_file(Path(os.devnull))
+    assert tree(tmp_path) == {"there.txt": b"mine"} and not (tmp_path / "new").exists()
+
+
+def test_what_is_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="is a folder, not a file"):
+        require_file(tmp_path)
+    with pytest.raises(OutputError, match="the output folder is a file"):
+        require_folder(tmp_path / "file")
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        require_folder(tmp_path / "file" / "deep")
+    with pytest.raises(OutputError, match="is a file"):
+        require_file(tmp_path / "file" / "x.txt")
+
+
+def test_what_may_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A superuser may write anything, so that the system's answer is replaced."""
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(OutputError, match="the output may not be written"):
+        require_file(tmp_path / "file")
+    with pytest.raises(OutputError, match="the output folder may not be written"):
+        require_folder(tmp_path / "new")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "file.txt"
+    write_file(target, b"first")
+
+    def full(*paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_file(target, b"second")
+    assert tree(tmp_path) == {"file.txt": b"first"}
+
+
+def test_a_link_goes_on_to_lead_where_it_led(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
+    write_file(tmp_path / "link", b"1")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file").read_bytes() == b"1"
+
+
+def gone() -> int:
+    """The number of a process that has ended."""
+    return int(subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True).stdout)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="scraps stay there")
+def test_scraps_of_processes_that_are_gone_are_removed_and_no_others(tmp_path: Path) -> None:
+    own, dead, machine = temporary_path(tmp_path), gone(), output_files._machine()
+    own.mkdir()
+    kept = [own.name, f".quantmedic-{machine}-1-00000000", f".quantmedic-00000000-{dead}-00000000", ".quantmedic-notes"]
+    scraps = [f".quantmedic-{machine}-{dead}-00000000", f".quantmedic-{machine}-{os.getpid()}-00000000"]
+    for name in (*kept[1:], *scraps):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_text("1")
+    (tmp_path / f".quantmedic-{machine}-{dead}-11111111").write_text("1")
+    with scratch_folder(tmp_path) as folder:
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, folder.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="scraps stay there")
+def test_a_scrap_that_is_a_link_takes_nothing_along(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("1")
+    (tmp_path / f".quantmedic-{output_files._machine()}-{gone()}-00000000").symlink_to(tmp_path / "mine")
+    write_file(tmp_path / "x", b"1")
+    assert tree(tmp_path) == {"mine/file": b"1", "x": b"1"}
+
+
+def test_files_are_written_together(tmp_path: Path) -> None:
+    write_together(tmp_path, {**OLD, "mine": b"mine"})
+    write_together(tmp_path, NEW, ["gone.txt", "never.txt", "a.txt"])
+    assert tree(tmp_path) == {**NEW, "mine": b"mine"}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing may be done behind it."""
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_whatever_step_is_the_last_one_all_files_are_old_or_new(tmp_path: Path, monkeypatch, step: int) -> None:
+    """The system calls of the second writer end after so many of them."""
+    write_together(tmp_path, OLD)
+    left = [step]
+
+    def dying(real):
+        def call(*args, **kwargs):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for owner, name in ((os, "rename"), (os, "replace"), (Path, "write_bytes"), (Path, "unlink")):
+            patched.setattr(owner, name, dying(getattr(owner, name)))
+        patched.setattr(shutil, "rmtree", dying(shutil.rmtree))
+        with suppress(Killed):
+            write_together(tmp_path, NEW, ["gone.txt"])
+    settle_files(tmp_path)
+    found = {name: content for name, content in tree(tmp_path).items() if not name.startswith(".")}
+    assert found in (OLD, NEW)
+    assert not (tmp_path / READY).exists()
+    write_together(tmp_path, NEW, ["gone.txt"])
+    assert {name for name in tree(tmp_path) if not name.startswith(".")} == NEW.keys()
+
+
+def test_a_folder_in_the_way_changes_nothing(tmp_path: Path) -> None:
+    write_together(tmp_path, OLD)
+    (tmp_path / "z.txt").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_together(tmp_path, {**NEW, "z.txt": b"1"}, ["gone.txt"])
+    assert tree(tmp_path) == OLD
+
+
+def test_writers_at_once_do_not_mix_their_files(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom quantmedic.engine.file_sets import write_together\n"
+        "for turn in range(20):\n"
+        "    content = f'{sys.argv[1]} {turn}'.encode()\n"
+        "    write_together(Path('out'), {f'f{i}': content for i in range(20)})\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, name], cwd=tmp_path) for name in "ab"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len({*tree(tmp_path / "out").values()}) == 1
+    assert len(tree(tmp_path / "out")) == 20
+
+
+def test_what_is_declared_is_a_plain_list(tmp_path: Path) -> None:
+    """The next writer reads it: it must stay readable for another version."""
+    (tmp_path / READY / "new").mkdir(parents=True)
+    (tmp_path / READY / "new" / "a.txt").write_text("new")
+    (tmp_path / READY / "stale.json").write_text(json.dumps(["b.txt"]))
+    (tmp_path / "b.txt").write_text("old")
+    settle_files(tmp_path)
+    assert tree(tmp_path) == {"a.txt": b"new"}
