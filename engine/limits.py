@@ -90,11 +90,39 @@ TEXT_BYTES = Limit("text_bytes", "a file that is read whole", "bytes", 64 << 20)
 YAML_BYTES = Limit("yaml_bytes", "a YAML file", "bytes", 4 << 20)
 YAML_VALUES = Limit("yaml_values", "a YAML file, its aliases written out,", "values", 200_000)
 POLICY_BYTES = Limit("policy_bytes", "a policy", "bytes", 1 << 20)
+POLICY_DEPTH = Limit("policy_depth", "a policy", "levels", 32)
 JSON_LISTS = Limit("json_lists", "a JSON file", "lists and objects", 2_000_000)
+CASE_BYTES = Limit("case_bytes", "a case file, decompressed,", "bytes", 1 << 30)
+ARRAY_BYTES = Limit("array_bytes", "an array that is read at once", "bytes", 1 << 30)
+IMAGE_PIXELS = Limit("image_pixels", "an image", "pixels", 100_000_000)
+#: What protobuf can hold; larger weights stand in files of their own.
+ONNX_BYTES = Limit("onnx_bytes", "an ONNX file", "bytes", (2 << 30) - 1)
+ZIP_TABLE_BYTES = Limit("zip_table_bytes", "the table of contents of an archive", "bytes", 16 << 20)
+HISTORY_BYTES = Limit("history_bytes", "a history", "bytes", 256 << 20)
+LABEL_ROWS = Limit("label_rows", "a file of labels", "rows", 5_000_000)
+#: Each takes about 26 kB until it is judged.
+IMPORTED_LAYERS = Limit("imported_layers", "a file of a toolchain", "tensors and layers", 50_000)
 DEPTH = Limit("depth", "a file of nested lists and tables", "levels", 64)
 DIGITS = Limit("digits", "a whole number", "digits", 300)
 #: Seconds that one run of a model may take, on one batch, unless ``--timeout`` says otherwise.
 RUN_SECONDS = 600.0
 
 #: All of them but the seconds, as the manual lists them.
-LIMITS = (TEXT_BYTES, YAML_BYTES, YAML_VALUES, POLICY_BYTES, JSON_LISTS, DEPTH, DIGITS)
+LIMITS = (
+    TEXT_BYTES,
+    YAML_BYTES,
+    YAML_VALUES,
+    POLICY_BYTES,
+    POLICY_DEPTH,
+    JSON_LISTS,
+    CASE_BYTES,
+    ARRAY_BYTES,
+    IMAGE_PIXELS,
+    ONNX_BYTES,
+    ZIP_TABLE_BYTES,
+    HISTORY_BYTES,
+    LABEL_ROWS,
+    IMPORTED_LAYERS,
+    DEPTH,
+    DIGITS,
+)

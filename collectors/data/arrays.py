@@ -13,8 +13,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.archives import STEP, open_archive, open_member
 from quantmedic.collectors.data.messages import shape_text
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.files import require_regular
+from quantmedic.engine.limits import ARRAY_BYTES
 
 #: An array of any type of numbers; its type is checked where it matters.
 Array = NDArray[Any]
@@ -22,7 +25,7 @@ DType = np.dtype[np.generic]
 #: Which rows of an array: from start to stop, or these indexes, ascending. Never none.
 Rows = slice | NDArray[np.int64]
 
-_HASH_BLOCK = _SKIP_BLOCK = 1 << 20
+_HASH_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def repeated_column(column: Column, samples: int) -> Column:
 
 def npy_column(path: Path) -> Column:
     """The array of an .npy file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         shape, fortran, dtype = _npy_header(file, str(path), path.stem)
         info = ArrayInfo(path.name, path.stem, shape, dtype)
         return _mapped_column(path, file.tell(), fortran, info)
@@ -80,7 +83,7 @@ def npy_column(path: Path) -> Column:
 
 def npz_columns(path: Path) -> dict[str, Column]:
     """Arrays of an .npz: those stored plainly are mapped, compressed ones are decompressed block by block."""
-    with _damage_reported(path), zipfile.ZipFile(path) as archive:
+    with _damage_reported(path), open_archive(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         columns = {info.filename.removesuffix(".npy"): _member_column(path, archive, info) for info in members}
     if not columns:
@@ -104,9 +107,21 @@ def as_array(value: object, where: str) -> Array:
 
 def first_bytes(path: Path) -> bytes:
     """The bytes by which the kind of a file is recognised."""
+    with open_regular(path) as file:
+        return file.read(8)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is no pipe and no device, for reading.
+
+    Raises:
+        DataError: It cannot be opened or read.
+    """
     try:
+        require_regular(path)
         with path.open("rb") as file:
-            return file.read(8)
+            yield file
     except OSError as error:
         raise DataError(
             "file cannot be opened",
@@ -126,7 +141,7 @@ def runs(rows: Rows) -> list[range]:
 def file_content(paths: Iterable[Path]) -> Iterator[bytes]:
     """The bytes of files, for checksums."""
     for path in paths:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while block := file.read(_HASH_BLOCK):
                 yield block
 
@@ -154,7 +169,7 @@ def _memory_blocks(array: Array, wanted: Iterable[Rows]) -> Iterator[Array]:
 
 def _member_column(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Column:
     name = member.filename.removesuffix(".npy")
-    with archive.open(member) as file:
+    with open_member(archive, member) as file:
         shape, fortran, dtype = _npy_header(file, str(path), name)
         header = file.tell()
     info = ArrayInfo(path.name, name, shape, dtype)
@@ -188,14 +203,17 @@ def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> C
 def _decompressed_blocks(
     path: Path, member: str, info: ArrayInfo, fortran: bool, wanted: Iterable[Rows]
 ) -> Iterator[Array]:
-    with _damage_reported(path), zipfile.ZipFile(path) as archive, archive.open(member) as file:
+    with _damage_reported(path), open_archive(path) as archive, archive.open(member) as file:
         if fortran or not info.shape or 0 in info.shape:
+            ARRAY_BYTES.check(math.prod(info.shape) * info.dtype.itemsize, f"{path}  {info.name}")
             yield from _memory_blocks(np.lib.format.read_array(file, allow_pickle=False), wanted)
             return
         _npy_header(file, str(path), info.name)
         begin, width = file.tell(), math.prod(info.shape[1:]) * info.dtype.itemsize
         for rows in wanted:
             ranges = runs(rows)
+            # An archive of kilobytes may declare samples of gigabytes.
+            ARRAY_BYTES.check(sum(map(len, ranges)) * width, f"{path}  {info.name}")
             block = np.empty((sum(map(len, ranges)), *info.shape[1:]), info.dtype)
             filled = 0
             for run in ranges:
@@ -207,7 +225,7 @@ def _decompressed_blocks(
 
 def _skip_to(file: IO[bytes], position: int) -> None:
     """Decompress what lies before without keeping it; in steps, because `zipfile` holds all of one step in memory."""
-    for step in range(file.tell() + _SKIP_BLOCK, position, _SKIP_BLOCK):
+    for step in range(file.tell() + STEP, position, STEP):
         file.seek(step)
     file.seek(position)
 
@@ -215,7 +233,7 @@ def _skip_to(file: IO[bytes], position: int) -> None:
 def _read_into(file: IO[bytes], block: Array) -> None:
     view = memoryview(block.reshape(-1).view(np.uint8).data)
     while view:
-        data = file.read(len(view))
+        data = file.read(min(len(view), STEP))
         if not data:
             raise EOFError("the array ends early")
         view[: len(data)] = data

@@ -1,8 +1,10 @@
 """Labels: read from files, arrays and class folders, and checked."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ from quantmedic.collectors.data.arrays import Array, as_array, first_bytes, npy_
 from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.files import read_text
+from quantmedic.engine.limits import ARRAY_BYTES, LABEL_ROWS
 
 LABELS = "labels"
 
@@ -112,11 +116,13 @@ def _labels_of_text(path: Path) -> Array:
     Empty lines count for nothing.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [(line, row) for line, row in enumerate(csv.reader(file), 1) if any(cell.strip() for cell in row)]
+        text = read_text(path)
+        lines = islice(csv.reader(io.StringIO(text, newline="")), LABEL_ROWS.in_force + 1)
+        rows = [(line, row) for line, row in enumerate(lines, 1) if any(cell.strip() for cell in row)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError("labels file is not text", where=str(path), help="write one label per line, UTF-8") from error
-    if path.suffix.lower() == ".txt" and (texts := _texts_of(path, rows)) is not None:
+    LABEL_ROWS.check(len(rows), path)
+    if path.suffix.lower() == ".txt" and (texts := _texts_of(path, text, rows)) is not None:
         return texts
     values: list[float] = []
     for position, (line, row) in enumerate(rows):
@@ -134,12 +140,14 @@ def _labels_of_text(path: Path) -> Array:
     return array.astype(np.int64) if np.all(array == np.floor(array)) and np.all(np.abs(array) < 2**53) else array
 
 
-def _texts_of(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Array | None:
+def _texts_of(path: Path, text: str, rows: Sequence[tuple[int, list[str]]]) -> Array | None:
     """The lines as they are, where there are several and none is a number."""
     if len(rows) < 2 or any(_is_number(row[0]) for _, row in rows):
         return None
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    return np.array([line for line in lines if line.strip()])
+    found = [line for line in text.splitlines() if line.strip()]
+    # Numpy gives every text the room of the longest.
+    ARRAY_BYTES.check(4 * max(map(len, found)) * len(found), path)
+    return np.array(found)
 
 
 def _is_number(cell: str) -> bool:

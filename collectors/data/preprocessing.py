@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.files import require_regular
+from quantmedic.engine.limits import IMAGE_PIXELS
 
 T = TypeVar("T")
 Layout = Literal["NCHW", "NHWC"]
@@ -251,11 +253,15 @@ def _option_name(name: str) -> str:
 # --- image files -------------------------------------------------------------------------------------------------
 
 
+#: Formats by Pillow's names. Of others, whatever a file is called, Pillow would start programs: Ghostscript for one.
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+
 def read_image(path: Path, channels: int | None, preprocessing: Preprocessing) -> NDArray[np.uint8]:
     """Decode one image file as the declaration says, before any arithmetic.
 
     Args:
-        path: File in any 8-bit format that Pillow reads; EXIF rotation is not applied.
+        path: File of an 8-bit format among ``IMAGE_FORMATS``; EXIF rotation is not applied.
         channels: 1 (grey), 3 or 4 (with transparency); ``None`` means 3.
         preprocessing: Its ``resize`` and ``channel_order`` are applied.
 
@@ -264,6 +270,7 @@ def read_image(path: Path, channels: int | None, preprocessing: Preprocessing) -
 
     Raises:
         DataError: Pillow is missing, the file cannot be decoded, or it does not hold 8-bit channels.
+        LimitError: It has more pixels than a photograph.
     """
     Image = _pillow()
     mode = _PILLOW_MODES.get(3 if channels is None else channels)
@@ -274,7 +281,9 @@ def read_image(path: Path, channels: int | None, preprocessing: Preprocessing) -
             help="save the samples as an .npz with one array per model input",
         )
     try:
-        with Image.open(path) as image:
+        require_regular(path)
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
+            IMAGE_PIXELS.check(image.width * image.height, path)
             if image.mode.startswith(("I", "F")):
                 raise DataError(
                     "image does not have 8 bits per channel",

@@ -21,13 +21,13 @@ from numpy.typing import DTypeLike, NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.group_sums import from_half
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.json_text import read_json
 
 Values = NDArray[np.float32]
 
 INDEX = "model.safetensors.index.json"
 #: Where quantization settings stand: the key in ``config.json``, or files of their own that older tools wrote.
 _SETTINGS = ("config.json", "quantize_config.json", "quant_config.json")
-_MAX_JSON = 1 << 27
 #: Bytes of each tensor that tell checkpoints of one architecture apart.
 _FINGERPRINT = 4096
 _HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
@@ -259,6 +259,7 @@ def _described_tensors(path: Path, safe_open: _SafeOpen) -> Iterable[Stored]:
             pass
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
+            # The library has looked at the length and at the depth of what is there.
             header = json.loads(file.read(length))
     except Exception as error:  # The library raises an exception type of its own, and OSError.
         raise _damaged_file(path, error) from error
@@ -288,12 +289,10 @@ def _quantization_settings(folder: Path, config: Mapping[str, object]) -> Mappin
 
 def _json_object(path: Path) -> dict[str, object]:
     try:
-        if path.stat().st_size > _MAX_JSON:
-            raise ValueError(f"larger than {_MAX_JSON >> 20} MB")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         if not isinstance(found, dict):
             raise ValueError("not a JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ModelError(
             "not a readable JSON file", where=[str(path), f"cause  {error}"], help="download or write it again"
         ) from error

@@ -1,15 +1,19 @@
 """Reading and writing ONNX files, with their external data; what it is called does not matter, what it holds does."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx.inliner import inline_local_functions
 
+from quantmedic.engine import files
 from quantmedic.engine.errors import ModelError, OutputError
+from quantmedic.engine.limits import ONNX_BYTES
 from quantmedic.engine.output_files import write_file
 
+#: How often all external data may be named; tied weights name some of it twice.
+_NAMED_AGAIN = 4
 _EXPORT_AGAIN = "export the model again, and check it with: python -m onnx.checker"
 
 
@@ -30,6 +34,7 @@ def load_model(path: Path) -> onnx.ModelProto:
             ) from error
     _check_names(model.graph, path)
     _check_inputs(model, path)
+    _check_tensor_types(model, path)
     return model
 
 
@@ -69,7 +74,7 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelError(what, where=str(path), help="give the path of an ONNX file")
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
+        model.ParseFromString(files.read_bytes(path, ONNX_BYTES))
     except (DecodeError, ValueError, OSError) as error:
         raise ModelError(
             "not a readable ONNX model", where=f"{path}: {error}", help="is the file complete, and is it ONNX?"
@@ -104,10 +109,20 @@ def _check_inputs(model: onnx.ModelProto, path: Path) -> None:
             )
 
 
+def _check_tensor_types(model: onnx.ModelProto, path: Path) -> None:
+    known = set(onnx.TensorProto.DataType.values())
+    for tensor in _graph_tensors(model.graph):
+        if tensor.data_type not in known:
+            where = f"{path}: tensor {tensor.name}, type {tensor.data_type}"
+            raise ModelError("a tensor is of an unknown type", where=where, help=_EXPORT_AGAIN)
+
+
 def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
     folder = path.resolve().parent
-    for tensor in _external_tensors(model):
+    tensors = list(_external_tensors(model))
+    for tensor in tensors:
         _check_location(tensor, folder, path)
+    _check_extent(tensors, folder, path)
     try:
         onnx.load_external_data_for_model(model, str(folder))
     except Exception as error:  # onnx checks offsets, lengths and links once more, in C++.
@@ -116,6 +131,24 @@ def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
             where=f"{path}: {error}",
             help="copy the model's data files again; are they complete?",
         ) from error
+
+
+def _check_extent(tensors: Sequence[onnx.TensorProto], folder: Path, path: Path) -> None:
+    """Refuse a model whose tensors name the same bytes over and over: each of them is read into memory."""
+    sizes = {name: (folder / name).stat().st_size for name in map(_location, tensors)}
+    asked = 0
+    for tensor in tensors:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        try:
+            asked += int(entries.get("length") or sizes[_location(tensor)] - int(entries.get("offset") or 0))
+        except ValueError:
+            continue  # onnx says what is wrong with it
+    if asked > _NAMED_AGAIN * sum(sizes.values()):
+        raise ModelError(
+            "the tensors of the model name the same external data many times over",
+            where=f"{path}: {asked} bytes of files that hold {sum(sizes.values())}",
+            help="save the model again with its data beside it",
+        )
 
 
 def _check_location(tensor: onnx.TensorProto, folder: Path, path: Path) -> None:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_text
@@ -19,6 +20,7 @@ from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
 from quantmedic.collectors.from_settings.values import mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import IMPORTED_LAYERS
 
 NAME = "OP name"
 ACTIVATIONS = {"MSE": "normalized_mse", "Activation min": "min", "Activation max": "max"}
@@ -33,8 +35,6 @@ WEIGHTS = {
     "Optimized model mean": "weight_stored_mean",
     "Optimized model standard deviation": "weight_stored_std",
 }
-#: Rows of a table that are read; a network has no more operators.
-MAX_ROWS = 100_000
 _STAMP = re.compile(r"^.*?\[(?:INFO|WARNING|DEBUG)\](?:\[[^\]]*\])? ?")
 _TITLES = {"Activations summary": ACTIVATIONS, "Weights summary": WEIGHTS}
 _TITLE = re.compile(r"^\|\s*(Activations summary|Weights summary)\s*\|$")
@@ -59,9 +59,14 @@ def read_table(path: Path) -> Imported:
     reader = csv.reader(io.StringIO(read_text(path)))
     try:
         heading = next(reader, [])
-        rows = [_table_row(heading, cells, f"{path}:{reader.line_num}") for cells in reader if cells]
+        rows = [
+            _table_row(heading, cells, f"{path}:{reader.line_num}")
+            for cells in islice(reader, IMPORTED_LAYERS.in_force + 1)
+            if cells
+        ]
     except csv.Error as error:
         raise DataError("the table cannot be read", where=f"{path}:{reader.line_num}: {error}") from error
+    IMPORTED_LAYERS.check(len(rows), path)
     facts = ACTIVATIONS if "Activation min" in heading else WEIGHTS
     absent = [column for column in (NAME, *facts) if column not in heading]
     if absent:
@@ -70,7 +75,7 @@ def read_table(path: Path) -> Imported:
             where=f"{path}: {', '.join(absent)}",
             help="give the file as Neural Compressor wrote it",
         )
-    return _imported_rows(rows[:MAX_ROWS], facts, path.name)
+    return _imported_rows(rows, facts, path.name)
 
 
 def read_log(path: Path) -> Imported:
@@ -116,7 +121,7 @@ def _tables(lines: Sequence[str], path: Path) -> Iterator[Imported]:
 def _printed_rows(lines: Sequence[str], start: int, path: Path) -> tuple[list[_Row], bool]:
     """Rows below a title, and whether the table is whole; what other programs print between them is passed over."""
     rules, heading, rows = 0, list[str](), list[_Row]()
-    for number, line in enumerate(lines[start + 1 : start + MAX_ROWS], start + 2):
+    for number, line in enumerate(lines[start + 1 : start + IMPORTED_LAYERS.in_force], start + 2):
         if line.startswith("+-"):
             rules += 1
             if rules == 3:
@@ -171,7 +176,9 @@ def _printed_configs(lines: Sequence[str]) -> list[Mapping[object, object]]:
     found = []
     for number, line in enumerate(lines):
         if line.strip() == "'PostTrainingQuantConfig': {":
-            options = _bracket_content(iter(text.strip() for text in lines[number + 1 : number + MAX_ROWS]), "}")
+            options = _bracket_content(
+                iter(text.strip() for text in lines[number + 1 : number + IMPORTED_LAYERS.in_force]), "}"
+            )
             if isinstance(options, dict):
                 found.append(mapping(options))
     return found

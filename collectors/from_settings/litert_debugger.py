@@ -7,6 +7,7 @@ operator, by the tensor that it writes.
 import csv
 import math
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_text
@@ -14,6 +15,7 @@ from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import grid, number, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import IMPORTED_LAYERS
 
 REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
 #: Columns of the debugger itself, and those that are computed from them; all others are metrics that its user added.
@@ -28,9 +30,12 @@ def _is_debugger_table(name: str, text: str) -> bool:
 def _read_debugger_table(path: Path) -> Imported:
     text = read_text(path)
     try:
-        rows = list(csv.DictReader(text.splitlines(), strict=True))
+        most = IMPORTED_LAYERS.in_force
+        rows = list(islice(csv.DictReader(text.splitlines(), strict=True), most + 1))
     except csv.Error as error:
         raise DataError("the table of the debugger is damaged", where=f"{path}: {error}") from error
+    if len(rows) > most:
+        raise IMPORTED_LAYERS.exceeded(path)
     header = text.splitlines()[0].split(",")
     lacking = [column for column in REQUIRED if column not in [cell.strip().strip('"') for cell in header]]
     if lacking:

@@ -26,7 +26,7 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.records import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
-from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import IMPORTED_LAYERS
 
 F = TypeVar("F", bound=Facts)
 #: Facts of a tensor or layer that a file can give.
@@ -39,8 +39,6 @@ SHOWN = 3
 _SETTINGS_SHOWN = 6
 #: Parts of the names of operators with weights or a matrix product, in whatever toolchain's spelling.
 _COMPUTE_WORDS = ("conv", "gemm", "matmul", "fullyconnected", "innerproduct", "dense", "linear", "lstm", "gru", "rnn")
-#: Tensors and layers of one file; a network has no more.
-MAX_NAMES = 100_000
 #: Settings that are not options.
 _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
 UNKNOWN_TYPE = "unknown"
@@ -138,13 +136,13 @@ def read_source(path: Path) -> Source:
 
     Raises:
         DataError: It cannot be read, is damaged, or its format is not known.
+        LimitError: It is too large or too deep, or names more tensors or layers than a network has.
     """
     if path.is_dir():
         return Source(path.resolve().name, MCT_FOLDER.name, MCT_FOLDER.toolchain, MCT_FOLDER.read(path))
     kind = recognise_format(path)
     imported = kind.read(path)
-    if len(imported.tensors) + len(imported.inputs) + len(imported.layers) > MAX_NAMES:
-        raise DataError("the file names more tensors and layers than a network has", where=f"{path}: over {MAX_NAMES}")
+    IMPORTED_LAYERS.check(max(map(len, (imported.tensors, imported.inputs, imported.layers))), path)
     return Source(path.name, kind.name, kind.toolchain, imported)
 
 

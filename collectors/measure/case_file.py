@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import zipfile
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.archives import open_archive, open_member, read_member
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.facts import ROLES, Role
@@ -38,6 +40,8 @@ from quantmedic.engine.case.statistics import (
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 from quantmedic.engine.errors import CaseError
+from quantmedic.engine.json_text import parse_json
+from quantmedic.engine.limits import CASE_BYTES, TEXT_BYTES, LimitError
 from quantmedic.engine.output_files import temporary_file
 
 _RECORD = "case.json"
@@ -45,6 +49,8 @@ _COMPARISON = "comparison."
 _TALLY = "tally."
 _WEIGHTS = "weights/"
 _SUMS = "sums/"
+#: Where arrays stand; whatever else an archive holds is not read.
+_PLACES = re.compile(rf"(?:(?:{_SUMS})?(?:{'|'.join(ROLES)})/|{_WEIGHTS})[^\n]*\.npy\Z")
 #: Schema that knows the ``step`` error.
 _FIRST_WITH_STEPS = 3
 #: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
@@ -94,12 +100,13 @@ def read_case(path: Path) -> Case:
 
     Raises:
         CaseError: The file is missing, damaged, or of a newer schema.
+        LimitError: What it holds is larger than a case, or than its archive declares.
     """
     if not path.is_file():
         raise CaseError("no such case file", where=str(path), help="write one with: quantmedic collect")
     try:
         return _read_archive(path)
-    except CaseError:
+    except (CaseError, LimitError):
         raise
     except Exception as error:  # Damaged archives, arrays and JSON raise a dozen unrelated types.
         raise CaseError(
@@ -110,9 +117,17 @@ def read_case(path: Path) -> Case:
 
 
 def _read_archive(path: Path) -> Case:
-    with zipfile.ZipFile(path) as archive:
-        record = CaseRecord.model_validate(_migrate(json.loads(archive.read(_RECORD)), path))
-        arrays = {n: _array_of_npy(archive.read(n)) for n in set(archive.namelist()) if n != _RECORD}
+    with open_archive(path) as archive:
+        members = {member.filename: member for member in archive.infolist() if _PLACES.match(member.filename)}
+        CASE_BYTES.check(sum(member.file_size for member in members.values()), path)
+        head = archive.getinfo(_RECORD)
+        TEXT_BYTES.check(head.file_size, f"{path}  {_RECORD}")
+        raw = parse_json(read_member(archive, head).decode(), f"{path}  {_RECORD}")
+        record = CaseRecord.model_validate(_migrate(raw, path))
+        _check_rows(sum(tensor.channels for tensor in record.tensors), path)
+        arrays = {name: _array_of_member(archive, member) for name, member in members.items()}
+    # As numbers of eight bytes, which reading makes of smaller ones.
+    CASE_BYTES.check(sum(array.size * max(8, array.itemsize) for array in arrays.values()), path)
     statistics: dict[Role, SetStatistics] = {}
     for role in ROLES:
         own = {n.partition("/")[2].removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(f"{role}/")}
@@ -150,8 +165,19 @@ def _inside(folder: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {n.removeprefix(folder).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(folder)}
 
 
-def _array_of_npy(content: bytes) -> Array:
-    return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+def _array_of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    with open_member(archive, member) as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):
+            raise ValueError(f"{member.filename} is longer than its array")
+    return array
+
+
+def _check_rows(rows: int, path: Path) -> None:
+    """Refuse more channels than a case has room for: columns that an older file lacks are made for each."""
+    if rows < 0:
+        raise ValueError(f"{rows} channels")
+    CASE_BYTES.check(8 * rows * len({**ROW_COLUMNS, **WEIGHT_COLUMNS}), path)
 
 
 def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -> None:
@@ -401,7 +427,11 @@ def _numeric_parts(key: str) -> tuple[tuple[int, ...], str]:
 def _statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
     shapes = arrays["codes.shapes"]
     codes = _split_list(arrays["codes.used"], shapes.prod(axis=1))
-    rows = int(arrays["channels"].sum())
+    rows = len(arrays["columns.mean"])
+    if arrays["channels"].sum() != rows:
+        raise ValueError(f"{rows} rows for tensors of {arrays['channels'].sum()} channels")
+    if arrays["samples"].dtype.names is None:
+        raise ValueError("the samples are no table")
     # Cases of earlier versions do not have them: nothing was counted.
     unfilled: dict[str, Array] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
     # Merged with others these have to stay unknown.

@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from quantmedic.engine.diagnosis.prediction import FAITHFUL_DB
 from quantmedic.engine.errors import CaseError
@@ -79,20 +79,27 @@ class SensitivityRecord(Record):
     quantized_sha256: str
     data: str = Field(description="where the samples came from")
     data_sha256: str = Field(description="hash of the samples and labels that were used")
-    samples: int
+    samples: int = Field(ge=1)
     seed: int
     batch_size: int
     metric: str | None
     metric_output: str | None
     metric_options: str | None = None
     float_metric: float | None
-    modes: tuple[Mode, ...]
-    units: tuple[SensitivityUnit, ...]
+    modes: tuple[Mode, ...] = Field(min_length=1)
+    units: tuple[SensitivityUnit, ...] = Field(min_length=1)
     unsimulated: tuple[str, ...] = Field(description="layers with a quantizer that no run can turn on")
     columns: int | None = Field(description="output columns that are judged, where noise hides in few; None for all")
     deployed: Outcome = Field(description="the quantized model itself")
     simulated: Outcome = Field(description="the simulated network with all quantizers")
     runs: tuple[SensitivityRun, ...] = ()
+
+    @model_validator(mode="after")
+    def _runs_are_planned(self) -> "SensitivityRecord":
+        made = [(run.mode, run.unit) for run in self.runs]
+        if len(set(made)) < len(made) or not set(made) <= set(self.planned):
+            raise ValueError("it holds a run twice, or one of a layer or mode that it does not have")
+        return self
 
     @property
     def simulation_gap_db(self) -> float:

@@ -77,6 +77,8 @@ class Budget(Settings):
             raise ValueError(f"a budget of {self.metric} has no unit")
         if self.metric == AGREEMENT and not 0 < self.min <= 1:  # type: ignore[operator]
             raise ValueError("min of agreement is a share such as 0.99")
+        if not self.is_level and self.drop_unit == "points" and self.max_drop > 100:  # type: ignore[operator]
+            raise ValueError("max_drop in points is at most 100: they are percentage points of a share")
         return self
 
     @property

@@ -1,6 +1,5 @@
 """The gate as a function: a policy applied to a case, its baseline read, written and pruned."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -18,6 +17,7 @@ from quantmedic.engine.errors import BaselineError
 from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline
 from quantmedic.engine.gate.check import Circumstances, gone_findings, run_gate
 from quantmedic.engine.gate.policy import PolicyFile
+from quantmedic.engine.json_text import read_json
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
@@ -145,10 +145,11 @@ def load_baseline(path: str | Path) -> Baseline:
 
     Raises:
         BaselineError: It cannot be read; says what is wrong and what to do.
+        LimitError: It is too large or too deep.
     """
     again = "write it again: quantmedic baseline write CASE"
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = read_json(path)
         version = found.get("schema_version") if isinstance(found, dict) else None
         if isinstance(version, str) and version.partition(".")[0] != BASELINE_SCHEMA.partition(".")[0]:
             newer = f"schema {version}, this version knows {BASELINE_SCHEMA}"
@@ -161,8 +162,6 @@ def load_baseline(path: str | Path) -> Baseline:
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
         raise BaselineError("not a valid baseline", where=f"{path}: {place}", help=again) from error
-    except RecursionError as error:
-        raise BaselineError("not a valid baseline", where=f"{path}: nested too deeply", help=again) from error
     except ValueError as error:  # no JSON, or no text
         raise BaselineError("not a valid baseline", where=f"{path}: not valid JSON", help=again) from error
 

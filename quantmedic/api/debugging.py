@@ -1,6 +1,5 @@
 """LiteRT's QuantizationDebugger, of ONNX and LiteRT files alike: the part of the public API."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,9 @@ from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.files import read_text
 from quantmedic.engine.formulas.debugger import FIRST_LAYERS, DebuggerRecord
+from quantmedic.engine.json_text import parse_json
 from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.files import debugger_files
@@ -185,8 +186,11 @@ def names_of_denylist(text: str, record: DebuggerRecord) -> tuple[str, ...]:
 def _names_in_file(path: Path, record: DebuggerRecord) -> tuple[str, ...]:
     """A name per line, or the lists of ``denylist.json``."""
     try:
-        content = path.read_text(encoding="utf-8")
-        lists = json.loads(content) if content.lstrip().startswith("{") else {"denylisted_nodes": content.splitlines()}
+        content = read_text(path)
+        whole = content.lstrip().startswith("{")
+        lists = parse_json(content, path) if whole else {"denylisted_nodes": content.splitlines()}
+        if not isinstance(lists, dict):
+            raise TypeError("it holds no lists")
         names = [*lists.get("denylisted_nodes", ())]
         kinds = [*lists.get("denylisted_ops", ())]
     except (OSError, ValueError, TypeError) as error:

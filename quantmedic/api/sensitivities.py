@@ -22,6 +22,7 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, Outcome, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
+from quantmedic.engine.json_text import read_json
 from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.output_files import require_file
 from quantmedic.reports.files import sensitivity_files
@@ -210,9 +211,10 @@ def load_sensitivity(path: str | Path) -> SensitivityRecord:
 
     Raises:
         CaseError: The file is missing, damaged, or of another version.
+        LimitError: It is too large or too deep.
     """
     try:
-        return SensitivityRecord.model_validate_json(Path(path).read_bytes())
+        return SensitivityRecord.model_validate(read_json(path))
     except OSError as error:
         raise CaseError(
             "cannot read the sensitivity file",
@@ -224,6 +226,10 @@ def load_sensitivity(path: str | Path) -> SensitivityRecord:
             "not a readable sensitivity file",
             where=f"{path}: {error.errors()[0]['msg']}",
             help="start again without --resume",
+        ) from error
+    except ValueError as error:
+        raise CaseError(
+            "not a readable sensitivity file", where=f"{path}: {error}", help="start again without --resume"
         ) from error
 
 

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C, 143 SIGTERM; `check` and `fallback` have more.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            fail(f"a file name is too long\n  {str(error.filename)[:200]}\nhelp: check the path")
         if os.environ.get("QUANTMEDIC_DEBUG"):
             raise
         fail(

@@ -10,12 +10,17 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.errors import HistoryError, OutputError
+from quantmedic.engine.files import require_regular
 from quantmedic.engine.gate.history import figures_of
+from quantmedic.engine.limits import HISTORY_BYTES
 from quantmedic.engine.output_files import require_file
 from quantmedic.reports.text import count, visible
 
@@ -65,7 +70,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 VERSION = len(MIGRATIONS)
+#: Bytes of a text in a history: names of files and figures, labels.
+_LONGEST = 1 << 20
 _ELSEWHERE = "name another file"
+_RESTORE = "restore it from a copy, or begin a new one; SQLite's own shell may save runs with .recover"
 #: What is wrong and what to do next, by SQLite's primary result code.
 _ADVICE: Mapping[int, tuple[str, str]] = {
     sqlite3.SQLITE_BUSY: (
@@ -73,10 +81,8 @@ _ADVICE: Mapping[int, tuple[str, str]] = {
         "try again when that is done, or end the process that holds the file",
     ),
     sqlite3.SQLITE_NOTADB: ("the file is not a history: it is not a SQLite database", _ELSEWHERE),
-    sqlite3.SQLITE_CORRUPT: (
-        "the history is damaged",
-        "restore it from a copy, or begin a new one; SQLite's own shell may save runs with .recover",
-    ),
+    sqlite3.SQLITE_CORRUPT: ("the history is damaged", _RESTORE),
+    sqlite3.SQLITE_TOOBIG: ("the history is damaged: it holds a text without end", _RESTORE),
     sqlite3.SQLITE_READONLY: ("the history can only be read", f"make file and folder writable, or {_ELSEWHERE}"),
     sqlite3.SQLITE_CANTOPEN: (
         "the history cannot be opened",
@@ -198,16 +204,67 @@ def _transaction(path: str | Path, *, writing: bool) -> Iterator[sqlite3.Connect
     file = os.path.abspath(path)  # SQLite gives some other names a meaning, such as ":memory:".
     if os.path.isdir(file):
         raise HistoryError("the history is a folder", where=str(path), help=f"{_ELSEWHERE}, such as history.db in it")
-    if not writing and not os.path.exists(file):
+    if os.path.exists(file):
+        _require_sound_file(file, path)
+    elif not writing:
         raise HistoryError("there is no such history", where=str(path), help="quantmedic check --record FILE makes one")
     try:
         # A reader opens for writing too where it may: it undoes what a killed writer left.
         with closing(sqlite3.connect(file, timeout=TIMEOUT_S, isolation_level=None)) as connection:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+            connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+            _check_content(connection, path)
             yield connection  # Closing a connection undoes what was not committed.
             connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise _history_error(error, path) from error
+    except UnicodeDecodeError as error:  # of a message of SQLite that quotes what is damaged
+        raise HistoryError("the history is damaged", where=str(path), help=_RESTORE) from error
+
+
+def _require_sound_file(file: str, path: str | Path) -> None:
+    try:
+        require_regular(file)
+    except OSError as error:
+        help = f"{_ELSEWHERE}, such as history.db"
+        raise HistoryError("the history cannot be opened", where=f"{path}: {error.strerror}", help=help) from error
+    HISTORY_BYTES.check(os.stat(file).st_size, path)
+
+
+def _check_content(connection: sqlite3.Connection, path: str | Path) -> None:
+    """Refuse a history that is damaged or was edited, before anything is read of it or added to it.
+
+    Views and triggers could do or cost anything, so that there must be none.
+
+    Raises:
+        HistoryError: It is not as it was written.
+    """
+    version = _version(connection, path)
+    if version == 0:
+        return
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        for statement in chain.from_iterable(MIGRATIONS[:version]):
+            fresh.execute(statement)
+        wanted = _definitions(fresh)
+    found = _definitions(connection)
+    changed = sorted(name for kind, name, _ in wanted - found)
+    changed += sorted(name for kind, name, _ in found - wanted if kind in ("view", "trigger", "index"))
+    if changed:
+        raise HistoryError(
+            "the history was edited: its tables are not those that were made",
+            where=(str(path), *(visible(name, 80) for name in changed[:5])),
+            help=_RESTORE,
+        )
+    (wrong,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if wrong != "ok":
+        where = (str(path), visible(str(wrong).replace("\n", " "), 200))
+        raise HistoryError("the history is damaged", where=where, help=_RESTORE)
+
+
+def _definitions(connection: sqlite3.Connection) -> set[tuple[str, str, str | None]]:
+    """Kind, name and SQL of all tables, indexes, views and triggers."""
+    return set(connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"))
 
 
 def _history_error(error: sqlite3.Error, path: str | Path) -> HistoryError:
@@ -237,6 +294,8 @@ def _version(connection: sqlite3.Connection, path: str | Path) -> int:
     version = _one_number(connection, "PRAGMA user_version")
     if not ours and (version or _one_number(connection, "SELECT count(*) FROM sqlite_master")):
         raise HistoryError("the file is the database of another program", where=str(path), help=_ELSEWHERE)
+    if version < 0:
+        raise HistoryError("the history was edited: it is of no version", where=str(path), help=_RESTORE)
     if version > VERSION:
         raise HistoryError(
             "the history was written by a newer quantmedic",
@@ -270,17 +329,24 @@ def _last_runs(connection: sqlite3.Connection, model: str, last: int | None) -> 
         "SELECT number, time, label, verdict, quantized_sha256 FROM run WHERE model = ? ORDER BY number DESC LIMIT ?",
         (model, -1 if last is None else last),
     ).fetchall()
-    return tuple(
-        HistoryRun(
-            number=number,
-            time=time,
-            label=label,
-            verdict=verdict,
-            quantized_sha256=sha256,
-            figures=_figures(connection, number),
+    try:
+        return tuple(
+            HistoryRun(
+                number=number,
+                time=time,
+                label=label,
+                verdict=verdict,
+                quantized_sha256=sha256,
+                figures=_figures(connection, number),
+            )
+            for number, time, label, verdict, sha256 in reversed(rows)
         )
-        for number, time, label, verdict, sha256 in reversed(rows)
-    )
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+        raise HistoryError(
+            "the history was edited: a run is not as it was written", where=where, help=_RESTORE
+        ) from error
 
 
 def _figures(connection: sqlite3.Connection, run: int) -> tuple[Figure, ...]:

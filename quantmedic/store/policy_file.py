@@ -12,7 +12,9 @@ from pydantic import ValidationError
 
 from quantmedic.api.thresholds import translate
 from quantmedic.engine.errors import PolicyError, RuleError
+from quantmedic.engine.files import require_regular
 from quantmedic.engine.gate.policy import Policy, PolicyFile
+from quantmedic.engine.limits import POLICY_BYTES, POLICY_DEPTH
 from quantmedic.engine.rules.rule import matches
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible
@@ -31,11 +33,9 @@ from quantmedic.store.policy_mistakes import (
     wrong_budgets,
     wrong_thresholds,
 )
-from quantmedic.store.toml_lines import DEEPEST, Key, key_lines, too_deep
+from quantmedic.store.toml_lines import Key, key_lines, too_deep
 
 PYPROJECT = "pyproject.toml"
-#: Bytes that a policy may have.
-LARGEST = 1 << 20
 _MENTION = re.compile(r"""tool["']?\s*\.\s*["']?quantmedic""")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -153,7 +153,7 @@ def _holds_policy(path: Path) -> bool:
     text = raw.decode("utf-8", errors="replace")
     if "quantmedic" not in text:
         return False
-    if len(raw) <= LARGEST and not too_deep(text):
+    if len(raw) <= POLICY_BYTES.in_force and not too_deep(text):
         try:
             tool = tomllib.loads(text).get("tool")
         except ValueError:
@@ -166,8 +166,10 @@ def _holds_policy(path: Path) -> bool:
 def _policy_bytes(path: Path) -> bytes:
     """The file, or a little more of it than a policy may have."""
     try:
+        if str(path) != os.devnull:  # an empty policy, as other tools take it
+            require_regular(path)
         with path.open("rb") as stream:
-            return stream.read(LARGEST + 1)
+            return stream.read(POLICY_BYTES.in_force + 1)
     except IsADirectoryError as error:
         help = f"name the file in it: --config {POLICY_NAME}"
         raise PolicyError("the policy is a folder", where=place(path), help=help) from error
@@ -179,9 +181,8 @@ def _policy_bytes(path: Path) -> bytes:
 
 def _policy_text(path: Path) -> str:
     raw = _policy_bytes(path)
-    if len(raw) > LARGEST:
-        help = f"keep it in a file of its own, {POLICY_NAME}"
-        raise PolicyError(f"the policy is larger than {LARGEST >> 20} MiB", where=place(path), help=help)
+    if len(raw) > POLICY_BYTES.in_force:
+        raise POLICY_BYTES.exceeded(place(path))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -191,7 +192,7 @@ def _policy_text(path: Path) -> str:
 
 def _parse_toml(path: Path, text: str) -> dict[str, object]:
     if line := too_deep(text):
-        raise PolicyError(f"the policy is nested deeper than {DEEPEST} levels", where=place(path, line), help=EXPLAIN)
+        raise POLICY_DEPTH.exceeded(place(path, line))
     try:
         return tomllib.loads(text)
     except ValueError as error:

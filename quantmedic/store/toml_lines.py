@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from quantmedic.engine.limits import POLICY_DEPTH
+
 #: Place of a table, key or list item: keys, and places in lists from 0.
 Key = tuple[str | int, ...]
-#: Levels of lists, tables and dotted names that a document may have: tomllib takes time and memory with their square.
-DEEPEST = 32
 #: Strings, marks, words and line ends; blanks and comments fall between. Runs are possessive, so that none is searched
 #: twice; groups are not, for Python 3.11.2 ends such groups too early.
 _TOKEN = re.compile(
@@ -41,15 +41,16 @@ def key_lines(text: str) -> dict[Key, int]:
 
 
 def too_deep(text: str) -> int | None:
-    """Line on which lists, tables or dotted names are nested beyond ``DEEPEST``; None where they are not.
+    """Line on which lists, tables or dotted names are nested beyond the limit; None where they are not.
 
-    The text need not be valid, so that this can be checked before tomllib reads it.
+    The text need not be valid, so that this can be checked before tomllib reads it, which takes time and memory with
+    the square of the levels.
     """
-    depth = dots = 0
+    depth, dots, deepest = 0, 0, POLICY_DEPTH.in_force
     for token in _tokens(text):
         depth += (token.text in _OPENING) - (token.text in _CLOSING)
         dots = dots + 1 if token.text == "." else 0 if token.text in _END_OF_VALUE or token.text == "=" else dots
-        if max(depth, dots) > DEEPEST:
+        if max(depth, dots) > deepest:
             return token.line
     return None
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders.commands import run_quantmedic
 from builders.comparisons import facts, judged, layer, table
@@ -236,6 +237,68 @@ def test_a_history_of_an_older_version_is_brought_up_to_date(
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (history_file.VERSION,)
         assert connection.execute("SELECT note FROM run").fetchall() == [(None,), (None,)]
+
+
+EDITS = {
+    "a trigger": ("CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM run; END", "was edited"),
+    "a view": (
+        "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n",
+        "edited",
+    ),
+    "an index": ("CREATE INDEX i ON run (label)", "was edited"),
+    "a column": ("ALTER TABLE run ADD COLUMN note TEXT", "was edited"),
+    "no index": ("DROP INDEX run_model", "was edited"),
+    "no figures": ("DROP TABLE figure", "was edited"),
+    "a view for a table": (
+        "DROP TABLE figure; CREATE VIEW figure AS WITH RECURSIVE n(run) AS (SELECT 1 UNION ALL SELECT run FROM n) "
+        "SELECT run, 1 AS place, 'a' AS name, NULL AS unit, 1.0 AS value, NULL AS low, NULL AS high, NULL AS bound, "
+        "NULL AS better FROM n",
+        "was edited",
+    ),
+    "no version": ("PRAGMA user_version = -1", "of no version"),
+    "a number as a verdict": ("PRAGMA ignore_check_constraints = 1; UPDATE run SET verdict = x'00ff'", "is damaged"),
+    "a text as a value": ("PRAGMA ignore_check_constraints = 1; UPDATE figure SET value = 'many'", "is damaged"),
+    "a direction of its own": ("PRAGMA ignore_check_constraints = 1; UPDATE figure SET better = 'up'", "is damaged"),
+    "half a character": ("UPDATE run SET label = CAST(x'ff' AS TEXT)", "cannot be used: Could not decode"),
+    "a text without end": ("UPDATE run SET label = printf('%.*c', 3000000, 'x')", "a text without end"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_history_that_was_edited_is_refused_and_stays_as_it_is(path: Path, diagnosis: Diagnosis, name: str) -> None:
+    statements, told = EDITS[name]
+    record(path, diagnosis, time=TIME)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(statements)
+    before = path.read_bytes()
+    for use in (lambda: record(path, diagnosis, time=TIME), lambda: load_history(path)):
+        with pytest.raises(HistoryError, match=told) as error:
+            use()
+        assert error.value.help
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_flipped_bytes_are_refused_or_read_and_never_spread(path: Path, diagnosis: Diagnosis, seed: int) -> None:
+    for _ in range(4):
+        record(path, diagnosis, time=TIME)
+    content, random = bytearray(path.read_bytes()), np.random.default_rng(seed)
+    for place in random.integers(100, len(content), 40):
+        content[place] ^= 1 << int(random.integers(8))
+    path.write_bytes(content)
+    try:
+        record(path, diagnosis, time=TIME)
+    except HistoryError:
+        assert path.read_bytes() == content
+    else:
+        assert len(load_history(path).runs) == 5
+
+
+def test_a_pipe_is_no_history(path: Path, diagnosis: Diagnosis) -> None:
+    os.mkfifo(path)
+    for use in (lambda: record(path, diagnosis, time=TIME), lambda: load_history(path)):
+        with pytest.raises(HistoryError, match="cannot be opened"):
+            use()
 
 
 def test_a_folder_and_a_place_that_is_not_there_are_refused(tmp_path: Path, diagnosis: Diagnosis) -> None:

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.errors import PolicyError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.store.policy_file import LARGEST, apply_policy, find_policy, load_policy, policy_folders
+from quantmedic.engine.limits import POLICY_BYTES, LimitError
+from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
 from quantmedic.store.policy_mistakes import MOST_LISTED, WANTED
 
 BASE = load_rulebase()
@@ -33,8 +34,8 @@ def written(folder: Path, text: str, name: str = "quantmedic.toml") -> Path:
     return folder / name
 
 
-def refused(path: Path) -> PolicyError:
-    with pytest.raises(PolicyError) as caught:
+def refused(path: Path) -> PolicyError | LimitError:
+    with pytest.raises((PolicyError, LimitError)) as caught:
         load_policy(path)
     return caught.value
 
@@ -384,14 +385,28 @@ def test_no_words_of_the_libraries(tmp_path: Path) -> None:
         ("a = 1\na = 2\n", "2: a = 2", "the policy is not TOML: a table or key is given twice"),
         ('a = """\n\n', "3", "the policy is not TOML: unterminated string"),
         ("a = 2026-02-30\n", "1: a = 2026-02-30", "the policy is not TOML: invalid date or datetime"),
-        ("a = " + "[" * 10_000, "1", "the policy is nested deeper than 32 levels"),
-        ("\n" + ".".join("a" * 10_000) + " = 1", "2", "the policy is nested deeper than 32 levels"),
+        ("a = " + "[" * 10_000, "1", "a policy has too many levels: more, the limit is 32 levels"),
+        ("\n" + ".".join("a" * 10_000) + " = 1", "2", "a policy has too many levels: more, the limit is 32 levels"),
     ],
 )
 def test_what_is_not_toml(tmp_path: Path, text: str, where: str, message: str) -> None:
     error = refused(written(tmp_path, text))
     assert error.message == message
     assert error.where == (f"{tmp_path}/quantmedic.toml:{where}",)
+
+
+def test_pipes_are_not_opened_and_the_empty_device_is_an_empty_policy(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "quantmedic.toml")
+    assert refused(tmp_path / "quantmedic.toml").message == "the policy cannot be read"
+    assert load_policy(Path(os.devnull)).policy == Policy()
+
+
+def test_a_drop_of_more_than_all_points_is_refused(tmp_path: Path) -> None:
+    budget = '[[check.budget]]\nmetric = "top1"\nmax_drop = {}\n'
+    assert "max_drop in points is at most 100" in str(refused(written(tmp_path, budget.format(100.5))))
+    assert load_policy(written(tmp_path, budget.format(100))).policy.check.budget[0].max_drop == 100
+    percent = budget.format(250) + 'unit = "percent"\n'
+    assert load_policy(written(tmp_path, percent)).policy.check.budget[0].max_drop == 250
 
 
 def test_a_number_with_too_many_digits(tmp_path: Path) -> None:
@@ -408,8 +423,8 @@ def test_what_is_no_text_file(tmp_path: Path) -> None:
     assert refused(path).message == "the policy is not UTF-8 text"
     path.write_bytes(b"[check]\n\0")
     assert refused(path).message.startswith("the policy is not TOML")
-    path.write_bytes(b"#" * (LARGEST + 1))
-    assert refused(path).message == "the policy is larger than 1 MiB"
+    path.write_bytes(b"#" * (POLICY_BYTES.most + 1))
+    assert refused(path).message == "a policy has too many bytes: more, the limit is 1.0 MiB"
     assert refused(tmp_path).message == "the policy is a folder"
     assert refused(tmp_path / "gone.toml").message == "the policy cannot be read"
     assert refused(tmp_path / "nul\0.toml").message == "the policy cannot be read"

@@ -11,7 +11,8 @@ from builders.toml_styles import Writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.store.toml_lines import DEEPEST, Key, key_lines, too_deep
+from quantmedic.engine.limits import POLICY_DEPTH
+from quantmedic.store.toml_lines import Key, key_lines, too_deep
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=12) | st.sampled_from(
     ("[check]", "a = 1\n[b]\n", '"""', "'''", "# no", "\\", "]", "}", ",", "\r\n", "q''", '""')
@@ -76,6 +77,6 @@ def test_too_deep_names_the_line(text: str, line: int) -> None:
 
 
 def test_deep_enough() -> None:
-    assert too_deep("[" * DEEPEST + "]" * DEEPEST + "\n" + "[" * DEEPEST) is None
+    assert too_deep("[" * POLICY_DEPTH.most + "]" * POLICY_DEPTH.most + "\n" + "[" * POLICY_DEPTH.most) is None
     assert too_deep("1.5\n" * 1000 + "[" + "1.5," * 1000 + "]") is None
     assert too_deep('"' + "." * 1000 + '[[["') is None

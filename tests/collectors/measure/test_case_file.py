@@ -6,8 +6,11 @@ import json
 import math
 import os
 import pickle
+import shutil
+import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +26,7 @@ from quantmedic.collectors.measure.case_file import read_case, write_case
 from quantmedic.engine.case.records import CASE_SCHEMA, Case
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.limits import LimitError
 
 Files = dict[str, bytes]
 PLAIN = (
@@ -232,8 +236,8 @@ def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def refused(path: Path) -> CaseError:
-    with pytest.raises(CaseError) as error:
+def refused(path: Path) -> CaseError | LimitError:
+    with pytest.raises((CaseError, LimitError)) as error:
         read_case(path)
     assert str(path) in str(error.value)
     return error.value
@@ -324,7 +328,6 @@ def test_newer_schema(rebuilt):
         (f"{V}samples.npy", npy(np.array([{"a": 1}], object), allow_pickle=True)),
         (f"{V}samples.npy", pickle.dumps({"a": 1})),
         (f"{V}extra.npy", npy(np.array([print], object), allow_pickle=True)),
-        ("evil.pkl", pickle.dumps({"a": 1})),
     ],
 )
 def test_pickles_are_never_read(rebuilt, name, content):
@@ -431,6 +434,85 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_files_whose_halves_do_not_fit(rebuilt, name):
     refused(rebuilt(CONTRADICTIONS[name]))
+
+
+# --- bombs -----------------------------------------------------------------------------------------------------------
+
+
+def with_member(saved: Path, path: Path, name: str, size: int, declared: int | None = None) -> Path:
+    """The case with one more member of so many zeros, which may declare another size."""
+    shutil.copy(saved, path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(size))
+    if declared is not None:
+        real, lie = struct.pack("<I", size), struct.pack("<I", declared)
+        content = path.read_bytes()
+        assert content.count(real) == 2  # before the member, and in the table of contents
+        path.write_bytes(content.replace(real, lie))
+    return path
+
+
+def peak_of_reading(path: Path) -> int:
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(CaseError, LimitError):
+            read_case(path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def usual(saved) -> int:
+    return peak_of_reading(saved)
+
+
+def test_members_that_no_case_has_are_not_read(case, saved, usual, tmp_path):
+    path = with_member(saved, tmp_path / "bomb.case", "payload.bin", 64 << 20)
+    assert path.stat().st_size < saved.stat().st_size + (1 << 20)
+    assert peak_of_reading(path) < usual + (16 << 20)
+    assert read_case(path).record == case.record
+
+
+def test_members_that_are_larger_than_a_case_are_not_read(saved, usual, tmp_path, monkeypatch):
+    monkeypatch.setenv("QUANTMEDIC_MAX_CASE_BYTES", str(48 << 20))
+    path = with_member(saved, tmp_path / "bomb.case", f"{V}payload.npy", 64 << 20)
+    assert peak_of_reading(path) < usual + (16 << 20)
+    assert "a case file, decompressed, has too many bytes: 64." in refused(path).message
+
+
+def test_a_member_that_lies_about_its_size_is_read_in_steps(saved, usual, tmp_path):
+    path = with_member(saved, tmp_path / "bomb.case", f"{V}payload.npy", 0x03EDCBA9, declared=300)
+    assert peak_of_reading(path) < usual + (16 << 20)
+    refused(path)
+
+
+def test_small_arrays_that_become_large_ones_are_refused(rebuilt, monkeypatch):
+    path = rebuilt(member(f"{V}payload.npy", npy(np.zeros(1 << 20, np.uint8))))
+    monkeypatch.setenv("QUANTMEDIC_MAX_CASE_BYTES", str(4 << 20))
+    assert "too many bytes" in refused(path).message
+
+
+def test_channels_without_end_make_no_columns(rebuilt):
+    def edit(files: Files) -> None:
+        record = json.loads(files["case.json"])
+        record["tensors"][0]["channels"] = 1 << 40
+        files["case.json"] = json.dumps(record).encode()
+
+    assert "too many bytes" in refused(rebuilt(edit)).message
+
+
+def test_a_table_of_contents_without_end_is_not_read(saved, monkeypatch):
+    monkeypatch.setattr("quantmedic.collectors.data.archives.STEP", 1000)
+    monkeypatch.setenv("QUANTMEDIC_MAX_ZIP_TABLE_BYTES", "1000")
+    assert "the table of contents of an archive has too many bytes" in refused(saved).message
+
+
+def test_compressions_that_cannot_be_bounded_are_refused(saved, tmp_path):
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(tmp_path / "lzma.case", "w", zipfile.ZIP_LZMA) as made:
+        for name in archive.namelist():
+            made.writestr(name, archive.read(name))
+    assert "compressed by method 14" in str(refused(tmp_path / "lzma.case"))
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
