@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,22 @@ class Measured:
     worst: Worst | None = None
 
 
+class Runners(NamedTuple):
+    """Both models as they are, opened once for several benches."""
+
+    floats: Runner
+    deployed: Runner
+
+    @classmethod
+    def open(cls, models: Models, threads: int) -> "Runners":
+        """Open both.
+
+        Raises:
+            ModelError: A model cannot be run.
+        """
+        return cls(models.float_runner(threads), models.quantized_runner(threads))
+
+
 class Bench:
     """Samples on which networks are judged, with what the float network makes of them."""
 
@@ -54,6 +71,7 @@ class Bench:
         threads: int,
         whole: bool = False,
         joints: Sequence[Joint] = (),
+        runners: Runners | None = None,
     ) -> None:
         """Run the float and the deployed network once.
 
@@ -65,6 +83,7 @@ class Bench:
             threads: Processor threads.
             whole: Judge the whole outputs even where the noise hides in few columns, and find the worst column.
             joints: What the outputs are joined of.
+            runners: Both models, where they are open already.
 
         Raises:
             ModelError: A model fails.
@@ -75,8 +94,8 @@ class Bench:
         self._metric = metric if labelled else None
         self._float_names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self._names = [models.quantized.outputs[j] for _, j in models.match.outputs]
-        floats = self._run(models.float_runner(threads), None)
-        deployed = self._run(models.quantized_runner(threads), None)
+        runners = runners or Runners.open(models, threads)
+        floats, deployed = self._run(runners.floats, None), self._run(runners.deployed, None)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole, joints=joints)
         self._columns = ColumnNoise(floats, joints, classes=classes) if whole else None
         self.power: Floats = self._noise.power

@@ -261,10 +261,15 @@ def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, share: float
     kept = np.unique(np.linspace(0, total - 1, wanted).astype(int))
     starts = np.cumsum([0, *(batch.samples for batch in batches)])
     parts = [
-        batch.take(kept[(kept >= start) & (kept < start + batch.samples)] - start)
+        _take(batch, kept[(kept >= start) & (kept < start + batch.samples)] - start)
         for batch, start in zip(batches, starts, strict=False)
     ]
     # Models that take exactly one sample at a time give batches of one.
     size = 1 if all(batch.samples == 1 for batch in batches) else batch_size_of(case)
     alike = groupby((part for part in parts if part.samples), rows_alike)
     return [batch for _, group in alike for batch in cut(group, size)]
+
+
+def _take(batch: Batch, rows: NDArray[np.int64]) -> Batch:
+    """These rows; the batch itself where they are all of it, so that what was computed of it is found again."""
+    return batch if len(rows) == batch.samples else batch.take(rows)

@@ -1,13 +1,15 @@
 """A case whose float activations are those of some samples, so that changes are fitted to these alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from quantmedic.collectors.data.batches import Batch, cut
-from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.data.rows import row_of
+from quantmedic.collectors.measure.models import FloatReader, Models
 from quantmedic.collectors.measure.simulation import batch_size_of
+from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
@@ -57,9 +59,17 @@ class FittedCase:
     def _measure(self, tensors: Sequence[int]) -> None:
         records = self._case.record.tensors
         pairs = {i: self._pairs[records[i].name, records[i].float_name] for i in tensors}
-        view = self._models.view(pairs, self._batches[0], self._threads)
+        read = self._reader_of(pairs)
         for batch in self._batches:
-            floats = view.read(batch).with_rows().floats
+            floats = read(batch)
             for i, pair in pairs.items():
-                rows = as_rows(np.asarray(floats[pair.twin], np.float32), records[i].axis)
+                rows = as_rows(np.asarray(row_of(floats[pair.twin]), np.float32), records[i].axis)
                 self._into.tensor(i, rows, batch.samples, None, None, None)
+
+    def _reader_of(self, pairs: Mapping[int, Pair]) -> FloatReader:
+        """The float model alone, where it can be read so."""
+        read = self._models.float_reader([pair.twin for pair in pairs.values()], self._threads)
+        if read is not None:
+            return read
+        view = self._models.view(pairs, self._batches[0], self._threads)
+        return lambda batch: view.read(batch).floats

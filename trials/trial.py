@@ -33,7 +33,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, is_learned, tried_change_of
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
+from quantmedic.trials.bench import Bench, Measured, OutOfTimeError, Runners
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit, learns
 from quantmedic.trials.fitted_case import FittedCase
@@ -114,7 +114,8 @@ class Trials:
         self._tell()
         dataset, seed = datasets[self._role], options.seed
         first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self._role].seen), options.samples))
-        self.speed = _seconds_per_sample(models, first, options.threads)
+        runners = Runners.open(models, options.threads)
+        self.speed = _seconds_per_sample(runners, first)
         _refuse_short(budget, self.speed)
         self._wanted = max(int(HALF_SHARE * budget / self.speed), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
@@ -122,7 +123,7 @@ class Trials:
         self._fitted, self._unit = samples_of(found[0].fitted), dataset.unit
         #: Facts of all samples.
         self.facts = derive(case, base)
-        self._halves = [self._half(fold) for fold in found]
+        self._halves = [self._half(fold, runners) for fold in found]
         judged = samples_of(batch for fold in found for batch in fold.judged)
         self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)
 
@@ -321,15 +322,15 @@ class Trials:
         known: dict[str, object] = {"detail": repair.data, "nodes": repair.nodes, "bound": repair.kind in BOUNDS}
         return trial.model_copy(update={**known, "left_integer": left, "unedited": unedited})
 
-    def _half(self, fold: Fold) -> _Half:
+    def _half(self, fold: Fold, runners: Runners) -> _Half:
         def fitted_inputs() -> Iterator[object]:
             yield from (batch.inputs for batch in fold.fitted)
 
         self._fitted_data = open_dataset(fitted_inputs, self._models.input_specs, role=self._role)
         statistics = FittedCase(self._models, self.case, fold.fitted, self._unit, self._options.threads)
-        return _Half(fold.fitted, statistics, self.case, self.facts, self._bench(fold.judged))
+        return _Half(fold.fitted, statistics, self.case, self.facts, self._bench(fold.judged, runners))
 
-    def _bench(self, batches: Sequence[Batch]) -> Bench:
+    def _bench(self, batches: Sequence[Batch], runners: Runners | None = None) -> Bench:
         classes = self.case.statistics[self._role].has_classes
         return Bench(
             self._models,
@@ -338,6 +339,7 @@ class Trials:
             classes=classes,
             threads=self._options.threads,
             joints=recorded_joints(self.case.record),
+            runners=runners,
         )
 
     def _tell(self) -> None:
@@ -383,10 +385,10 @@ def _refuse_short(budget: float, speed: float) -> None:
         )
 
 
-def _seconds_per_sample(models: Models, batch: Batch, threads: int) -> float:
+def _seconds_per_sample(runners: Runners, batch: Batch) -> float:
     """Time of both networks."""
     seconds = 0.0
-    for run in (models.float_runner(threads), models.quantized_runner(threads)):
+    for run in runners:
         run(batch)
         start = time.perf_counter()
         run(batch)

@@ -153,6 +153,9 @@ def cut(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:
     held: list[Batch] = []
     count = 0
     for piece in pieces:
+        if not held and piece.samples == size:
+            yield piece  # Itself: what was computed of it is found again.
+            continue
         held.append(piece)
         count += piece.samples
         if count < size:

@@ -18,10 +18,10 @@ from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
-from quantmedic.collectors.from_onnx.view import OnnxView
+from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxView
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.model_pair import ModelPair
-from quantmedic.collectors.measure.models import Description, Kernel, Runner, View
+from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Runner, View
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.tensor_pairs import Pair
@@ -65,6 +65,10 @@ class TranslatedModels(ModelPair):
     ) -> OnnxView:
         """Both translations with these pairs exposed."""
         return OnnxView(self, pairs, first, threads, plain)
+
+    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
+        """Reads these tensors of the float translation."""
+        return FloatTensors(self.float_graph, names, threads).read
 
     def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
         """The float translation cut where the quantized one is seen."""

@@ -25,11 +25,11 @@ from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_shapes, static_types
-from quantmedic.collectors.from_onnx.view import OnnxIsolated, OnnxView
+from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxIsolated, OnnxView
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.model_pair import ModelPair
-from quantmedic.collectors.measure.models import Description, Kernel, Reading, Runner, View
+from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Reading, Runner, View
 from quantmedic.collectors.pair.feed import feed_of, input_specs
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 from quantmedic.collectors.pair.same_network import match_files
@@ -84,6 +84,10 @@ class OnnxModels(ModelPair):
     ) -> OnnxView:
         """Both models with these pairs exposed as outputs."""
         return OnnxView(self, pairs, first, threads, plain)
+
+    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
+        """Reads these tensors of the float model."""
+        return FloatTensors(self.float_graph, names, threads).read
 
     def isolate(self, view: View, measured: Sequence[int], threads: int) -> OnnxIsolated:
         """The quantized model cut at the taps of one of its own views."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import ObservedModel, isolate_operators, make_session, run
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of, is_coded
@@ -16,6 +16,29 @@ from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
+
+
+class FloatTensors:
+    """The float model with some of its tensors exposed.
+
+    Attributes:
+        session: Runs it.
+    """
+
+    def __init__(self, graph: OnnxGraph, names: Sequence[str], threads: int) -> None:
+        self._graph = graph
+        self.session = make_session(graph.model, graph.path, threads, exposed=names)
+        self._wanted = [*dict.fromkeys(n for n in (*names, *graph.outputs) if n not in graph.inputs)]
+
+    def read(self, batch: Batch) -> dict[str, Array]:
+        """These tensors, inputs and outputs by name.
+
+        Raises:
+            ModelError: The model fails on this batch.
+        """
+        feed = feed_of(batch, self._graph)
+        found = run(self.session, self._wanted, feed, self._graph.path)
+        return {**feed, **dict(zip(self._wanted, found, strict=True))}
 
 
 class OnnxView:
@@ -47,8 +70,7 @@ class OnnxView:
         self._feature = feature_of(models.float_graph)
         graph = models.float_graph
         twins = [pair.twin for pair in pairs.values()] + ([self._feature] if self._feature else [])
-        self._floats = make_session(graph.model, graph.path, threads, exposed=twins)
-        self._wanted = [*dict.fromkeys(n for n in (*twins, *graph.outputs) if n not in graph.inputs)]
+        self._floats = FloatTensors(graph, twins, threads)
 
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
@@ -63,8 +85,7 @@ class OnnxView:
             ModelError: One of them fails on this batch.
         """
         float_graph, quantized = self._models.float_graph, self._models.quantized
-        feed = feed_of(batch, float_graph)
-        floats = feed | dict(zip(self._wanted, run(self._floats, self._wanted, feed, float_graph.path), strict=True))
+        floats = self._floats.read(batch)
         feed = feed_of(batch, quantized)
         names = [tap.tensor for tap in self.taps.values()]
         wanted = [*dict.fromkeys(name for name in (*names, *quantized.outputs) if name not in feed)]
@@ -81,7 +102,7 @@ class OnnxView:
         """Outputs of the float model in one more run."""
         graph = self._models.float_graph
         wanted = [name for name in graph.outputs if name not in graph.inputs]
-        return run(self._floats, wanted, feed_of(batch, graph), graph.path)
+        return run(self._floats.session, wanted, feed_of(batch, graph), graph.path)
 
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
@@ -89,7 +110,7 @@ class OnnxView:
         graph = self._models.float_graph
         flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
         feed = feed_of(replace(batch, inputs=flipped), graph)
-        (features,) = run(self._floats, [self._feature], feed, graph.path)
+        (features,) = run(self._floats.session, [self._feature], feed, graph.path)
         return features
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.measure.models import FloatSteps, IsolatedOperators, Producer, Reading, View
+from quantmedic.collectors.measure.models import FloatReader, FloatSteps, IsolatedOperators, Producer, Reading, View
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.match import Match
@@ -69,6 +69,10 @@ class ModelPair:
     def as_deployed(self) -> AbstractContextManager[None]:
         """Context in which both models run as deployed: they always do."""
         return nullcontext()
+
+    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader | None:
+        """None: both models are read at once."""
+        return None
 
     def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
         """Refuse to run quantized operators by themselves.

@@ -10,18 +10,19 @@ another front end. What follows holds everywhere:
 - A ``ModelError`` says what is wrong, names the file or module, and says what to do next.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.rows import Rows, row_of
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.pair.graph import Tap, TensorSpec
@@ -35,12 +36,11 @@ Float32 = NDArray[np.float32]
 #: What a network makes of a batch: real values of the outputs that both models have, in the order of ``Match.outputs``.
 #: Raises ``ModelError`` where the network fails on the batch.
 Runner = Callable[[Batch], list[Float32]]
+#: What a float model makes of a batch: tensors by name. Raises as a runner does.
+FloatReader = Callable[[Batch], Mapping[str, Array]]
 #: Outputs that differ by more than this share of their largest value are not those of the model by itself: kernels
 #: that a framework chooses when nothing is observed round a little differently.
 SAME_OUTPUT = 1e-4
-
-_Key = TypeVar("_Key", str, int)
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Kernel(StrEnum):
@@ -81,28 +81,7 @@ class Reading:
     def with_rows(self) -> "Reading":
         """The same with an axis for the samples, where squeezing took that of a single one too."""
         outputs = ([row_of(x) for x in self.outputs[0]], [row_of(x) for x in self.outputs[1]])
-        return Reading(_Rows(self.floats), _Rows(self.codes), outputs)
-
-
-class _Rows(Mapping[_Key, Array]):
-    """Arrays with an axis for the samples, each read when it is asked for: a view may hold them in groups."""
-
-    def __init__(self, arrays: Mapping[_Key, Array]) -> None:
-        self._arrays: Mapping[_Key, Array] = arrays
-
-    def __getitem__(self, key: _Key) -> Array:
-        return row_of(self._arrays[key])
-
-    def __iter__(self) -> Iterator[_Key]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-
-def row_of(x: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """An array of one number as one row; what runtimes return as other objects as it is."""
-    return x.reshape(1) if isinstance(x, np.ndarray) and not x.ndim else x
+        return Reading(Rows(self.floats), Rows(self.codes), outputs)
 
 
 @dataclass(frozen=True)
@@ -373,6 +352,13 @@ class Models(PairedGraphs, Protocol):
 
         Raises:
             ModelError: A model cannot be run.
+        """
+
+    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader | None:
+        """Reads these tensors of the float model by itself; None where the front end reads both models at once.
+
+        Raises:
+            ModelError: The model cannot be run.
         """
 
     def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.measure.models import row_of
+from quantmedic.collectors.data.rows import row_of
 from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.engine.case.output_columns import audible_columns, column_places, counts_alone, mixes_scores
 from quantmedic.engine.case.records import RunRecord

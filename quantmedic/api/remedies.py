@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
@@ -21,6 +21,7 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.harm import ANEW, PROBES, as_if_harmed, is_clean, with_supposed
+from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.suspects import (
     Repairer,
     Suspect,
@@ -176,10 +177,11 @@ def prove_remedies(
         first: Try only what leads; where the budget is too short for that, say so and try nothing.
     """
     base = measurement.base
-    facts = derive(case, base)
+    opened = inspect(case, base)
+    facts = opened.facts
     if not facts.model.harmed and first and case.record.loss_budget is None and case.record.simulation is None:
         return Proof(case)
-    judged = judge(case, base, toolchain=toolchain)
+    judged = judge(opened, base, toolchain=toolchain)
     if first and not facts.model.harmed and judged.verdict != "undecided":
         return Proof(case)
     if not facts.model.harmed and judged.verdict not in ("degraded", "undecided"):
@@ -207,7 +209,7 @@ def prove_remedies(
             metric=measurement.metric if facts.model.metric.label_fault in (None, "none", "chance") else None,
             budget=budget,
             progress=measurement.progress,
-            execute=_execution_of(case, workshop, base, toolchain, first) if workshop is not None else None,
+            execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,
             first=first,
             pair=pair,
         )
@@ -248,9 +250,12 @@ def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Worksho
     return workshop, None
 
 
-def _execution_of(case: Case, workshop: Workshop, base: RuleBase, toolchain: str | None, first: bool) -> Execute:
+def _execution_of(
+    opened: Inspection, workshop: Workshop, base: RuleBase, toolchain: str | None, first: bool
+) -> Execute:
     def execute(trials: Trials, record: ProofRecord) -> Executed:
-        judged = judge(_with_proof(case, record), base, toolchain=toolchain)
+        # Facts are those of before the trials: these add none.
+        judged = judge(replace(opened, case=_with_proof(opened.case, record)), base, toolchain=toolchain)
         return workshop.execute(trials, judged, FIRST_RUNS if first else None)
 
     return execute

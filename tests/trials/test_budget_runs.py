@@ -92,6 +92,15 @@ def test_its_samples_come_evenly_out_of_all_that_are_simulated(pair: tuple[Path,
     np.testing.assert_array_equal(found.inputs["image"], X[kept])
 
 
+def test_batches_that_are_taken_whole_stay_themselves(pair: tuple[Path, Path]) -> None:
+    """What was computed of a batch is found by the batch itself."""
+    case, _ = measured(pair)
+    batches = [Batch({"image": X[k : k + 1]}) for k in range(48)]
+    found = budget_runs._sample_evenly(batches, 1, case, 1.0)
+    assert len(found) == 32
+    assert {id(batch) for batch in found} <= {id(batch) for batch in batches}
+
+
 def asked(pair: tuple[Path, Path], samples: int, *, attribution: bool = True) -> tuple[list[str], Case]:
     """What was announced, and the case."""
     said: list[str] = []

@@ -35,3 +35,15 @@ def test_tensors_are_measured_as_a_collection_of_these_samples_measures_them(tmp
         extremes(found.statistics["validation"]), extremes(alone.statistics["validation"]), strict=True
     ):
         np.testing.assert_array_equal(ends[[1, last]], wanted_ends[[1, last]])
+
+
+def test_the_float_model_alone_shows_what_both_models_show_together(tmp_path: Path) -> None:
+    model, data = conv_net(), images(8)
+    name = model.graph.input[0].name
+    models = open_models(*save_pair(tmp_path, model, static(model, {name: data}, tmp_path)))
+    batch, pairs = Batch({name: data}), dict(enumerate(models.pairs))
+    read = models.float_reader([pair.twin for pair in pairs.values()], 1)
+    alone, beside = read(batch), models.view(pairs, batch, 1).read(batch).floats
+    assert alone.keys() >= {pair.twin for pair in pairs.values()}
+    for pair in pairs.values():
+        np.testing.assert_array_equal(alone[pair.twin], beside[pair.twin])
