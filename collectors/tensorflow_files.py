@@ -14,9 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from quantmedic.collectors.data.archives import open_archive
 from quantmedic.collectors.data.cache_folder import cache_folder
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.files import require_regular
+from quantmedic.engine.limits import LimitError
 
 Kind = Literal["SavedModel", "Keras model", "frozen graph"]
 Target = Literal["onnx", "litert"]
@@ -46,6 +49,7 @@ def tensorflow_kind(path: Path) -> Kind | None:
     if path.is_dir():
         return "SavedModel" if (path / "saved_model.pb").is_file() else None
     try:
+        require_regular(path)
         with path.open("rb") as stream:
             first = stream.read(4)
     except OSError:
@@ -59,9 +63,9 @@ def tensorflow_kind(path: Path) -> Kind | None:
 
 def _is_keras_archive(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             return _KERAS_ENTRY in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, LimitError):
         return False
 
 

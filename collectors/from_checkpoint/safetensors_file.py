@@ -22,6 +22,7 @@ from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.group_sums import from_half
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
+from quantmedic.engine.limits import TEXT_BYTES, LimitError
 
 Values = NDArray[np.float32]
 
@@ -259,8 +260,11 @@ def _described_tensors(path: Path, safe_open: _SafeOpen) -> Iterable[Stored]:
             pass
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            # The library has looked at the length and at the depth of what is there.
+            # The library has looked at it, but allows more than fits into memory as objects of Python.
+            TEXT_BYTES.check(length, f"{path}  header")
             header = json.loads(file.read(length))
+    except LimitError:
+        raise
     except Exception as error:  # The library raises an exception type of its own, and OSError.
         raise _damaged_file(path, error) from error
     for name, entry in header.items():

@@ -41,6 +41,7 @@ from quantmedic.collectors.from_litert.flatbuffer import (
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.files import require_regular
 
 Array = NDArray[np.generic]
 
@@ -141,6 +142,7 @@ def read_litert(path: Path) -> LiteModel:
 
 def _content(path: Path) -> bytes:
     try:
+        require_regular(path)
         with path.open("rb") as file:
             start = file.read(8)
             if start[4:] == IDENTIFIER:

@@ -7,6 +7,7 @@ from quantmedic.collectors.from_litert.float_model import read_litert_float
 from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
+from quantmedic.engine.files import require_regular
 
 #: What every LiteRT file has at byte 4, and how such files are named.
 _IDENTIFIER, _SUFFIXES = b"TFL3", (".tflite", ".lite")
@@ -27,6 +28,7 @@ class _LiteRTFrontEnd(FileFrontEnd):
         if path.suffix.lower() in _SUFFIXES:
             return True
         try:
+            require_regular(path)
             with path.open("rb") as stream:
                 return stream.read(8)[4:] == _IDENTIFIER
         except OSError:

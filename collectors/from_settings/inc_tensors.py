@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.archives import open_archive, open_member
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.collectors.from_settings.formats import Format, Imported
@@ -132,14 +133,15 @@ def _read_archive(path: Path) -> dict[str, dict[str, dict[str, Array]]]:
         raise missing_path_error(path, "file", otherwise="")
     found: dict[str, dict[str, dict[str, Array]]] = {"weight": {}, "activation": {}}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             TEXT_BYTES.check(sum(entry.file_size for entry in archive.infolist()), path)
-        with np.load(path, allow_pickle=False) as arrays:
-            for key in arrays.files:
-                kind, _, rest = key.partition("|")
+            for member in archive.infolist():
+                kind, _, rest = member.filename.removesuffix(".npy").partition("|")
                 operator, _, tensor = rest.partition("|")
                 if kind in found and tensor:
-                    found[kind].setdefault(operator, {})[tensor] = arrays[key]
+                    with open_member(archive, member) as file:
+                        array = np.lib.format.read_array(file, allow_pickle=False)
+                    found[kind].setdefault(operator, {})[tensor] = array
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         help_ = "save it with numpy.savez from arrays of numbers"
         raise DataError("the file cannot be read", where=f"{path}: {str(error)[:200]}", help=help_) from error

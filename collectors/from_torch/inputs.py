@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import npy_column, npz_columns
 from quantmedic.collectors.data.functions import FUNCTION, import_function
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import did_you_mean, missing_path_error
@@ -190,10 +191,10 @@ def _first_batch(source: object) -> Iterator[object]:
 def _first_of_file(path: Path) -> Iterator[object]:
     """One sample of each array of a file of numpy."""
     if path.suffix == ".npz" and path.is_file():
-        with np.load(path, allow_pickle=False) as stored:
-            yield {name: stored[name][:1] for name in stored.files if name != _LABELS}
+        columns = npz_columns(path)
+        yield {name: next(column.blocks([slice(0, 1)])) for name, column in columns.items() if name != _LABELS}
     elif path.suffix == ".npy" and path.is_file():
-        yield np.array(np.load(path, mmap_mode="r", allow_pickle=False)[:1])
+        yield next(npy_column(path).blocks([slice(0, 1)]))
 
 
 def _inputs(module: torch.nn.Module, item: object) -> TorchInputs:

@@ -54,7 +54,7 @@ def _one_per_sample(spec: str, result: object, samples: int) -> Values:
     """The function's result as float64 ``[samples]``."""
     try:
         values = np.asarray(result).astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _function_error(spec, "did not return numbers", f"cause  {error}") from error
     if values.shape not in ((samples,), (samples, 1)):
         found = f"returned {values.shape}, expected ({samples},)"

@@ -1,7 +1,11 @@
 """Files and options that are nested without end, or hold what is no value, are refused by name."""
 
+import io
 import json
 import os
+import subprocess
+import sys
+import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,8 +22,10 @@ from quantmedic.cli.main import main
 from quantmedic.collectors.data.arrays import npy_column, npz_columns
 from quantmedic.collectors.data.labels import read_labels
 from quantmedic.collectors.data.preprocessing import Preprocessing, read_image
+from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.collectors.from_settings.merge import read_source
+from quantmedic.collectors.metrics.user_functions import call_metric
 from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError
 from quantmedic.engine.limits import LimitError
 from quantmedic.reports.files import sensitivity_files
@@ -180,6 +186,44 @@ def test_external_data_that_is_named_over_and_over_is_not_read(tensors: int, is_
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="many times over") if is_refused else nullcontext():
         load_model(tmp_path / "model.onnx")
+
+
+def test_a_metric_of_hundreds_of_digits_is_refused() -> None:
+    with pytest.raises(DataError, match="did not return numbers"):
+        call_metric("module:function", lambda outputs, labels: [10**400], {}, np.zeros(1))
+
+
+def test_pipes_given_as_models_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.bin")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from quantmedic.collectors.front_ends import front_end_of_pair\n"
+        "from quantmedic.engine.errors import QuantmedicError\n"
+        "path = Path(sys.argv[1])\n"
+        "try:\n    front_end_of_pair(path, path).open_paths(path, path)\nexcept QuantmedicError:\n    print('refused')"
+    )
+    given = [sys.executable, "-c", code, str(tmp_path / "model.bin")]
+    assert subprocess.run(given, capture_output=True, text=True, timeout=300, check=False).stdout == "refused\n"
+
+
+def test_saved_tensors_of_another_compression_are_refused(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    np.save(content, np.ones(3))
+    path = tmp_path / "inspect_result.npz"
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.writestr("weight|conv|w.npy", content.getvalue())
+        with pytest.raises(DataError, match="cannot be read") if method == zipfile.ZIP_LZMA else nullcontext():
+            assert read_source(path).imported.layers["conv"].weight_max == 1
+
+
+def test_a_header_of_safetensors_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy_files = pytest.importorskip("safetensors.numpy")
+    numpy_files.save_file({"w": np.ones((2, 2), np.float32)}, tmp_path / "model.safetensors")
+    assert open_checkpoint(tmp_path / "model.safetensors").nbytes == 16
+    monkeypatch.setenv("QUANTMEDIC_MAX_TEXT_BYTES", "10")
+    with pytest.raises(LimitError, match="a file that is read whole has too many bytes"):
+        open_checkpoint(tmp_path / "model.safetensors")
 
 
 def test_tables_of_toolchains_are_bounded_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
