@@ -46,11 +46,14 @@ def write_together(folder: Path, files: Mapping[str, bytes], stale: Collection[s
             _move_rest(folder)
             for path in files:
                 _require_place(folder / path)
-            os.rename(written, folder / READY)
             try:
+                os.rename(written, folder / READY)
                 _move_rest(folder)
             except OSError:  # it would stop the next writer too
                 shutil.rmtree(folder / READY, ignore_errors=True)
+                raise
+            except KeyboardInterrupt:
+                _move_rest(folder)
                 raise
     finally:
         shutil.rmtree(written, ignore_errors=True)

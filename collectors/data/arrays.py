@@ -141,7 +141,7 @@ def runs(rows: Rows) -> list[range]:
 def file_content(paths: Iterable[Path]) -> Iterator[bytes]:
     """The bytes of files, for checksums."""
     for path in paths:
-        with open_regular(path) as file:
+        with _damage_reported(path), open_regular(path) as file:
             while block := file.read(_HASH_BLOCK):
                 yield block
 
@@ -191,13 +191,15 @@ def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> C
     def map_file() -> Array:
         return np.memmap(path, info.dtype, "r", offset, info.shape, "F" if fortran else "C")
 
-    try:
+    def read(rows: Rows) -> Array:
+        with _damage_reported(path):
+            return np.array(map_file()[rows])
+
+    with _damage_reported(path):
         map_file()
-    except ValueError as error:
-        raise _damaged_data(path, error) from error
     # Copies, because rows of an archive are not aligned and a file may change under a running session; mapped anew
     # for each, because pages that were read count as memory of this process as long as they are mapped.
-    return Column(info, lambda wanted: (np.array(map_file()[rows]) for rows in wanted))
+    return Column(info, lambda wanted: map(read, wanted))
 
 
 def _decompressed_blocks(
@@ -266,6 +268,10 @@ def _damage_reported(path: Path) -> Iterator[None]:
     """Context in which a damaged archive raises `DataError`."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise DataError(
+            "file is gone", where=str(path), help="it was there when the run began: put it back, and is its disk there?"
+        ) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise _damaged_data(path, error) from error
     except (NotImplementedError, RuntimeError) as error:
