@@ -3,12 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
 from quantmedic.engine.case.facts import CaseFacts, fact_paths
 from quantmedic.engine.errors import RuleError
+from quantmedic.engine.files import read_text
 from quantmedic.engine.rules.conditions import Any_, Condition, Node, Not
 from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up, subjects
 from quantmedic.engine.rules.rule import Rule
@@ -49,6 +51,21 @@ class Outcome:
     passed: bool
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
+
+
+def read_page(path: Path) -> str:
+    """The manual page that lies beside a rule.
+
+    Raises:
+        RuleError: It cannot be read, or is not text.
+        LimitError: It is too large.
+    """
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise RuleError("the page cannot be read", where=f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RuleError("the page is not UTF-8 text", where=f"{path}: byte {error.start}") from error
 
 
 def page_examples(page: str) -> list[Example]:

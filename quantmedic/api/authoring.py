@@ -11,7 +11,7 @@ from quantmedic.engine.case.facts import Scope, fact_paths
 from quantmedic.engine.errors import OutputError, RuleError
 from quantmedic.engine.output_files import write_file
 from quantmedic.engine.rules.conditions import COMPARISONS
-from quantmedic.engine.rules.examples import Example, Outcome, Reason, page_examples, run_example
+from quantmedic.engine.rules.examples import Example, Outcome, Reason, page_examples, read_page, run_example
 from quantmedic.engine.rules.lint import Remark, lint
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rule import Rule
@@ -214,7 +214,7 @@ def _page_path(rule: Rule) -> Path:
 def _pages(rules: Iterable[Rule]) -> dict[str, str]:
     """Pages that lie beside their rules, as written."""
     paths = {rule.id: _page_path(rule) for rule in rules}
-    return {code: path.read_text(encoding="utf-8") for code, path in paths.items() if path.is_file()}
+    return {code: read_page(path) for code, path in paths.items() if path.is_file()}
 
 
 def remark_lines(remark: Remark) -> list[str]:

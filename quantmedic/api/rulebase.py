@@ -5,6 +5,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from quantmedic.engine.rules.examples import read_page
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -43,7 +44,7 @@ def load_manuals(rules: RuleBase) -> dict[str, str]:
     for rule in rules.rules:
         beside = rule.path.with_suffix(".md") if rule.path is not None else None
         if beside is not None and beside.is_file():
-            pages[rule.id] = beside.read_text(encoding="utf-8")
+            pages[rule.id] = read_page(beside)
         elif rule.id not in pages:
             remedies = "\n".join(f"- {rules.remedies[name].title}" for name in rule.remedies)
             pages[rule.id] = f"# {rule.name} ({rule.id})\n\n{rule.message}\n\n## What to do\n\n{remedies}\n"

@@ -28,6 +28,7 @@ from quantmedic.collectors.from_settings.merge import read_source
 from quantmedic.collectors.metrics.user_functions import call_metric
 from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError
 from quantmedic.engine.limits import LimitError
+from quantmedic.engine.rules.examples import read_page
 from quantmedic.reports.files import sensitivity_files
 
 
@@ -224,6 +225,16 @@ def test_a_header_of_safetensors_is_bounded(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("QUANTMEDIC_MAX_TEXT_BYTES", "10")
     with pytest.raises(LimitError, match="a file that is read whole has too many bytes"):
         open_checkpoint(tmp_path / "model.safetensors")
+
+
+def test_a_page_beside_a_rule_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "X001.md"
+    page.write_bytes(b"# caf\xe9 (X001)\n")
+    with pytest.raises(RuleError, match="the page is not UTF-8 text"):
+        read_page(page)
+    monkeypatch.setenv("QUANTMEDIC_MAX_TEXT_BYTES", "10")
+    with pytest.raises(LimitError, match="too many bytes"):
+        read_page(page)
 
 
 def test_tables_of_toolchains_are_bounded_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
