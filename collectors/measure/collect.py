@@ -1,6 +1,5 @@
 """Measure a float model and its quantized counterpart: one pass over each data set, memory independent of it."""
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,9 +18,16 @@ from quantmedic.collectors.measure.lanes import Abandoned, Lane, Until, side_by_
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.observer import Observer
 from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.record import record_models
-from quantmedic.collectors.measure.sampling import MAX_SHARE, OTHER_PARTS, parts_of, share_of
+from quantmedic.collectors.measure.sampling import (
+    MAX_SHARE,
+    OTHER_PARTS,
+    batch_size_after,
+    batch_size_for,
+    parts_of,
+    passing_size,
+    share_of,
+)
 from quantmedic.collectors.measure.slices import SetSums, Slicing, read_slices, shard_of
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, compare_stages
 from quantmedic.collectors.metrics.metric import Metric
@@ -41,11 +47,6 @@ Elsewhere = Callable[[Mapping[Role, Slicing], Case | None], Case | None]
 FLIP_SAMPLES = 64
 #: Seconds between two checkpoints.
 CHECKPOINT_SECONDS = 30.0
-#: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
-BATCH_BYTES = 16 << 20
-MAX_BATCH = 32
-#: Values of a tensor that take about as long as calling its operator and its statistics.
-WORTHWHILE_VALUES = 4096
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
 RESUMED_EXTRAS = ("device", "metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
@@ -126,37 +127,7 @@ def begin_run(
     extras: Extras,
 ) -> "Run":
     """A collection that has read nothing but its first batch; see ``collect``."""
-    options = replace(options, batch_size=options.batch_size or batch_size_for(models))
     return Run(models, datasets, options, version, metric, progress, extras)
-
-
-def batch_size_for(models: Models) -> int | None:
-    """Samples per run: as many as fit the cache, one where a grid computed at run time would depend on the batch.
-
-    None where the size of a tensor depends on the data: then the first sample tells; see ``batch_size_after``.
-    """
-    taps = [pair.tap.quantizer for pair in models.pairs]
-    if any(quantizer is not None and quantizer.dynamic for quantizer in taps):
-        return 1
-    shapes = [models.shapes.get(pair.twin) for pair in models.pairs]
-    known = [
-        math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape is not None and None not in shape[1:]
-    ]
-    return _batch_of(sum(known), len(known)) if len(known) == len(shapes) else None
-
-
-def batch_size_after(first: Batch, plan: Plan) -> int:
-    """Samples per run by the tensors that the first samples made."""
-    return _batch_of(sum(plan.elements) // first.samples, len(plan.elements))
-
-
-def _batch_of(elements: int, tensors: int) -> int:
-    """Samples per run by the elements of a sample: four bytes of each float value and one of its code.
-
-    Tensors so small that most of the time goes into what is around them come in as many samples as make them worth it.
-    """
-    elements = max(elements, 1)
-    return int(np.clip(max(BATCH_BYTES // (5 * elements), WORTHWHILE_VALUES * tensors // elements), 1, MAX_BATCH))
 
 
 @dataclass
@@ -202,11 +173,13 @@ class Run:
         self._models, self._datasets = models, datasets
         self._version, self._metric, self._progress = version, metric, progress
         # Two samples, since a single one may lose its axis by squeezing, and what has no axis is not compared.
-        first = next(next(iter(datasets.values())).batches(options.batch_size or 2, limit=options.samples))
+        size = options.batch_size or batch_size_for(models)
+        first = next(next(iter(datasets.values())).batches(size or 2, limit=options.samples))
         self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
-        self._size = options.batch_size or batch_size_after(first, self._observer.plan)
+        self._size = size or batch_size_after(first, self._observer.plan)
+        self._passing = options.batch_size or passing_size(models, self._observer.plan, self._size)
         # Where samples differ in size, no batch holds more values than one of samples like the first.
-        self._room = self._size * _values_of(first) if options.batch_size is None else None
+        self._room = _values_of(first) if size is None else None
         self._options = replace(options, batch_size=self._size)
         self._record: CaseRecord | None = None
         self._weights: dict[int, WeightArrays] = {}
@@ -328,6 +301,7 @@ class Run:
         ):
             if reading:
                 self._observer.show(tensors)
+                self._settle_passing(*reading[0])
             for role, index in reading:
                 yield from self._read_part(role, index)
         for role in unread:
@@ -339,6 +313,12 @@ class Run:
     def _is_read(self, role: Role, index: int) -> bool:
         """This part of a data set is read by this run."""
         return len(self._parts[role]) == 1 or self._slicings[role].holds(index)
+
+    def _settle_passing(self, role: Role, index: int) -> None:
+        """Models that take no more samples at a time than are measured together get no more."""
+        first = next(self._batches(role, index, 0), None) if index > 0 and self._passing > self._size else None
+        if first is not None and not self._observer.takes(first):
+            self._passing = self._size
 
     def _compare_stages(self) -> None:
         """Run the stage models on the first samples of the validation set, unless an earlier run did."""
@@ -417,8 +397,9 @@ class Run:
 
     def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
         dataset, part = self._datasets[role], self._parts[role][index]
-        for batch in dataset.batches(self._size, limit=self._options.samples, start=start, part=part):
-            size = max(self._size if self._room is None else self._room // _values_of(batch), dataset.unit)
+        wanted = self._size if index == 0 else self._passing
+        for batch in dataset.batches(wanted, limit=self._options.samples, start=start, part=part):
+            size = max(wanted if self._room is None else wanted * self._room // _values_of(batch), dataset.unit)
             yield from (batch.take(slice(k, k + size)) for k in range(0, batch.samples, size))
 
     def case(self, *, complete: bool = False) -> Case:

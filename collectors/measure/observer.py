@@ -169,6 +169,14 @@ class Observer:
         codes = [(columns, 2**grid.bits) for _, grid, columns in plan.output_grids]
         return SetStatistics.empty(plan.channels, lattices, codes)
 
+    def takes(self, batch: Batch) -> bool:
+        """Both models run on so many samples."""
+        try:
+            self._view.read(batch)
+        except ModelError:
+            return False
+        return True
+
     def observe(
         self,
         batch: Batch,

@@ -42,11 +42,14 @@ def _none_is_kept(known: Thumbnails, rows: Table) -> bool:
     table = known.table
     if len(table) < TYPICAL or table["nonfinite"].any() or not table["deviation"].min() > 0:
         return False
+    top = table["saturated"].max()
+    rivals = rows[rows["saturated"] >= top]
     return bool(
         rows["hash"].min() > table["hash"][TYPICAL - 1]
         and not rows["nonfinite"].any()
         and rows["deviation"].min() > table["deviation"].min()
-        and rows["saturated"].max() < table["saturated"].max()
+        and (rivals["saturated"] == top).all()
+        and (rivals["hash"] > table["hash"][table["saturated"] == top].min()).all()
     )
 
 

@@ -33,6 +33,7 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.view import OnnxView
+from quantmedic.collectors.measure import sampling
 from quantmedic.collectors.measure.sampling import MAX_SHARE, OTHER_PARTS, parts_of, share_of
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import CaseFacts
@@ -155,6 +156,44 @@ def test_a_large_fixed_batch_leaves_no_tensor_out(collect, fixed, samples):
     case = collect(model, x, qdq(model, {"image": x[:fixed]}))
     assert min(case.record.datasets["validation"].parts) >= 32
     assert (case.statistics["validation"].tensor_samples >= 32).all()
+
+
+# --- how many at a time -----------------------------------------------------------------------------------------------
+
+
+def one_at_a_time() -> onnx.ModelProto:
+    """Declared for any number of samples; flattening writes down that it is one."""
+    net = Net()
+    x = net.add("Relu", net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3), out="conv"), out="relu")
+    x = net.add("Reshape", x, net.const("shape", np.array([1, 144], np.int64)), out="flat")
+    net.const("fc.weight", random(2, 144, 5))
+    net.output(net.add("MatMul", x, "fc.weight", out="scores"))
+    return net.model()
+
+
+@pytest.mark.parametrize(("model", "passing"), [(deep_net(width=16, depth=8), 5), (one_at_a_time(), 1)])
+def test_samples_that_are_not_measured_pass_together_where_models_take_them(collect, monkeypatch, model, passing):
+    monkeypatch.setattr(sampling, "BATCH_BYTES", 1)
+    monkeypatch.setattr(sampling, "WORTHWHILE_VALUES", 0)
+    done = [0]
+    case = collect(
+        model,
+        X,
+        qdq(model, {"image": X[:1]}),
+        progress=lambda stage, samples, total: done.append(samples),
+        attribution=False,
+    )
+    sizes = np.diff(done)
+    measured = case.record.datasets["validation"].parts[0]
+    assert set(sizes[:measured]) == {1}
+    assert sizes[measured:].max() == passing
+    assert case.record.run["batch_size"] == 1
+
+
+def test_the_users_batch_size_is_kept(collect):
+    done = [0]
+    collect(NETS["deep"], X, batch_size=2, progress=lambda stage, samples, total: done.append(samples))
+    assert np.diff(done).max() == 2
 
 
 # --- what is estimated ------------------------------------------------------------------------------------------------
