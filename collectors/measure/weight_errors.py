@@ -65,7 +65,7 @@ def common_shift(source: Values, stored: Values, quantizer: Quantizer) -> dict[s
     if not (step > 0).all() or not np.isfinite(step).all():
         return {"rounding_mean_steps": None, "shift_error_share": None}
     error = (stored.astype(np.float64) - source) / step
-    mean, power = float(error.mean()), float(np.vdot(error, error)) / error.size
+    mean, power = float(error.mean()), _power(error) / error.size
     return {"rounding_mean_steps": mean, "shift_error_share": mean**2 / power if power > 0 else None}
 
 
@@ -78,7 +78,7 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     reachable = np.clip(source, *quantizer.ends(source.shape))
     far = np.abs(values - reachable) > MISPLACED_STEPS * step
     error, misplaced = (values - source).astype(np.float64), float(far.mean())
-    made, power = (float(np.vdot(part, part)) for part in (error[far], error))
+    made, power = _power(error[far]), _power(error)
     found: dict[str, float | str | None] = {
         "misplaced_share": misplaced,
         "misplaced_error_share": made / power if power > 0 else 0.0,
@@ -95,6 +95,12 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
         "axis_gain_db": _axis_gain_db(stored, source, axis),
         "scale_axis": scale_axis(stored, source, axis),
     }
+
+
+def _power(errors: Floats) -> float:
+    """Sum of squares; BLAS would have its threads wait for the next call, which costs more than the sum."""
+    flat = errors.ravel()
+    return float(np.einsum("i,i->", flat, flat))
 
 
 def _disordered_share(stored: Values, source: Values, axis: int, step: NDArray[np.generic]) -> float | None:
