@@ -38,7 +38,7 @@ class Judgement:
         before, now = self.known[()].noise.sum(), self.known[keys].noise.sum()
         return float(1.0 - now / before) if before > 0 else 1.0
 
-    def measure(self, keys: tuple[str, ...], models: Sequence[Edited], deadline: float) -> None:
+    def measure(self, keys: tuple[str, ...], models: Sequence[Edited], deadline: float | None) -> None:
         """Measure a changed model on all samples, or one for each bench.
 
         Raises:

@@ -1,6 +1,5 @@
 """Prescriptions are run as they are printed, the likeliest first, until one heals or the time is spent."""
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ class Workshop:
             with suppress(OutOfTimeError):
                 search.judge_on_all()
         except OutOfTimeError:
-            reason = "the time budget was spent; --budget gives more"
+            reason = "what may be tried was spent; --budget gives more time"
         except KeyboardInterrupt:
             reason = "it was interrupted"
         return search.result(reason)
@@ -183,7 +182,7 @@ class _Executions:
         workshop = self._workshop
         choice = baseline(self._diagnosis, workshop.base, workshop.toolchain)
         seconds = (1 + others) * max(self._longest, self._expected_seconds())
-        if self._baseline_at is not None or choice is None or time.monotonic() + seconds > self._trials.deadline:
+        if self._baseline_at is not None or choice is None or not self._trials.have_left(seconds):
             return None
         trial = self._execute((choice,))
         if trial is not None and trial.failed is None:
@@ -259,11 +258,13 @@ class _Executions:
             return None
         if not set(given.given) <= workshop.executor.supplies or not self._changes_anything(choices, code):
             return None
-        begun = time.monotonic()
-        if begun + max(self._longest, self._expected_seconds()) > self._trials.deadline:
+        allowance = self._trials.allowance
+        begun, expected = allowance.now(), self._expected_seconds()
+        if not self._trials.have_left(max(self._longest, expected)):
             raise OutOfTimeError
         trial, made = self._measure(choices, code)
-        seconds = time.monotonic() - begun
+        allowance.count(expected)
+        seconds = allowance.now() - begun
         self._longest = max(self._longest, seconds)
         record = ExecutionRecord(
             toolchain=workshop.toolchain.name,
@@ -272,7 +273,7 @@ class _Executions:
             titles=tuple(choice.title for choice in choices),
             code=code,
             reads=self._reads_in_words(choices),
-            trial=trial.model_copy(update={"seconds": round(seconds, 3)}),
+            trial=trial.model_copy(update={"seconds": allowance.stated(round(seconds, 3))}),
         )
         self._runs.append(_Run(choices, record, made, self._trials.judgement))
         return record.trial

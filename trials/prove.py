@@ -19,6 +19,7 @@ from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect,
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, HALVES, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.prescriptions import Executed
@@ -48,7 +49,7 @@ def prove(
     *,
     options: Options,
     metric: Metric | None,
-    budget: float,
+    allowance: Allowance,
     progress: Progress = no_progress,
     execute: Execute | None = None,
     first: bool = False,
@@ -66,8 +67,8 @@ def prove(
         datasets: The data that the case was measured on.
         options: How the case was collected.
         metric: Task metric, where the data are labelled.
-        budget: Seconds for all trials, the preparation included.
-        progress: Called with ``trials``, the seconds spent and the budget.
+        allowance: What all trials may take, the preparation included.
+        progress: Called with ``trials``, the seconds spent and those that may be.
         execute: Runs prescriptions; None: none can be run.
         first: Only the remedies of the cause that leads are tried, and the first prescription is run.
         pair: Two repairs that a simulation shows to be needed together, the better one first.
@@ -76,7 +77,7 @@ def prove(
         QuantmedicError: The models cannot be run on these data.
     """
     trials = Trials(
-        models, case, base, dict(datasets), options=options, metric=metric, budget=budget, progress=progress
+        models, case, base, dict(datasets), options=options, metric=metric, allowance=allowance, progress=progress
     )
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:

@@ -33,13 +33,14 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, is_learned, tried_change_of
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.bench import Bench, Measured, OutOfTimeError, Runners
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit, learns
 from quantmedic.trials.fitted_case import FittedCase
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import Fold, folds, read_pool, samples_of
+from quantmedic.trials.split import MAX_SAMPLES, Fold, folds, read_pool, samples_of
 
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
@@ -84,7 +85,7 @@ class Trials:
     Attributes:
         case: What was measured of both models on all samples.
         chain: Proven repairs, each on top of those before it.
-        speed: Seconds that both networks take for one sample.
+        speed: Seconds of the allowance that both networks take for one sample.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Trials:
         *,
         options: Options,
         metric: Metric | None,
-        budget: float,
+        allowance: Allowance,
         progress: Progress,
     ) -> None:
         """Read and split the samples, and measure both networks on them.
@@ -108,16 +109,16 @@ class Trials:
         self._models, self._base, self._metric, self._datasets = models, base, metric, datasets
         self._limit = options.samples
         self._options = replace(options, samples=None, operator_error=False, mode="exact")
-        self._started, self._budget, self._progress = time.monotonic(), budget, progress
-        self._deadline = self._started + budget
+        self._started, self._allowance, self._progress = allowance.now(), allowance, progress
+        self._end = self._started + allowance.seconds
         self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
         self._tell()
         dataset, seed = datasets[self._role], options.seed
         first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self._role].seen), options.samples))
         runners = Runners.open(models, options.threads)
-        self.speed = _seconds_per_sample(runners, first)
-        _refuse_short(budget, self.speed)
-        self._wanted = max(int(HALF_SHARE * budget / self.speed), MIN_HALF)
+        self.speed = allowance.per_sample(case, lambda: _seconds_per_sample(runners, first))
+        _refuse_short(allowance.seconds, self.speed)
+        self._wanted = max(int(min(HALF_SHARE * allowance.seconds / self.speed, MAX_SAMPLES)), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)
         self._fitted, self._unit = samples_of(found[0].fitted), dataset.unit
@@ -126,6 +127,7 @@ class Trials:
         self._halves = [self._half(fold, runners) for fold in found]
         judged = samples_of(batch for fold in found for batch in fold.judged)
         self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)
+        allowance.count(PREPARATION * judged * self.speed)
 
     def general(self, kinds: Sequence[str]) -> list[Repair]:
         """Changes of the whole network, as far as these models can be edited so."""
@@ -211,13 +213,22 @@ class Trials:
         return self._role
 
     @property
-    def deadline(self) -> float:
-        """``time.monotonic()`` at which the trials end."""
-        return self._deadline
+    def deadline(self) -> float | None:
+        """``time.monotonic()`` at which the trials end; None where no clock ends them."""
+        return self._allowance.deadline(self._end)
+
+    @property
+    def allowance(self) -> Allowance:
+        """What all of this may take."""
+        return self._allowance
+
+    def have_left(self, seconds: float) -> bool:
+        """So much of the allowance is left."""
+        return self._allowance.now() + seconds <= self._end
 
     def keep_back(self, share: float) -> None:
-        """End the trials earlier, so that this share of the budget is left; 0 gives all of it back."""
-        self._deadline = self._started + (1.0 - share) * self._budget
+        """End the trials earlier, so that this share of the allowance is left; 0 gives all of it back."""
+        self._end = self._started + (1.0 - share) * self._allowance.seconds
 
     def fitted_batches(self) -> Iterator[Sequence[Batch]]:
         """The samples that each fold is fitted on, in the order in which ``execute`` asks for models."""
@@ -235,13 +246,14 @@ class Trials:
         """
         seen = self.case.record.datasets[self._role].seen
         seconds = seen * self.speed * (1 + models)
-        if seen <= self._judgement.samples or time.monotonic() + seconds > self._deadline:
+        if seen <= self._judgement.samples or not self.have_left(seconds):
             return None
         dataset, seed = self._datasets[self._role], self._options.seed
         pool = read_pool(dataset, seen, self._limit, seen, seed)
         samples = samples_of(pool)
         if samples <= self._judgement.samples:
             return None
+        self._allowance.count(seconds)
         return Judgement([self._bench(pool)], samples, self._metric, seed)
 
     def execute(self, key: str, models: Sequence[Edited]) -> TrialRecord:
@@ -252,7 +264,7 @@ class Trials:
             OutOfTimeError: The budget does not allow it.
         """
         self._tell()
-        self._judgement.measure((key,), models, self._deadline)
+        self._judgement.measure((key,), models, self.deadline)
         return self._judgement.trial(key, PRESCRIPTION, (key,), ())
 
     def record(self, stopped: Stopped) -> ProofRecord:
@@ -263,8 +275,8 @@ class Trials:
             fitted=self._fitted,
             judged=self._judgement.samples,
             cross_fitted=len(self._halves) > 1,
-            budget_seconds=self._budget,
-            spent_seconds=round(time.monotonic() - self._started, 1),
+            budget_seconds=self._allowance.stated(self._allowance.seconds),
+            spent_seconds=self._allowance.stated(round(self._allowance.now() - self._started, 1)),
             stopped=stopped,
             trials=tuple(self._done),
             chain=tuple(repair.key for repair in self.chain),
@@ -285,21 +297,22 @@ class Trials:
     def _fitting(self, *halves: _Half) -> Fitting:
         """The fitted samples of these folds."""
         batches = [batch for half in halves for batch in half.fitted]
-        return Fitting(batches, self._options.threads, self._deadline)
+        return Fitting(batches, self._options.threads, self.deadline)
 
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
         keys = tuple(link.key for link in after)
         known = next((t for t in self._done if t.key == repair.key and t.after == keys), None)
         if known is not None:
             return known
-        begun = time.monotonic()
-        if begun + self._longest > self._deadline:
+        begun = self._allowance.now()
+        if not self.have_left(self._longest):
             raise OutOfTimeError
         self._tell()
         trial = self._measure(repair, after, keys)
-        seconds = time.monotonic() - begun
+        self._allowance.count(self._judgement.samples * self.speed)
+        seconds = self._allowance.now() - begun
         self._longest = max(self._longest, seconds)
-        self._done.append(trial.model_copy(update={"seconds": round(seconds, 3)}))
+        self._done.append(trial.model_copy(update={"seconds": self._allowance.stated(round(seconds, 3))}))
         return self._done[-1]
 
     def _measure(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
@@ -309,7 +322,7 @@ class Trials:
             for half in reversed(self._halves):
                 change = half.change([*after, repair])
                 edited = edit(self._models, self.case, change, self._fitting(half))
-                found.insert(0, half.bench.measure(edited, self._deadline))
+                found.insert(0, half.bench.measure(edited, self.deadline))
             left, unedited = edited.left_integer(self.case, change), edited.unedited
         except OutOfTimeError:
             raise
@@ -343,10 +356,11 @@ class Trials:
         )
 
     def _tell(self) -> None:
-        """Show the time, and end where it is over."""
-        if time.monotonic() > self._deadline:
+        """Show what was spent, and end where that is all."""
+        now = self._allowance.now()
+        if now > self._end:
             raise OutOfTimeError
-        self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
+        self._progress("trials", int(now - self._started), int(self._allowance.seconds))
 
 
 def _fit_to_all(repair: Repair, case: Case, facts: CaseFacts) -> Change:

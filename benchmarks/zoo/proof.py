@@ -1,5 +1,6 @@
 """How much of what a fault took the first proven remedy brings back."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,8 @@ def proved(proof: Proof) -> Proved:
     """What a report tells of its trials."""
     rows: Sequence[TrialRow] = (*proof.trials, *proof.chain)
     failed = tuple(f"{row.trial.kind}: {row.trial.failed}" for row in rows if row.trial.failed)
-    known = Proved(proof.stopped, proof.spent_seconds, len(rows), failed=failed, unexecuted=proof.unexecuted or "")
+    seconds = math.nan if proof.spent_seconds is None else proof.spent_seconds
+    known = Proved(proof.stopped, seconds, len(rows), failed=failed, unexecuted=proof.unexecuted or "")
     known.executed_db = proof.executions[proof.best].trial.gain_db if proof.best is not None else None
     if not proof.chain:
         return known

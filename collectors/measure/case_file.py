@@ -74,25 +74,32 @@ def write_case(case: Case, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             temporary_file(path) as temporary,
-            zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+            zipfile.ZipFile(temporary, "w") as archive,
         ):
             for role, statistics in case.statistics.items():
                 for name, array in _arrays(statistics).items():
-                    archive.writestr(f"{role}/{name}.npy", _npy(array))
+                    _write_member(archive, f"{role}/{name}.npy", _npy(array))
             for place, statistics in _stored_sums(case).items():
                 for name, array in _arrays(statistics).items():
-                    archive.writestr(f"{place}/{name}.npy", _npy(array))
+                    _write_member(archive, f"{place}/{name}.npy", _npy(array))
             for name, array in _weight_arrays(case.weights).items():
-                archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
+                _write_member(archive, f"{_WEIGHTS}{name}.npy", _npy(array))
             # Last, so that it is missing where damage hides the end of the archive's directory.
             record = _with_infinities_as_words(case.record.model_dump(mode="json"))
-            archive.writestr(_RECORD, json.dumps(record, allow_nan=False))
+            _write_member(archive, _RECORD, json.dumps(record, allow_nan=False))
     except OSError as error:
         raise CaseError(
             "cannot write the case file",
             where=f"{path}: {error.strerror or error}",
             help="choose another --output folder, or make room and allow writing there",
         ) from error
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, content: bytes | str) -> None:
+    """Without the time of writing: equal cases are equal files."""
+    member = zipfile.ZipInfo(name)
+    member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+    archive.writestr(member, content, compresslevel=1)
 
 
 def read_case(path: Path) -> Case:

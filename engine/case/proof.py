@@ -63,7 +63,7 @@ class TrialRecord(Record):
         default=(), description="layers that ran in integers before and do not now, without being meant to"
     )
     unedited: tuple[str, ...] = Field(default=(), description="what of the change could not be carried out")
-    seconds: float = 0.0
+    seconds: float | None = Field(default=None, description="what it took, where the user limited the time")
     bound: bool = Field(default=False, description="what the remedy would repair was taken away: a most, never a proof")
     typical: bool = Field(
         default=False,
@@ -118,8 +118,8 @@ class ProofRecord(Record):
     fitted: int = Field(description="samples on which remedies were fitted")
     judged: int = Field(description="samples on which gains were measured")
     cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
-    budget_seconds: float
-    spent_seconds: float
+    budget_seconds: float | None = Field(description="the user's limit; null: as many runs as on every machine")
+    spent_seconds: float | None = Field(description="what all trials took, where the user limited the time")
     stopped: Stopped
     trials: tuple[TrialRecord, ...] = ()
     chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")

@@ -117,8 +117,8 @@ class Proof(Contract):
     fitted: int = Field(description="samples on which remedies were fitted")
     judged: int = Field(description="other samples, on which gains were measured")
     cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
-    budget_seconds: float
-    spent_seconds: float
+    budget_seconds: float | None = Field(description="the user's limit; null: as many runs as on every machine")
+    spent_seconds: float | None = Field(description="what all trials took, where the user limited the time")
     stopped: Stopped = Field(description="why no more was tried")
     weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
     activations: TrialRecord | None = Field(default=None, description="all activations in float")

@@ -1,7 +1,6 @@
 """Two models measured on data: every tensor, once."""
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,6 +47,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.allowance import CountedAllowance, TimeAllowance
 from quantmedic.version import VERSION
 
 #: Said where there are labels that no metric reads.
@@ -107,8 +107,9 @@ def collect(
         toolchain_logs: What the toolchain printed, as text files.
         prove: Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and by
             running the printed prescription with its toolchain where that is installed. What they recover is measured
-            on samples that they were not fitted on. True is 60 seconds. ``"first"`` tries only what leads, in about the
-            time that measuring took. None and False try nothing.
+            on samples that they were not fitted on. What is tried in given seconds depends on the machine; True tries
+            as much on every machine, about a minute of two cores. ``"first"`` tries only what leads, which takes about
+            as long as measuring. None and False try nothing.
         write_fixed: Where to write the model that the best executed prescription gave, else the quantized model with
             all proven remedies; implies ``prove``.
         toolchain: Whose prescriptions are run to prove them; see ``diagnose``.
@@ -195,7 +196,6 @@ def prove_pair(
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
-    started = time.monotonic()
     with models.as_deployed():
         earlier = _earlier_case(options)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
@@ -215,11 +215,12 @@ def prove_pair(
             _save_checkpoint(case, options.saving)
             raise Interrupted(case) from None
         if proof.first:
-            seconds = max(time.monotonic() - started, FIRST_SECONDS)
-            return prove_remedies(case, measurement, seconds, proof.toolchain, first=True)
+            brief = CountedAllowance.like_measuring(case, FIRST_SECONDS)
+            return prove_remedies(case, measurement, brief, proof.toolchain, first=True)
         if proof.budget is None:
             return Proof(case)
-        return prove_remedies(case, measurement, proof.budget, proof.toolchain)
+        allowance = TimeAllowance(proof.budget) if proof.is_timed else CountedAllowance(proof.budget)
+        return prove_remedies(case, measurement, allowance, proof.toolchain)
 
 
 def open_measurement(

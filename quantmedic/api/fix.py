@@ -102,7 +102,7 @@ def fix(
         toolchain: See ``diagnose``.
         report: Folder for the reports ``before`` and ``after`` and their comparison.
         progress: See ``collect``.
-        **options: Passed to ``collect``; ``prove`` is the time for trials, 60 seconds by default.
+        **options: Passed to ``collect``; ``prove`` limits the time for trials; without, every machine tries as much.
 
     Raises:
         QuantmedicError: See ``diagnose``; or the file cannot be written.

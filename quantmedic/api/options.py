@@ -27,9 +27,9 @@ OutputSource = object
 MeasuringMode = Literal["exact", "fast"]
 #: Models on the way from float to quantized by name, in the order of the toolchain.
 Stages = Mapping[str, str | Path] | Sequence[tuple[str, str | Path]]
-#: Seconds for trials of remedies.
+#: Trials of remedies where no time is given: as many runs as two cores make in about so many seconds.
 DEFAULT_BUDGET = 60.0
-#: What leads is tried in about the time that measuring took, but no less than this.
+#: What leads is tried in about as many runs as measuring took, but no less than two cores make in so many seconds.
 FIRST_SECONDS = 10.0
 #: Environment variable that leaves this out wherever nothing else is asked.
 NO_PROVE = "QUANTMEDIC_NO_PROVE"
@@ -116,7 +116,7 @@ _Group = TypeVar(
     "CheckpointOptions",
     "SpreadOptions",
 )
-#: How much is tried: seconds, all in the default time, or only what leads.
+#: How much is tried: seconds, what every machine tries, or only what leads.
 Prove = float | bool | Literal["first"] | None
 
 
@@ -125,8 +125,8 @@ class ProofOptions:
     """Trials of remedies, and prescriptions run as printed.
 
     Attributes:
-        prove: Seconds for them; True is the default budget. ``first``: only what leads, in about the time that
-            measuring took. None and False: nothing, unless ``write_fixed`` asks for it.
+        prove: Seconds for them; True: as much as is tried on every machine. ``first``: only what leads, in about as
+            many runs as measuring took. None and False: nothing, unless ``write_fixed`` asks for it.
         write_fixed: File for the repaired model.
         toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
     """
@@ -146,10 +146,15 @@ class ProofOptions:
 
     @property
     def budget(self) -> float | None:
-        """Seconds for all trials; None where none are wanted, or only the first."""
-        if isinstance(self.prove, float | int) and not isinstance(self.prove, bool):
+        """Seconds for all trials, counted ones unless `is_timed`; None where none are wanted, or only the first."""
+        if self.is_timed and self.prove is not None:
             return float(self.prove)
         return DEFAULT_BUDGET if self.prove is True or self.write_fixed is not None else None
+
+    @property
+    def is_timed(self) -> bool:
+        """The user gave a limit in seconds: the one clock that results may depend on."""
+        return isinstance(self.prove, float | int) and not isinstance(self.prove, bool)
 
     @property
     def first(self) -> bool:

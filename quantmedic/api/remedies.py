@@ -40,6 +40,7 @@ from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.budget_runs import expected_cost
 from quantmedic.trials.execute import find_executor
 from quantmedic.trials.loss_budget import measure_loss_budget
@@ -162,7 +163,7 @@ def _probe_anew(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]
 
 
 def prove_remedies(
-    case: Case, measurement: Measurement, budget: float, toolchain: str | None = None, *, first: bool = False
+    case: Case, measurement: Measurement, allowance: Allowance, toolchain: str | None = None, *, first: bool = False
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
@@ -172,9 +173,9 @@ def prove_remedies(
     Args:
         case: What was measured.
         measurement: The models and their data.
-        budget: Seconds for all of it.
+        allowance: What all of it may take.
         toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
-        first: Try only what leads; where the budget is too short for that, say so and try nothing.
+        first: Try only what leads; where the allowance is too short for that, say so and try nothing.
     """
     base = measurement.base
     opened = inspect(case, base)
@@ -207,7 +208,7 @@ def prove_remedies(
             options=measurement.options,
             # Of a float model at chance level the metric still shows which of two quantized models is better.
             metric=measurement.metric if facts.model.metric.label_fault in (None, "none", "chance") else None,
-            budget=budget,
+            allowance=allowance,
             progress=measurement.progress,
             execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,
             first=first,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from quantmedic.api.options import (
-    DEFAULT_BUDGET,
     CollectOptions,
     DataOptions,
     MeasuringOptions,
@@ -291,7 +290,7 @@ def _proof_options(*, prove: bool | None, budget: float | None, write_fixed: Pat
     if budget is not None and prove is False:
         raise click.UsageError("--budget is the time for --prove; leave out --no-prove")
     wanted = prove or budget is not None or write_fixed is not None
-    return ProofOptions(prove=(budget or DEFAULT_BUDGET) if wanted else prove, write_fixed=write_fixed)
+    return ProofOptions(prove=(budget or True) if wanted else prove, write_fixed=write_fixed)
 
 
 proof_options = OptionGroup(
@@ -308,7 +307,7 @@ proof_options = OptionGroup(
             "--budget",
             type=Seconds(),
             metavar="TIME",
-            help="Time for --prove, which it implies: 90, 90s or 5m. [default: 60s]",
+            help="Limit the time for --prove, which it implies: 90, 90s or 5m. Without, every machine tries as much.",
         ),
         "write_fixed": option(
             "--write-fixed",

@@ -30,7 +30,7 @@ NO_CAUSE = ("everywhere", "trial")
 STOPPED: dict[Stopped, str] = {
     "explained": "the loss is explained",
     "tried-all": "nothing was left to try",
-    "budget": "the time budget was spent",
+    "budget": "what may be tried was spent",
     "interrupted": "it was interrupted",
     "first": "only what leads was tried, --prove goes on",
 }
@@ -50,14 +50,14 @@ class TrialLine:
     grade: Annotated[str, "executed: the printed text was run; edited: a copy of the quantized model was changed"]
     reason: Annotated[str, "why it is not proven, or why it failed; empty where it is proven"]
     left_integer: Annotated[str, "layers that lost their integer kernels without being meant to; empty: none"]
-    seconds: Annotated[str, "time that it took"]
+    seconds: Annotated[str, "time that it took; empty where no time was set"]
 
 
 @dataclass(frozen=True)
 class ProofBox:
     """What was tried, and on which samples."""
 
-    summary: Annotated[str, "remedies tried, time spent of the budget, and why it stopped"]
+    summary: Annotated[str, "remedies tried, time spent of the user's limit, and why it stopped"]
     split: Annotated[str, "samples that remedies were fitted on and those that they were judged on"]
     halves: Annotated[tuple[str, ...], "what weights and what activations alone cost, as sentences; may be empty"]
     trials: Annotated[tuple[TrialLine, ...], "every remedy by itself, in the order of the trials"]
@@ -78,9 +78,8 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
     runs = [*(row.trial for row in (*proof.trials, *proof.chain)), *(row.trial for row in proof.executions)]
     metrics = [trial.metric for trial in runs if trial.metric is not None]
     tried = count(len(proof.trials), "remedy", "remedies")
-    spent = f"{seconds(proof.spent_seconds)} of {seconds(proof.budget_seconds)}"
     return ProofBox(
-        summary=f"{tried} in {spent}; {STOPPED[proof.stopped]}",
+        summary=f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}",
         split=_split_text(proof),
         halves=tuple(_halves_texts(proof)),
         trials=tuple(_trial_row(row) for row in proof.trials),
@@ -172,6 +171,13 @@ def integer_text(trial: TrialRecord | None) -> str:
     return ", ".join(name(layer) for layer in trial.left_integer) if trial is not None else ""
 
 
+def _time_text(proof: Proof) -> str:
+    """Time that all trials took; empty where the user set none, for then none was measured."""
+    if proof.spent_seconds is None or proof.budget_seconds is None:
+        return ""
+    return f" in {seconds(proof.spent_seconds)} of {seconds(proof.budget_seconds)}"
+
+
 def seconds(value: float) -> str:
     """A time in seconds."""
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
@@ -212,7 +218,7 @@ def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> Trial
         grade=trial.grade,
         reason="; ".join(text for text in said if text),
         left_integer=integer_text(trial),
-        seconds=seconds(trial.seconds),
+        seconds="" if trial.seconds is None else seconds(trial.seconds),
     )
 
 

@@ -47,7 +47,7 @@ def _head(first: TrialRecord) -> list[str]:
 def _cells(row: TrialRecord, first: TrialRecord) -> list[str]:
     is_first = row is first
     cells = [visible(row.key, NAME_LIMIT), decibels(row.sqnr_after), "" if is_first else trial_gain_text(row)]
-    cells.append(f"{row.seconds:.1f}")
+    cells.append("" if row.seconds is None else f"{row.seconds:.1f}")
     cells += [percent(row.agreement_after)] if first.agreement_after is not None else []
     if first.metric is None or row.metric is None:
         return cells

@@ -14,6 +14,7 @@ from builders.onnx_models import conv_net, images, random, residual_net, save_pa
 from onnx import numpy_helper
 
 import quantmedic
+from quantmedic.api.options import ProofOptions, Prove
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.demo import patient
 from quantmedic.engine.case.proof import ProofRecord
@@ -21,7 +22,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, OutputError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.trials import trial
+from quantmedic.trials import allowance, bench, trial
 from quantmedic.trials.from_onnx.edit import Edited, edit
 
 pytestmark = pytest.mark.thorough
@@ -36,10 +37,10 @@ class Scene:
     paths: tuple[Path, Path]
     options: dict[str, Any] = field(default_factory=dict)
 
-    def collect(self, budget: float = 60.0, **more: Any) -> Case:
+    def collect(self, budget: Prove = True, **more: Any) -> Case:
         return quantmedic.collect(*self.paths, rules=RULES, prove=budget, threads=1, **{**self.options, **more})
 
-    def proof(self, budget: float = 60.0, **more: Any) -> ProofRecord:
+    def proof(self, budget: Prove = True, **more: Any) -> ProofRecord:
         found = self.collect(budget, **more).record.proof
         assert found is not None
         return found
@@ -106,11 +107,26 @@ def test_predicted_and_measured_gains_agree(proven):
 
 
 def test_the_same_seed_gives_the_same_proof(demo):
-    timeless = [demo.proof(samples=96).model_copy(update={"spent_seconds": 0.0}).model_dump() for _ in range(2)]
-    for record in timeless:
-        for one in (*record["trials"], *(run["trial"] for run in record["executions"])):
-            one["seconds"] = 0.0
-    assert timeless[0] == timeless[1]
+    first, second = (demo.proof(True, samples=96) for _ in range(2))
+    assert first == second
+
+
+def test_times_are_recorded_where_the_user_limits_the_time_and_nowhere_else(demo):
+    counted, timed = demo.proof(True, samples=64), demo.proof(50.0, samples=64)
+    assert (counted.budget_seconds, counted.spent_seconds) == (None, None)
+    assert {one.seconds for one in counted.trials} == {None}
+    assert timed.budget_seconds == 50.0
+    assert timed.spent_seconds > 0
+    assert all(one.seconds > 0 for one in timed.trials)
+
+
+def test_what_may_be_tried_is_counted_where_no_time_is_given(demo, monkeypatch):
+    """A hundredth of a counted second holds no trial of these networks, however fast the machine is."""
+    monkeypatch.setattr(ProofOptions, "budget", 0.2)
+    proof = demo.proof(True, samples=64)
+    assert proof.stopped == "budget"
+    assert proof.trials
+    assert demo.proof(True, samples=64) == proof
 
 
 def test_few_samples_are_cross_fitted(demo):
@@ -182,7 +198,8 @@ def test_the_budget_is_kept(demo, monkeypatch):
         return edit(models, case, change, fitting)
 
     monkeypatch.setattr(trial, "edit", edited)
-    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=time.perf_counter))
+    for module in (allowance, bench):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     proof = demo.proof(budget=50.0, samples=64)
     assert proof.stopped == "budget"
     assert [one.kind for one in proof.trials] == ["without-weight-noise", "without-activation-noise"]
