@@ -75,14 +75,22 @@ def convert_tensorflow(path: Path, kind: Kind, target: Target) -> tuple[Path, st
     It is kept in the user's cache folder: a model that was converted before is not converted again.
 
     Raises:
-        ModelError: TensorFlow or the converter is not installed, or the converter fails.
+        ModelError: TensorFlow or the converter is not installed, the converter fails, or the user has no private cache
+            folder.
     """
     source = path.parent if path.name == "saved_model.pb" else path
     missing = [package for package in _PACKAGES[target] if find_spec(package) is None]
     if missing:
         raise _not_installed(source, kind, target, missing)
     files = sorted(each for each in source.rglob("*") if each.is_file()) if source.is_dir() else [source]
-    folder = cache_folder("converted") / sha256_of(files)[:16]
+    kept = cache_folder("converted")
+    if kept is None:
+        raise ModelError(
+            "there is no private folder for the converted model",
+            where="others can write to the cache folder or what it lies in, or it is not yours",
+            help="set XDG_CACHE_HOME to a folder that only you can write to",
+        )
+    folder = kept / sha256_of(files)[:16]
     made = folder / f"{source.stem}{_SUFFIXES[target]}"
     ends = _ends_of_graph(source) if kind == "frozen graph" else _UNREAD
     if not made.is_file():

@@ -8,6 +8,7 @@
 'preprocessing-mismatch'
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.store.history_file import load_history, write_trend
     from quantmedic.variants import what_if
+
+# onnxruntime collects telemetry: from 1.32 on, its import writes an identifier of the device and a database into the
+# user's cache. It reads this while it is imported; whoever has set it has decided.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "__version__",

@@ -184,6 +184,8 @@ def _external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
     yield from _node_tensors(graph.node)
 
 
@@ -192,5 +194,7 @@ def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]
     for node in nodes:
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
             for graph in (attribute.g, *attribute.graphs):
                 yield from _graph_tensors(graph)

@@ -19,7 +19,8 @@ Loop = Callable[..., Any]
 def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False) -> Callable[[Loop], Loop]:
     """``numba.njit`` without the interpreter's lock, with numpy's division, and with its code kept between runs.
 
-    numba looks the folder up when it decorates a function; its configuration is left as it was.
+    numba looks the folder up when it decorates a function; its configuration is left as it was. Where the user has no
+    private folder and named none (``NUMBA_CACHE_DIR``), nothing is kept: what is loaded from there is executed.
 
     Args:
         forceinline: The loop becomes a part of the loops that call it.
@@ -28,12 +29,19 @@ def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False)
 
     def decorate(function: Loop) -> Loop:
         chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]  # numba sets its options at run time
-        numba.config.CACHE_DIR = chosen or str(_kernel_folder())  # type: ignore[attr-defined]
+        folder = chosen or _kernel_folder()
+        numba.config.CACHE_DIR = str(folder or "")  # type: ignore[attr-defined]
         try:
             compiled = numba.njit(
-                function, cache=True, nogil=True, error_model="numpy", forceinline=forceinline, fastmath=fastmath
+                function,
+                cache=folder is not None,
+                nogil=True,
+                error_model="numpy",
+                forceinline=forceinline,
+                fastmath=fastmath,
             )
-            _load_without_compiler(compiled)
+            if folder is not None:
+                _load_without_compiler(compiled)
             return compiled
         finally:
             numba.config.CACHE_DIR = chosen  # type: ignore[attr-defined]
@@ -59,6 +67,6 @@ def _load_without_compiler(compiled: Any) -> None:
 
 
 @cache
-def _kernel_folder() -> Path:
-    """Where compiled code is kept where the user names no folder."""
+def _kernel_folder() -> Path | None:
+    """Where compiled code is kept where the user names no folder; None: nowhere."""
     return cache_folder("kernels")

@@ -1,6 +1,7 @@
 """Names that rules and remedies use: facts, thresholds, remedies, other rules and fields have to exist and to fit."""
 
 import math
+import re
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.yaml_files import place_of_keys, place_of_text
 from quantmedic.engine.text import suggest
 
+#: A format with a width or a precision of three digits: texts as long as memory, of which a rule needs none.
+_TOO_WIDE = re.compile(r"\d{3}")
 #: Scopes of a rule and of another to which it may yield, where they are not the same.
 _SEEN_BY = frozenset({("tensor", "output"), ("layer", "tensor"), ("layer", "output")})
 
@@ -55,7 +58,7 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
             raise RuleError(f"unknown fact {name!r}{suggest(name, known)}", where=place_of_text(path, name), help=help_)
     _check_conditions(rule.conditions(), known, base, path)
     for name, spec in formats:
-        if not _can_be_written(known[name].annotation, spec):
+        if _TOO_WIDE.search(spec) or not _can_be_written(known[name].annotation, spec):
             raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place_of_text(path, name + ":"))
     for remedy in rule.remedies:
         if remedy not in base.remedies:
@@ -92,7 +95,7 @@ def check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
     _check_conditions(remedy.conditions(), known, base, path)
     for reason in remedy.withheld:
         for name, spec in message_formats(reason.because):
-            if not _can_be_written(known[name].annotation, spec):
+            if _TOO_WIDE.search(spec) or not _can_be_written(known[name].annotation, spec):
                 raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place("withheld"))
     fields = {*NAME_FIELDS, *EACH_FIELDS, *VALUE_FIELDS, *remedy.values}
     for number, snippet in enumerate(remedy.snippets):
