@@ -1,0 +1,201 @@
+"""Each sentence of the page ``trust`` and a test that tries to break it."""
+
+import ast
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders.commands import run_quantmedic
+from onnx import TensorProto, helper
+
+import quantmedic
+from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.demo import patient
+from quantmedic.engine.diagnosis.snippets import render_snippet
+from quantmedic.engine.errors import QuantmedicError, RuleError
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "manuals" / "general" / "trust.md").read_text(encoding="utf-8")
+#: Sentences by what they begin with, and where they are tried.
+ELSEWHERE = {
+    "Compiled code that was kept": "tests/collectors/data/test_cache_folder.py",
+    "TensorFlow's converter": "tests/collectors/test_tensorflow_files.py",
+    "Nothing in a report runs": "tests/browser/test_hostile.py",
+    "Nothing is measured for others": "tests/quantmedic/test_fresh_home.py",
+    "Files are written to the output, to the cache, and to the temporary directory while a run lasts.": (
+        "tests/quantmedic/test_fresh_home.py"
+    ),
+    "Results do not depend on time": "tests/quantmedic/test_lying_clock.py",
+}
+TRIED: set[str] = set()
+
+pytestmark = pytest.mark.thorough
+
+
+def breaks(sentence: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Marks a test by the sentence that it tries to break."""
+    TRIED.add(sentence)
+    return lambda test: test
+
+
+class Planted:
+    """A pickle that leaves a trace where it is loaded."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.trace),)
+
+
+def test_every_sentence_is_tried() -> None:
+    said = PAGE[PAGE.index("## What is executed") : PAGE.index("The runtimes that read models")]
+    assert set(re.findall(r"^\* \*\*(.+?)\*\*", said, re.MULTILINE)) == TRIED | ELSEWHERE.keys()
+    assert all((ROOT / place).is_file() for place in ELSEWHERE.values())
+
+
+@breaks("Functions that you name")
+def test_a_policy_names_a_metric_and_nothing_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("import os\nos.mkdir('trace')\ndef metric(outputs, labels): return [0]\n")
+    budget = '[[check.budget]]\nmetric = "evil:metric"\nmax_drop = 1.0\nunit = "absolute"\n'
+    (tmp_path / "quantmedic.toml").write_text(budget)
+    (float_model, quantized), data = patient()
+    done = run_quantmedic(
+        "check", float_model, quantized, "-v", data["validation"], "--samples", "32", "-o", "out", cwd=tmp_path
+    )
+    assert done.returncode in (1, 2, 3), done.stderr
+    assert not (tmp_path / "trace").exists()
+
+
+@breaks("Printed prescriptions")
+@pytest.mark.parametrize(
+    "name", ['x"]; import os; os.mkdir("trace")  #', '"""\nimport os\n"""', "{model}", "a\\", "\n"]
+)
+def test_names_of_a_model_stay_text_in_what_is_run(name: str) -> None:
+    code = render_snippet("leave = {names}\nfirst = {value}", {"names": (name,), "value": name}, "test")
+    found = [ast.literal_eval(each.value) for each in ast.parse(code).body if isinstance(each, ast.Assign)]
+    assert len(ast.parse(code).body) == 2
+    assert found[0] == [name]
+
+
+@breaks("Pickles are not loaded")
+@pytest.mark.parametrize("kind", ["data.npy", "data.npz", "case"])
+def test_a_pickle_in_any_place_is_refused(kind: str, tmp_path: Path) -> None:
+    trace, models = tmp_path / "trace", patient()[0]
+    content = pickle.dumps(Planted(trace))
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+    with pytest.raises(QuantmedicError):
+        if kind == "data.npy":
+            (tmp_path / kind).write_bytes(header + content)
+            quantmedic.collect(*models, validation=tmp_path / kind)
+        elif kind == "data.npz":
+            with zipfile.ZipFile(tmp_path / kind, "w") as archive:
+                archive.writestr("input.npy", header + content)
+            quantmedic.collect(*models, validation=tmp_path / kind)
+        else:
+            quantmedic.save_case(quantmedic.collect_static(*models), tmp_path / "whole.case")
+            with (
+                zipfile.ZipFile(tmp_path / "whole.case") as whole,
+                zipfile.ZipFile(tmp_path / "c.case", "w") as planted,
+            ):
+                for member in whole.namelist():
+                    is_array = member.endswith(".npy")
+                    planted.writestr(member, header + content if is_array else whole.read(member))
+            quantmedic.load_case(tmp_path / "c.case")
+    assert not trace.exists()
+
+
+@breaks("Pickles are not loaded")
+def test_a_pickle_of_a_toolchain_is_told_and_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "history.snapshot").write_bytes(pickle.dumps(Planted(tmp_path / "trace")))
+    found = quantmedic.import_files(tmp_path / "history.snapshot")
+    assert "loading it would run code in it" in " ".join(found.record.notices)
+    assert not (tmp_path / "trace").exists()
+
+
+@breaks("Rules, thresholds, policies and baselines are data")
+@pytest.mark.parametrize(
+    "message",
+    ["{model.__class__.__mro__}", "{model.name.__class__}", "{model.name!r:>99999999}", "{model.name:>99999999}"],
+)
+def test_a_message_of_a_rule_reads_facts_and_no_more(message: str, tmp_path: Path) -> None:
+    rule = (ROOT / "rules" / "runtime" / "R001.yaml").read_text(encoding="utf-8")
+    (tmp_path / "S901.yaml").write_text(
+        re.sub(r"^message:.*(\n[ ].*)*", f"message: {json.dumps(message)}", rule, flags=re.MULTILINE)
+        .replace("R001", "S901")
+        .replace("name: ", "name: my-", 1)
+    )
+    with pytest.raises(RuleError, match="S901"):
+        quantmedic.load_rulebase([tmp_path])
+
+
+@breaks("Rules, thresholds, policies and baselines are data")
+def test_a_rule_makes_no_objects(tmp_path: Path) -> None:
+    (tmp_path / "S901.yaml").write_text(f"id: !!python/object/apply:os.mkdir [{tmp_path / 'trace'}]\n")
+    with pytest.raises(RuleError):
+        quantmedic.load_rulebase([tmp_path])
+    assert not (tmp_path / "trace").exists()
+
+
+@breaks("External data of ONNX models")
+@pytest.mark.parametrize("location", ["../secret.bin", "link.bin", "folder/secret.bin", "{absolute}"])
+@pytest.mark.parametrize("place", ["initializer", "sparse", "attribute"])
+def test_no_file_beside_the_folder_of_a_model_is_read(location: str, place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(np.arange(3, dtype=np.float32).tobytes())
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    (folder / "folder").symlink_to(tmp_path)
+    values = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL)
+    values.external_data.add(key="location", value=location.format(absolute=tmp_path / "secret.bin"))
+    constant = helper.make_node("Constant", [], ["w"], value=values)
+    nodes = [*([constant] if place == "attribute" else []), helper.make_node("Add", ["x", "w"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], [values] if place == "initializer" else [])
+    if place == "sparse":
+        indices = helper.make_tensor("i", TensorProto.INT64, [3], [0, 1, 2])
+        graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
+    (folder / "m.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(QuantmedicError, match="outside the model's folder"):
+        load_model(folder / "m.onnx")
+
+
+@breaks("A model brings no code")
+def test_no_library_of_operators_is_loaded() -> None:
+    """The one call that loads such a library stands nowhere."""
+    folders = ("collectors", "engine", "quantmedic", "reports", "trials")
+    texts = [path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert texts
+    assert not [text for text in texts if re.search(r"register_custom_ops_library|ctypes|cffi|load_library", text)]
+
+
+@breaks("No connection is opened")
+def test_a_run_opens_no_connection(tmp_path: Path) -> None:
+    """Whatever connects is counted by the interpreter's own audit."""
+    code = (
+        "import sys\n"
+        "def refuse(event, arguments):\n"
+        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto', 'urllib.Request'):\n"
+        "        raise SystemExit(f'{event} {arguments}')\n"
+        "sys.addaudithook(refuse)\n"
+        "from quantmedic.cli.main import main\n"
+        "sys.argv = ['quantmedic', 'demo', '--samples', '32', '--no-prove', '--output', 'out']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (tmp_path / "out" / "index.html").is_file(), done.stderr
+
+
+def test_security_names_the_page() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert "quantmedic explain trust" in text
+    for path in re.findall(r"`([\w/]+\.\w+)`", text):
+        assert (ROOT / path).exists(), path
