@@ -21,6 +21,7 @@ from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import QuantmedicError, RuleError
+from quantmedic.engine.limits import LIMITS, RUN_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "manuals" / "general" / "trust.md").read_text(encoding="utf-8")
@@ -192,6 +193,19 @@ def test_a_run_opens_no_connection(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (tmp_path / "out" / "index.html").is_file(), done.stderr
+
+
+def limits_table() -> str:
+    """All limits in one table."""
+    rows = [(limit.what.rstrip(","), limit.amount(limit.most), limit.variable) for limit in LIMITS]
+    lines = ["| what | at most | raised or lowered by |", "|---|--:|---|"]
+    return "\n".join([*lines, *(f"| {what} | {most} | `{variable}` |" for what, most, variable in rows)])
+
+
+def test_the_limits_on_the_page_are_those_in_force() -> None:
+    """Else paste what this test wants to find."""
+    assert limits_table() in PAGE
+    assert f"{RUN_SECONDS:.0f} seconds" in PAGE
 
 
 def test_security_names_the_page() -> None:
