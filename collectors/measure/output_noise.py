@@ -109,13 +109,18 @@ class OutputNoise:
 
     def by_part(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
         """Noise of other outputs over all samples for each of ``parts``, in shares of its signal."""
+        found: Floats = self.by_batch(outputs).sum(axis=0)
+        return found
+
+    def by_batch(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
+        """What each batch has of that, ``[batches, parts]``."""
         outputs = _with_rows(outputs)
         noise = [
             [_difference(x, y) for x, y in zip(floats, found, strict=True)]
             for floats, found in zip(self._floats, outputs, strict=True)
         ]
-        shares = zip(self._shares, self._totals, strict=True)
-        return np.array([sum(float(self._energy(d, share).sum()) for d in noise) / total for share, total in shares])
+        shares = list(zip(self._shares, self._totals, strict=True))
+        return np.array([[float(self._energy(d, share).sum()) / total for share, total in shares] for d in noise])
 
     def _energy_of_outputs(self, outputs: Sequence[Float32]) -> Floats:
         """Energy per sample over all outputs, each in shares of its own signal."""
