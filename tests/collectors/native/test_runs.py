@@ -16,11 +16,13 @@ from builders.endless import endless_model
 from builders.processes import is_running
 
 import quantmedic
+from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.measure import lanes
 from quantmedic.collectors.native import runs
 from quantmedic.collectors.native.child import run_child
 from quantmedic.collectors.native.runs import Crew, TimeLimitError, in_background, run_native, time_limit, wait_for
 from quantmedic.engine.errors import ModelError
+from quantmedic.trials.child import run_script
 
 WAIT = 60
 
@@ -204,3 +206,14 @@ def test_a_child_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
 def test_a_child_that_takes_too_long_is_killed() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run_child("while True: pass", seconds=0.5)
+
+
+def test_the_first_run_of_a_file_in_its_child_has_the_limit(tmp_path: Path) -> None:
+    """No process starts in so short a time."""
+    with time_limit(0.001), pytest.raises(TimeLimitError, match="its first run, on zeros"):
+        require_survival([tmp_path / "a.tflite"])
+
+
+def test_a_script_without_a_deadline_may_take_as_long_as_some_runs(tmp_path: Path) -> None:
+    with time_limit(0.1), pytest.raises(TimeLimitError, match=r"the limit is 0\.6 s"):
+        run_script(tmp_path, "while True: pass", "", None)

@@ -1,0 +1,58 @@
+"""An output that cannot be written is refused before models and data are opened, which are missing here."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import quantmedic
+from quantmedic.cli.main import cli
+from quantmedic.engine.errors import HistoryError, OutputError
+
+PAIR = ("float.onnx", "int8.onnx", "-v", "val.npz")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds ``file`` and ``folder``."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (("diagnose", *PAIR, "-o", "file"), OutputError, "the output folder is a file"),
+        (("diagnose", *PAIR, "-o", "file/report"), OutputError, "a part of the path is a file"),
+        (("diagnose", *PAIR, "--write-fixed", "folder"), OutputError, "is a folder, not a file"),
+        (("demo", "-o", "file"), OutputError, "the output folder is a file"),
+        (("check", *PAIR, "-o", "file"), OutputError, "the output folder is a file"),
+        (("check", *PAIR, "--record", "missing/h.db"), HistoryError, "folder does not exist"),
+        (("collect", *PAIR, "-o", "file/c.case"), OutputError, "is a file"),
+        (("collect", *PAIR, "--shard", "1/2", "-o", "file/1.case"), OutputError, "is a file"),
+        (("fix", *PAIR, "-o", "folder"), OutputError, "is a folder, not a file"),
+        (("fix", *PAIR, "-o", "fixed.onnx", "--report", "file"), OutputError, "the output folder is a file"),
+        (("sensitivity", *PAIR, "-o", "file"), OutputError, "the output folder is a file"),
+        (("fallback", *PAIR, "--min-sqnr", "30", "-o", "file"), OutputError, "the output folder is a file"),
+        (("calibrations", "float.onnx", "-v", "val.npz", "-r", "r.npz", "-o", "file"), OutputError, "is a file"),
+        (("debugger", *PAIR, "-o", "folder"), OutputError, "is a folder, not a file"),
+        (("report", "c.case", "-o", "file"), OutputError, "the output folder is a file"),
+    ],
+)
+def test_a_command_refuses_it_first(words: tuple[str, ...], kind: type[Exception], said: str, folder: Path) -> None:
+    done = CliRunner().invoke(cli, list(words))
+    assert isinstance(done.exception, kind), done.exception
+    assert said in str(done.exception)
+    assert sorted(path.name for path in folder.rglob("*")) == ["file", "folder"]
+
+
+def test_functions_of_python_refuse_it_first(folder: Path) -> None:
+    with pytest.raises(OutputError, match="is a file"):
+        quantmedic.collect("a.onnx", "b.onnx", validation="v.npz", checkpoint="file/c.case")
+    with pytest.raises(OutputError, match="is a file"):
+        quantmedic.sensitivity("a.onnx", "b.onnx", validation="v.npz", checkpoint="file/s.json")
+    (folder / "a.onnx").write_text("1")
+    with pytest.raises(OutputError, match="is a file"):
+        quantmedic.fix("a.onnx", "a.onnx", "fixed.onnx", validation="v.npz", report="file")
