@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, Part, cut, rows_alike
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.measure.memory import kept_bytes, samples_that_fit
 
 #: Fewer samples than this are fitted on and judged on in turn.
 CROSS_FITTED_BELOW = 64
@@ -38,10 +39,10 @@ def read_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, seed:
     """
     first = next(dataset.batches(1, limit))
     size = max(sum(array.nbytes for array in first.inputs.values()) // first.samples, 1)
-    wanted = max(min(wanted, MAX_SAMPLES, MAX_BYTES // size), 2 * dataset.unit)
+    wanted = max(min(wanted, MAX_SAMPLES, kept_bytes(MAX_BYTES) // size), 2 * dataset.unit)
     count = -(-seen // wanted)
     part = Part(0, count, seed) if count > 1 else None
-    return list(dataset.batches(BATCH, limit, part=part))
+    return list(dataset.batches(samples_that_fit(BATCH), limit, part=part))
 
 
 def folds(pool: Sequence[Batch], unit: int, seed: int) -> list[Fold]:

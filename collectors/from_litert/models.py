@@ -50,6 +50,7 @@ class LiteRTModels(ModelPair):
 
     framework: ClassVar[str] = "litert"
     measures_step_error: ClassVar[bool] = True
+    keeps_bound: ClassVar[bool] = True
 
     float_graph: LiteRTGraph
     quantized: LiteRTGraph

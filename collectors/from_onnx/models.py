@@ -21,13 +21,14 @@ from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.providers import CPU, Provider, describe_assignment, providers_of, sessions_on
 from quantmedic.collectors.from_onnx.record import describe_models, kernels_of_model
-from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.session import make_session, run, shapes_on
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_shapes, static_types
 from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxIsolated, OnnxView
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.latency import Profile
+from quantmedic.collectors.measure.memory import in_groups, sizes_of
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Reading, Runner, View
 from quantmedic.collectors.pair.feed import feed_of, input_specs
@@ -46,11 +47,15 @@ class OnnxModels(ModelPair):
     framework: ClassVar[str] = "onnx"
     measures_operator_error: ClassVar[bool] = True
     measures_step_error: ClassVar[bool] = True
+    keeps_bound: ClassVar[bool] = True
+    observes_groups: ClassVar[bool] = True
 
     float_graph: OnnxGraph
     quantized: OnnxGraph
     providers: list[Provider] = field(default_factory=lambda: [CPU], kw_only=True)
     """Who computes, the first that can."""
+    memory: int | None = field(default=None, kw_only=True)
+    """Bytes that the observed tensors of one batch may take; None for as many as there are."""
 
     def run_on(self, device: str) -> None:
         """Have onnxruntime compute on a device, and note which of its providers got which nodes.
@@ -82,8 +87,26 @@ class OnnxModels(ModelPair):
     def view(
         self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None
     ) -> OnnxView:
-        """Both models with these pairs exposed as outputs."""
-        return OnnxView(self, pairs, first, threads, plain)
+        """Both models with these pairs exposed as outputs, a group at a time where memory is short."""
+        groups: list[list[int]] = []
+        if self.memory is not None:
+            sizes = sizes_of(pairs, self.shapes_on(first, threads), first.samples)
+            groups = in_groups(sizes, self.memory) if sizes is not None else []
+        return OnnxView(self, pairs, first, threads, plain, groups)
+
+    def limit_memory(self, size: int) -> None:
+        """Let the observed tensors of one batch take no more than so many bytes."""
+        self.memory = size
+
+    def shapes_on(self, batch: Batch, threads: int) -> Mapping[str, Shape]:
+        """Shapes of the float tensors of all pairs: as the model states them, else as one run finds them."""
+        twins = {pair.twin for pair in self.pairs}
+        open_ones = [name for name in twins if name not in self.shapes or None in self.shapes[name][1:]]
+        if not open_ones:
+            return self.shapes
+        feed = feed_of(batch, self.float_graph)
+        fed = {name: array.shape for name, array in feed.items()}
+        return {**self.shapes, **fed, **shapes_on(self.float_graph, open_ones, feed, threads)}
 
     def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
         """Reads these tensors of the float model."""

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.measure.memory import kept_bytes
 
 Array = NDArray[np.generic]
 Feed = Mapping[str, Array]
@@ -27,7 +28,7 @@ Feed = Mapping[str, Array]
 MAX_SEGMENTS, MAX_CROSSING = 4, 3
 #: Nodes of a segment, about, at least.
 LEAST_NODES = 24
-#: Bytes that are kept of what segments gave.
+#: Bytes that are kept of what segments gave, at most.
 KEPT_BYTES = 512 << 20
 #: Runs under the same settings that cost about as much as opening a session of their own.
 OFTEN = 8
@@ -101,7 +102,7 @@ class Segments:
         self._outputs, self._path, self._threads = list(outputs), path, threads
         #: Under settings that came once, and behind segments that all have expected ones, which others start from.
         self._kept: tuple[_Kept, _Kept] = OrderedDict(), OrderedDict()
-        self._bytes = 0
+        self._bytes, self._most = 0, kept_bytes(KEPT_BYTES)
         self._numbers: dict[tuple[int, Hashable], int] = {}
         self._chains: dict[tuple[int, int], int] = {}
         self._small = sum(len(c.raw_data) for c in model.graph.initializer) <= CONSTANT_BYTES
@@ -183,7 +184,7 @@ class Segments:
         )
         self._kept[is_expected][id(batch), state.until[k]] = batch, values
         self._bytes += _bytes_of(values)
-        while self._bytes > KEPT_BYTES:
+        while self._bytes > self._most:
             _, (_, oldest) = (self._kept[False] or self._kept[True]).popitem(last=False)
             self._bytes -= _bytes_of(oldest)
 

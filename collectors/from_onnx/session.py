@@ -15,6 +15,7 @@ from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_prov
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
+from quantmedic.collectors.measure.memory import is_short
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.graph import Tap
@@ -30,6 +31,7 @@ SEARCH_LIMIT = 48
 DROP_LIMIT = 0.5
 _TOKEN = re.compile(r"(_token_\d+|/duplicated(_token_\d+)?)+$")
 _NAMED = "quantmedic:"
+_SIZE = "quantmedic:size:"
 
 
 def make_session(
@@ -38,6 +40,7 @@ def make_session(
     threads: int,
     *,
     exposed: Sequence[str] = (),
+    read: Sequence[str] = (),
     optimized: Path | None = None,
     plain: bool = False,
     in_float: bool = False,
@@ -49,6 +52,7 @@ def make_session(
         path: Where it came from, for messages.
         threads: Threads within an operator.
         exposed: Tensors that are outputs too.
+        read: Tensors that cannot be fused away, as if they were outputs, but that nobody holds; see ``size_readers``.
         optimized: Where to save the graph that is really executed.
         plain: Execute the graph as it is written: quantizers in float, no integer kernels.
         in_float: Optimize the graph, but keep quantizers and what is between them in float.
@@ -58,7 +62,8 @@ def make_session(
     """
     try:
         # Messages written one behind the other are read as one: so a large model is not copied for a few outputs.
-        more = onnx.ModelProto(graph=onnx.GraphProto(output=added_outputs(model, exposed)))
+        nodes, sizes = size_readers(model, read)
+        more = onnx.ModelProto(graph=onnx.GraphProto(node=nodes, output=[*added_outputs(model, exposed), *sizes]))
         content = model.SerializeToString() + more.SerializeToString()
     except ValueError as error:
         raise ModelError(
@@ -97,6 +102,8 @@ def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: boo
     options.log_severity_level = 4
     # A pattern reserves all intermediate tensors at once, which most of the exposed ones leave unused.
     options.enable_mem_pattern = False
+    # An arena is fast and keeps the most that it ever held.
+    options.enable_cpu_mem_arena = not is_short()
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if in_float:
@@ -173,6 +180,40 @@ def added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.V
     return [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(tensors) if name not in present]
 
 
+def size_readers(
+    model: onnx.ModelProto, tensors: Sequence[str], op_type: str = "Size"
+) -> tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto]]:
+    """Nodes that read nothing but the size of tensors, and their outputs.
+
+    A tensor with a reader of its own is not fused away, and its kernels are those of a tensor that is an output; but
+    it is let go of as soon as it was read. So groups of tensors that are exposed one after the other have, to the bit,
+    the values that they have where all are exposed at once.
+    """
+    places = {name: place for place, node in enumerate(model.graph.node) for name in node.output}
+    # onnxruntime computes first what the last one of these nodes reads: as soon as it can, hence in this order.
+    found = sorted({name for name in tensors if name in places}, key=places.__getitem__, reverse=True)
+    nodes = [onnx.helper.make_node(op_type, [name], [f"{_SIZE}{name}"]) for name in found]
+    return nodes, [onnx.helper.make_empty_tensor_value_info(f"{_SIZE}{name}") for name in found]
+
+
+def shapes_on(graph: OnnxGraph, tensors: Sequence[str], feed: Feed, threads: int) -> dict[str, tuple[int, ...]]:
+    """Shapes that tensors of a model have on one batch, of which it holds none.
+
+    Raises:
+        ModelError: The model fails on this batch.
+    """
+    nodes, outputs = size_readers(graph.model, tensors, "Shape")
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    model.graph.node.extend(nodes)
+    model.graph.output.extend(outputs)
+    names = [output.name for output in outputs]
+    if not names:
+        return {}
+    found = run(make_session(model, graph.path, threads), names, feed, graph.path)
+    return {name.removeprefix(_SIZE): tuple(shape.tolist()) for name, shape in zip(names, found, strict=True)}
+
+
 class ObservedModel:
     """The quantized model with taps that provably leave its outputs as they were.
 
@@ -188,9 +229,17 @@ class ObservedModel:
     """
 
     def __init__(
-        self, graph: OnnxGraph, taps: Sequence[Tap], feed: Feed, threads: int, plain: Sequence[Array] | None = None
+        self,
+        graph: OnnxGraph,
+        taps: Sequence[Tap],
+        feed: Feed,
+        threads: int,
+        plain: Sequence[Array] | None = None,
+        every: Sequence[Tap] = (),
     ) -> None:
+        """Find out which taps can be exposed; ``every`` are those that others expose, where these are one group."""
         self._graph, self._feed, self._threads = graph, feed, threads
+        self._every = [tap.tensor for tap in every]
         self.plain = plain if plain is not None else self._outputs(make_session(graph.model, graph.path, threads))
         self.dropped: list[int] = []
         self.simulated, self.difference = False, 0.0
@@ -231,7 +280,7 @@ class ObservedModel:
 
     def _observe(self, indexes: Sequence[int]) -> tuple[ort.InferenceSession, list[Array]]:
         names = [self.read[i].tensor for i in indexes]
-        session = make_session(self.model, self._graph.path, self._threads, exposed=names)
+        session = make_session(self.model, self._graph.path, self._threads, exposed=names, read=self._every)
         return session, self._outputs(session)
 
     def _search(self, group: list[int], kept: list[int]) -> bool:

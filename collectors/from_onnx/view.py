@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import ObservedModel, isolate_operators, make_session, run
+from quantmedic.collectors.measure.memory import GroupedReading
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of, is_coded
 from quantmedic.collectors.pair.feed import feed_of
@@ -25,9 +26,10 @@ class FloatTensors:
         session: Runs it.
     """
 
-    def __init__(self, graph: OnnxGraph, names: Sequence[str], threads: int) -> None:
+    def __init__(self, graph: OnnxGraph, names: Sequence[str], threads: int, others: Sequence[str] = ()) -> None:
+        """Open the session; ``others`` are not fused away either (``size_readers``)."""
         self._graph = graph
-        self.session = make_session(graph.model, graph.path, threads, exposed=names)
+        self.session = make_session(graph.model, graph.path, threads, exposed=names, read=others)
         self._wanted = [*dict.fromkeys(n for n in (*names, *graph.outputs) if n not in graph.inputs)]
 
     def read(self, batch: Batch) -> dict[str, Array]:
@@ -41,8 +43,52 @@ class FloatTensors:
         return {**feed, **dict(zip(self._wanted, found, strict=True))}
 
 
+class _Group:
+    """Sessions of both models that show some of the pairs of a view; see `OnnxView`."""
+
+    def __init__(
+        self,
+        models: PairedOnnxGraphs,
+        pairs: Mapping[int, Pair],
+        first: Batch,
+        threads: int,
+        plain: Sequence[Array] | None = None,
+        others: Iterable[Pair] = (),
+    ) -> None:
+        """Open the sessions; ``others`` are all pairs where these are not all of them."""
+        self._models = models
+        taps, beside = [pair.tap for pair in pairs.values()], list(others)
+        feed = feed_of(first, models.quantized)
+        seen = ObservedModel(models.quantized, taps, feed, threads, plain, [pair.tap for pair in beside])
+        self.observed = Faithfulness(seen.plain, seen.simulated, seen.difference)
+        self.model, self._session = seen.model, seen.session
+        numbers = list(pairs)
+        self.taps: dict[int, Tap] = {numbers[k]: seen.read[k] for k in seen.taps}
+        feature, graph = feature_of(models.float_graph), models.float_graph
+        twins = [pair.twin for pair in pairs.values()] + ([feature] if feature else [])
+        self.floats = FloatTensors(graph, twins, threads, [pair.twin for pair in beside])
+
+    def read(self, batch: Batch) -> Reading:
+        """Run both models."""
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        floats = self.floats.read(batch)
+        feed = feed_of(batch, quantized)
+        names = [tap.tensor for tap in self.taps.values()]
+        wanted = [*dict.fromkeys(name for name in (*names, *quantized.outputs) if name not in feed)]
+        seen = feed | dict(zip(wanted, run(self._session, wanted, feed, quantized.path), strict=True))
+        codes = {number: seen[tap.tensor] for number, tap in self.taps.items()}
+        matched = self._models.match.outputs
+        outputs = (
+            [floats[float_graph.outputs[i]] for i, _ in matched],
+            [seen[quantized.outputs[j]] for _, j in matched],
+        )
+        return Reading(floats, codes, outputs)
+
+
 class OnnxView:
     """Sessions of both models that show numbered pairs of tensors; see ``View``.
+
+    Where memory is short, each pair of sessions shows a group of them, and both models run once for each group.
 
     Attributes:
         pairs: The pairs, by number.
@@ -58,45 +104,46 @@ class OnnxView:
         first: Batch,
         threads: int,
         plain: Sequence[Array] | None = None,
+        groups: Sequence[Sequence[int]] = (),
     ) -> None:
-        self._models = models
-        self.pairs = dict(pairs)
-        taps = [pair.tap for pair in pairs.values()]
-        seen = ObservedModel(models.quantized, taps, feed_of(first, models.quantized), threads, plain)
-        self.observed = Faithfulness(seen.plain, seen.simulated, seen.difference)
-        self.model, self._session = seen.model, seen.session
-        numbers = list(pairs)
-        self.taps: dict[int, Tap] = {numbers[k]: seen.read[k] for k in seen.taps}
+        """Open the sessions; ``groups`` hold the numbers of the pairs that are shown together, else all are."""
+        self._models, self.pairs = models, dict(pairs)
         self._feature = feature_of(models.float_graph)
-        graph = models.float_graph
-        twins = [pair.twin for pair in pairs.values()] + ([self._feature] if self._feature else [])
-        self._floats = FloatTensors(graph, twins, threads)
+        self._groups: list[_Group] = []
+        for numbers in groups if len(groups) > 1 else [list(pairs)]:
+            own, others = {number: pairs[number] for number in numbers}, pairs.values() if len(groups) > 1 else ()
+            self._groups.append(_Group(models, own, first, threads, plain, others))
+            plain = self._groups[0].observed.plain
+        seen = [group.observed for group in self._groups]
+        worst = max(each.difference for each in seen)
+        self.observed = Faithfulness(seen[0].plain, any(each.simulated for each in seen), worst)
+        self.model = self._groups[0].model
+        self._floats = self._groups[0].floats
+        self._numbers = [list(numbers) for numbers in groups] if len(groups) > 1 else [list(pairs)]
+
+    @property
+    def taps(self) -> dict[int, Tap]:
+        """How the quantized model shows each pair that it can show."""
+        return {number: tap for group in self._groups for number, tap in group.taps.items()}
 
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
-        kept = list(numbers)
-        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
-        self.taps = {new: self.taps[old] for new, old in enumerate(kept) if old in self.taps}
+        new = {old: number for number, old in enumerate(numbers)}
+        self.pairs = {number: self.pairs[old] for old, number in new.items()}
+        self._numbers = [[new[old] for old in own if old in new] for own in self._numbers]
+        for group in self._groups:
+            group.taps = {new[old]: tap for old, tap in group.taps.items() if old in new}
 
     def read(self, batch: Batch) -> Reading:
-        """Run both models.
+        """Run both models; a group of tensors at a time when these are asked for, where memory is short.
 
         Raises:
             ModelError: One of them fails on this batch.
         """
-        float_graph, quantized = self._models.float_graph, self._models.quantized
-        floats = self._floats.read(batch)
-        feed = feed_of(batch, quantized)
-        names = [tap.tensor for tap in self.taps.values()]
-        wanted = [*dict.fromkeys(name for name in (*names, *quantized.outputs) if name not in feed)]
-        seen = feed | dict(zip(wanted, run(self._session, wanted, feed, quantized.path), strict=True))
-        codes = {number: seen[tap.tensor] for number, tap in self.taps.items()}
-        matched = self._models.match.outputs
-        outputs = (
-            [floats[float_graph.outputs[i]] for i, _ in matched],
-            [seen[quantized.outputs[j]] for _, j in matched],
-        )
-        return Reading(floats, codes, outputs)
+        if len(self._groups) == 1:
+            return self._groups[0].read(batch)
+        grouped = GroupedReading(lambda k: self._groups[k].read(batch), self._numbers, self.pairs)
+        return grouped.reading(list(self.taps))
 
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""

@@ -49,6 +49,7 @@ class TorchPair(ModelPair):
     """Two modules and their runs. One batch runs at a time, for modules keep state while they run."""
 
     framework: ClassVar[str] = "torch"
+    observes_groups: ClassVar[bool] = True
 
     float_graph: TorchGraph
     quantized: TorchGraph

@@ -1,9 +1,8 @@
 """Both torch modules with some of their tensors observed while they run."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,62 +12,15 @@ from quantmedic.collectors.from_torch.capture import Capture
 from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.module import to_array
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
+from quantmedic.collectors.measure.memory import GroupedReading, in_groups
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
-K = TypeVar("K")
 #: Of each element: four of the float tensor, four of the quantized one.
 _BYTES = 8
-
-
-class _Grouped:
-    """Readings of groups of pairs, one of which is held at a time: the one that was asked for last."""
-
-    def __init__(
-        self, read: Callable[[Sequence[int]], Reading], groups: Sequence[Sequence[int]], pairs: Mapping[int, Pair]
-    ) -> None:
-        self._read_group, self._groups = read, groups
-        self._now = read(groups[0])
-        self._group = {number: group for group, numbers in enumerate(groups) for number in numbers}
-        self._number = {pairs[number].twin: number for number in reversed(list(self._group))}
-        self._held = 0
-
-    def reading(self) -> Reading:
-        """All pairs; not kept here, for a circle of references would outlive the batch."""
-        return Reading(_Lookup(self._float), _Lookup(self._code, list(self._group)), self._now.outputs)
-
-    def _float(self, name: str) -> Array:
-        if name not in self._now.floats:
-            self._hold(self._group[self._number[name]])
-        return self._now.floats[name]
-
-    def _code(self, number: int) -> Array:
-        self._hold(self._group[number])
-        return self._now.codes[number]
-
-    def _hold(self, group: int) -> None:
-        if group != self._held:
-            self._now = Reading({}, {}, ([], []))  # the memory of one group is free before the next is read
-            self._now, self._held = self._read_group(self._groups[group]), group
-
-
-class _Lookup(Mapping[K, Array]):
-    """A mapping of which every value is looked up when it is asked for."""
-
-    def __init__(self, find: Callable[[K], Array], keys: Sequence[K] = ()) -> None:
-        self._find, self._keys = find, keys
-
-    def __getitem__(self, key: K) -> Array:
-        return self._find(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 class TorchView:
@@ -108,7 +60,8 @@ class TorchView:
             ModelError: One of them fails on this batch.
         """
         groups = self._groups(batch)
-        return _Grouped(lambda numbers: self._read_group(batch, numbers), groups, self.pairs).reading()
+        grouped = GroupedReading(lambda k: self._read_group(batch, groups[k]), groups, self.pairs)
+        return grouped.reading(list(self.pairs))
 
     def _read_group(self, batch: Batch, numbers: Sequence[int]) -> Reading:
         """Some pairs, with the outputs and the features."""
@@ -129,19 +82,9 @@ class TorchView:
 
     def _groups(self, batch: Batch) -> list[list[int]]:
         """Pairs that are observed together: all of them, or as many as the memory holds, at least one."""
-        limit = self._models.memory
-        if limit is None:
-            return [list(self.pairs)]
-        groups: list[list[int]] = [[]]
-        held = 0
-        for number, pair in self.pairs.items():
-            size = _BYTES * math.prod(side or batch.samples for side in self._models.shapes[pair.twin])
-            if held + size > limit and groups[-1]:
-                groups.append([])
-                held = 0
-            groups[-1].append(number)
-            held += size
-        return groups
+        shapes = self._models.shapes
+        sides = {number: [side or batch.samples for side in shapes[p.twin]] for number, p in self.pairs.items()}
+        return in_groups({number: _BYTES * math.prod(own) for number, own in sides.items()}, self._models.memory)
 
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""

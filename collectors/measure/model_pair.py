@@ -1,6 +1,6 @@
 """What front ends share: two matched graphs, and the answers of a front end that can do no more than run them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.measure.models import FloatReader, FloatSteps, IsolatedOperators, Producer, Reading, View
 from quantmedic.collectors.pair.feed import input_specs
-from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.graph import Graph, Shape
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import ModelError
@@ -27,6 +27,8 @@ class ModelPair:
     framework: ClassVar[str]
     measures_operator_error: ClassVar[bool] = False
     measures_step_error: ClassVar[bool] = False
+    keeps_bound: ClassVar[bool] = False
+    observes_groups: ClassVar[bool] = False
 
     @property
     def input_specs(self) -> list[InputSpec]:
@@ -48,10 +50,14 @@ class ModelPair:
             ModelError: Always.
         """
         raise ModelError(
-            "memory is bounded for torch modules only",
+            f"what {self.framework} models take is not bounded",
             where=str(self.quantized.path),
-            help="leave it out; --batch-size 1 observes the tensors of one sample at a time",
+            help="leave --memory out",
         )
+
+    def shapes_on(self, batch: Batch, threads: int) -> Mapping[str, Shape]:
+        """Shapes that nothing needs to be run for: none are known here."""
+        return {}
 
     def run_on(self, device: str) -> None:
         """Refuse every device but the processor.

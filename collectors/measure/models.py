@@ -25,7 +25,7 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.rows import Rows, row_of
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.outputs import output_difference
-from quantmedic.collectors.pair.graph import Tap, TensorSpec
+from quantmedic.collectors.pair.graph import Shape, Tap, TensorSpec
 from quantmedic.collectors.pair.tensor_pairs import Pair, PairedGraphs
 from quantmedic.engine.case.facts import ModelFacts
 from quantmedic.engine.case.records import Case
@@ -324,11 +324,26 @@ class Models(PairedGraphs, Protocol):
     def notices(self) -> Sequence[str]:
         """What the user should know of these models where remedies are tried on them."""
 
+    @property
+    def keeps_bound(self) -> bool:
+        """All that a run takes is known, so that it can be kept to a bound; else only observed tensors may be."""
+
+    @property
+    def observes_groups(self) -> bool:
+        """Tensors can be observed a group at a time, with the same numbers: ``limit_memory`` may be called."""
+
     def limit_memory(self, size: int) -> None:
         """Let the observed tensors of one batch take no more than so many bytes.
 
         Raises:
             ModelError: All of them are observed at once.
+        """
+
+    def shapes_on(self, batch: Batch, threads: int) -> Mapping[str, Shape]:
+        """Shapes of the float tensors of all pairs on a batch, as far as they can be told without holding them.
+
+        Raises:
+            ModelError: The model fails on this batch.
         """
 
     def run_on(self, device: str) -> None:

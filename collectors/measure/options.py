@@ -19,6 +19,7 @@ class Options:
         step_error: Also measure each operator against the float one on deployed inputs (one more run per batch).
         seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
         mode: ``exact`` measures every tensor on every sample, ``fast`` on some of them.
+        most_lanes: Batches side by side at most: as many as fit into memory.
         thumbnails: Keep small versions of a few samples, where they are images.
     """
 
@@ -30,6 +31,7 @@ class Options:
     mode: Literal["exact", "fast"] = "exact"
     thumbnails: bool = True
     step_error: bool = False
+    most_lanes: int = MAX_LANES
 
     @property
     def run(self) -> dict[str, object]:
@@ -40,7 +42,7 @@ class Options:
     @property
     def lanes(self) -> int:
         """Batches side by side: one batch does not keep several cores busy all the time, several do."""
-        return min(self.threads, MAX_LANES)
+        return min(self.threads, self.most_lanes, MAX_LANES)
 
     @property
     def session_threads(self) -> int:

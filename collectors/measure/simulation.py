@@ -1,5 +1,6 @@
 """What arrives at the network's output under changed quantizers: noise per sample, on a part of one data set."""
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.measure.memory import kept_bytes, samples_that_fit
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.output_noise import OutputNoise
@@ -91,14 +93,15 @@ class Simulation:
         wanted = simulated_samples(case)
         batches: list[Batch] = []
         floats: list[list[Float32]] = []
-        samples, size = 0, 0
+        samples, size, room = 0, 0, kept_bytes(sys.maxsize)
         for batch in dataset.batches(batch_size_of(case), options.samples, part=part):
             outputs = self.network.outputs(batch, None)
             batches.append(batch)
             floats.append(outputs)
             samples += batch.samples
             size += sum(array.nbytes for array in outputs)
-            if samples >= wanted or (samples >= MIN_SAMPLES and size > OUTPUT_BYTES):
+            room -= sum(array.nbytes for array in (*batch.inputs.values(), *outputs))
+            if samples >= wanted or (samples >= MIN_SAMPLES and size > OUTPUT_BYTES) or room < 0:
                 break
         return batches, floats
 
@@ -115,7 +118,7 @@ def batch_size_of(case: Case) -> int:
     size = case.record.run.get("batch_size")
     if isinstance(size, int) and size < MIN_SAMPLES:
         return size
-    return samples_within(BATCH_VALUES, MIN_SAMPLES, RUN_SAMPLES, case)
+    return samples_that_fit(samples_within(BATCH_VALUES, MIN_SAMPLES, RUN_SAMPLES, case))
 
 
 def simulated_samples(case: Case) -> int:

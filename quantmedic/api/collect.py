@@ -35,6 +35,7 @@ from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import OPTIONS
@@ -115,8 +116,9 @@ def collect(
         toolchain: Whose prescriptions are run to prove them; see ``diagnose``.
         mapping: Of torch modules, float layers with their quantized counterparts by name, where structure and names
             leave open what belongs together.
-        memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
-            fit, and both modules run once for each such group.
+        memory: Bytes that the run may take beyond what is resident once the models are open; a quarter of the free
+            memory by default. Samples of a batch, batches side by side and tensors at a time follow from it (page
+            ``memory``); of torch modules it bounds the observed tensors only.
         timeout: Seconds that one run of a model may take, on one batch; 600 by default, 0 is no limit. What takes
             longer is stopped; native code that cannot be stopped runs on in the background until the process ends.
         device: Where both models run, by default where they are: of torch modules any device of torch, such as
@@ -245,19 +247,17 @@ def open_measurement(
     with models.as_deployed():
         metric = open_metric(data, datasets.values())
     extras = _open_references(models, datasets, data.samples, options.references, metric)
+    if measuring.device is not None:
+        models.run_on(measuring.device)
     measurement = Measurement(
         models=models,
         datasets=datasets,
         metric=metric,
-        options=_observer_options(data, measuring),
+        options=heed_memory(models, datasets, _observer_options(data, measuring), measuring.memory),
         base=base,
         progress=progress,
         announce=announce,
     )
-    if measuring.device is not None:
-        models.run_on(measuring.device)
-    if measuring.memory is not None:
-        models.limit_memory(measuring.memory // measurement.options.lanes)
     return measurement, replace(extras, device=measuring.device)
 
 

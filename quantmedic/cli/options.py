@@ -187,7 +187,8 @@ measuring_options = OptionGroup(
             "--memory",
             type=Bytes(),
             metavar="SIZE",
-            help="Torch modules: observe as many layers at a time as fit in SIZE.",
+            help="Take no more than SIZE beyond the opened models: fewer batches side by side, fewer tensors at a "
+            "time; of torch modules it bounds the observed tensors. [default: a quarter of the free memory]",
         ),
         "device": option(
             "--device",

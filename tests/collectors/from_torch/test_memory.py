@@ -93,15 +93,6 @@ def test_what_was_read_of_a_batch_does_not_outlive_it() -> None:
             gc.enable()
 
 
-def test_onnx_files_say_that_memory_is_not_for_them() -> None:
-    from quantmedic.demo import patient
-
-    (float_model, quantized), given = patient()
-    with pytest.raises(ModelError, match="torch modules only") as error:
-        quantmedic.collect(float_model, quantized, memory=1 << 20, **given)
-    assert "--batch-size 1" in (error.value.help or "")
-
-
 def test_operators_by_themselves_are_refused_before_anything_is_measured() -> None:
     with pytest.raises(ModelError, match="not measured on float inputs") as error:
         quantmedic.collect(*pair(), validation=batches(), operator_error=True)

@@ -1,0 +1,365 @@
+"""How much memory a run may take, and what follows: samples of a batch, batches side by side, tensors at a time.
+
+What is counted is resident memory beyond what was resident when the models were open. Values are cheap to count, for
+the first sample tells the shape of every tensor; what kernels and statistics take beside them was measured on
+networks of many kinds and is counted generously (``WORK``, ``FIXED``, ``WEIGHTS``).
+"""
+
+import ctypes
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.measure.collect import batch_size_for
+from quantmedic.collectors.measure.host import free_memory, resident_memory
+from quantmedic.collectors.measure.models import Models, Reading
+from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.pair.graph import Shape
+from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+K = TypeVar("K")
+#: Share of the free memory that a run takes at most where nothing else is asked.
+DEFAULT_SHARE = 0.25
+#: What is taken for free where the system does not tell.
+UNKNOWN_FREE = 4 << 30
+#: Copies of the largest tensor that kernels and statistics hold while they work on a batch.
+WORK = 6
+#: Bytes that sessions, compiled statistics and sums take whatever the network is.
+FIXED = 128 << 20
+#: Copies of all weights that the sessions of a simulation hold together.
+WEIGHTS = 12
+#: Bytes that these sessions take for each observed tensor: it has a simulated quantizer of several nodes in each.
+PER_TENSOR = 1 << 19
+#: Where there is room for so many times what is counted, and for what a simulation keeps at most, nothing is saved.
+AMPLE, AMPLE_BYTES = 4, 1 << 30
+#: Samples of the first batch where only that tells how many suit the cache.
+FIRST_SAMPLES = 2
+#: With a bound, a batch takes no more than this share of it.
+BATCH_SHARE = 1 / 8
+#: Shares of the memory that is left: for each of those who keep what they computed or read, and for a run.
+KEPT_SHARE, RUN_SHARE = 1 / 8, 1 / 4
+#: Blocks of at least so many bytes go back to the system as soon as they are free (``mallopt``).
+_BLOCK = 1 << 20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A bound.
+
+    Attributes:
+        size: Bytes that a run may take.
+        base: Bytes that were resident before it; None where the system does not tell.
+        asked: The user named it.
+    """
+
+    size: int
+    base: int | None
+    asked: bool
+
+    @classmethod
+    def begin(cls, asked: int | None) -> "Memory":
+        """The bound that was asked for, else a share of what is free; counted from what is resident now."""
+        if asked is not None:
+            return cls(asked, resident_memory(), asked=True)
+        free = free_memory()
+        return cls(int(DEFAULT_SHARE * (UNKNOWN_FREE if free is None else free)), resident_memory(), asked=False)
+
+    @property
+    def left(self) -> int:
+        """Bytes that a run may still take; all of them where the system does not tell what it took."""
+        now = resident_memory()
+        return self.size if now is None or self.base is None else self.size - max(now - self.base, 0)
+
+
+class Need(NamedTuple):
+    """Bytes that one sample takes.
+
+    Attributes:
+        tensors: Of all observed tensors of both models.
+        largest: Of the largest pair of them.
+    """
+
+    tensors: int
+    largest: int
+
+    def of(self, samples: int, tensors: int | None = None) -> int:
+        """Of a batch in one lane; with no more than so many bytes of ``tensors`` observed at a time."""
+        held = samples * self.tensors if tensors is None else tensors
+        return held + WORK * samples * self.largest
+
+
+#: The bound of the run that is going on, where memory is short, and what a sample of it takes.
+_short: list[tuple[Memory, Need] | None] = [None]
+
+
+def save_memory(memory: Memory, need: Need) -> None:
+    """Memory is short from now on: what is free goes back to the system at once, which takes time."""
+    _short[0] = memory, need
+    _return_blocks_at_once()
+
+
+def is_short() -> bool:
+    """Memory is short: what is free goes back to the system at once."""
+    return _short[0] is not None
+
+
+def kept_bytes(most: int) -> int:
+    """Bytes that one of those may hold who keep what was computed or read; ``most`` where memory is not short."""
+    if _short[0] is None:
+        return most
+    memory, _ = _short[0]
+    return min(most, max(int(KEPT_SHARE * memory.left), 0))
+
+
+def samples_that_fit(most: int) -> int:
+    """Samples that a model may be run on at a time while nothing is observed; ``most`` where memory is not short."""
+    if _short[0] is None:
+        return most
+    memory, need = _short[0]
+    return max(min(most, int(RUN_SHARE * memory.left) // max(WORK * need.largest, 1)), 1)
+
+
+def _return_blocks_at_once() -> None:
+    """Keep the C library from holding large blocks that were freed; it would keep more, the larger they are."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library than glibc
+            mallopt = ctypes.CDLL(None).mallopt
+            for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+                mallopt(parameter, _BLOCK)
+
+
+def sizes_of(pairs: Mapping[int, Pair], shapes: Mapping[str, Shape], samples: int) -> dict[int, int] | None:
+    """Bytes of both tensors of each pair by number, for a batch; None where a shape is not known."""
+    found = {}
+    for number, pair in pairs.items():
+        shape = shapes.get(pair.twin)
+        if shape is None or None in shape[1:]:
+            return None
+        sides = [side if side is not None else samples for side in shape]
+        found[number] = math.prod(sides) * (np.dtype(np.float32).itemsize + _bytes_of_code(pair))
+    return found
+
+
+def _bytes_of_code(pair: Pair) -> int:
+    grid = pair.tap.quantizer
+    return 4 if pair.tap.decoded or grid is None else -(-grid.bits // 8)
+
+
+class Setting(NamedTuple):
+    """What a bound allows.
+
+    Attributes:
+        batch: Samples of a batch.
+        lanes: Batches side by side.
+        tensors: Bytes of tensors that are observed at a time; None for all.
+        saved: Memory has to go back to the system at once.
+        needed: Bytes that all of this takes at most.
+    """
+
+    batch: int
+    lanes: int
+    tensors: int | None
+    saved: bool
+    needed: int
+
+
+def settle_memory(need: Need, left: int, reserve: int, batch: int, first: int, lanes: int) -> Setting:
+    """What fits: fewer batches side by side first, and fewer tensors at a time where one batch does not fit.
+
+    Args:
+        need: What a sample takes.
+        left: Bytes that may be taken.
+        reserve: Bytes that are taken in any case.
+        batch: Samples of a batch.
+        first: Samples of the first batch, which is looked at by itself.
+        lanes: Batches side by side at most.
+    """
+    whole = need.of(max(batch, first))
+    if AMPLE * lanes * whole + 2 * reserve + AMPLE_BYTES <= left:
+        return Setting(batch, lanes, None, False, lanes * whole + reserve)
+    fitting = (left - reserve) // max(whole, 1)
+    if fitting >= 1:
+        lanes = min(lanes, fitting)
+        return Setting(batch, lanes, None, True, lanes * whole + reserve)
+    largest = max(batch, first) * need.largest
+    tensors = max(left - reserve - need.of(max(batch, first), 0), largest)
+    return Setting(batch, 1, tensors, True, need.of(max(batch, first), tensors) + reserve)
+
+
+def in_groups(sizes: Mapping[int, int], limit: int | None) -> list[list[int]]:
+    """Numbers of what is observed together: all, or in their order as many as take ``limit`` bytes, at least one."""
+    if limit is None:
+        return [list(sizes)]
+    groups: list[list[int]] = [[]]
+    held = 0
+    for number, size in sizes.items():
+        if held + size > limit and groups[-1]:
+            groups.append([])
+            held = 0
+        groups[-1].append(number)
+        held += size
+    return groups
+
+
+class GroupedReading:
+    """Readings of groups of pairs, one of which is held at a time: the one that was asked for last."""
+
+    def __init__(
+        self, read: Callable[[int], Reading], groups: Sequence[Sequence[int]], pairs: Mapping[int, Pair]
+    ) -> None:
+        """Read the first group.
+
+        Args:
+            read: Reads a group by its place.
+            groups: Numbers of the pairs of each.
+            pairs: All of them.
+        """
+        self._read_group = read
+        self._now, self._held = read(0), 0
+        self._group = {number: group for group, numbers in enumerate(groups) for number in numbers}
+        self._number = {pairs[number].twin: number for number in reversed(list(self._group))}
+
+    def reading(self, codes: Sequence[int]) -> Reading:
+        """All pairs, of which these show codes; not kept here, for a circle of references would outlive the batch."""
+        floats = dict.fromkeys((*self._number, *self._now.floats))
+        return Reading(_Lookup(self._float, list(floats)), _Lookup(self._code, codes), self._now.outputs)
+
+    def _float(self, name: str) -> Array:
+        if name not in self._now.floats:
+            self._hold(self._group[self._number[name]])
+        return self._now.floats[name]
+
+    def _code(self, number: int) -> Array:
+        self._hold(self._group[number])
+        return self._now.codes[number]
+
+    def _hold(self, group: int) -> None:
+        if group != self._held:
+            self._now = Reading({}, {}, ([], []))  # the memory of one group is free before the next is read
+            self._now, self._held = self._read_group(group), group
+
+
+class _Lookup(Mapping[K, Array]):
+    """A mapping of which every value is looked up when it is asked for."""
+
+    def __init__(self, find: Callable[[K], Array], keys: Sequence[K]) -> None:
+        self._find, self._keys = find, keys
+
+    def __getitem__(self, key: K) -> Array:
+        if key not in self._keys:
+            raise KeyError(key)
+        return self._find(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Options, asked: int | None) -> Options:
+    """Have a run that begins now keep to a bound.
+
+    Args:
+        models: Both models, which observe no more tensors at a time than fit from now on.
+        datasets: What is read first, where only a sample tells the sizes of tensors.
+        options: How the run was to collect.
+        asked: Bytes that it may take; None for a share of what is free.
+
+    Returns:
+        The options with as many samples and batches side by side as fit. Only a bound that was asked for lowers the
+        number of samples, for last bits depend on it, and none what the options name.
+
+    Raises:
+        ModelError: The bound was asked for, and even the smallest setting takes more.
+    """
+    memory = Memory.begin(asked)
+    _short[0] = None
+    if not models.keeps_bound:
+        if memory.asked or models.observes_groups:
+            models.limit_memory(memory.size // options.lanes)
+        return options
+    need = _need_of(models, datasets, options)
+    if need is None:
+        return options
+    unit = next(iter(datasets.values())).unit
+    usual = options.batch_size or batch_size_for(models)
+    batch = max(_fitting_batch(usual, options, need, memory), unit)
+    first = max(batch if usual is not None else FIRST_SAMPLES, unit)
+    reserve = FIXED + WEIGHTS * _weight_bytes(models) + PER_TENSOR * len(models.pairs)
+    setting = settle_memory(need, memory.left, reserve, batch, first, options.lanes)
+    if setting.saved:
+        save_memory(memory, need)
+    grouped = setting.tensors is not None and models.observes_groups and not _runs_again(options)
+    needed = setting.needed if grouped or setting.tensors is None else need.of(first) + reserve
+    if memory.asked and needed > memory.size:
+        raise _too_small(models, needed, memory, options)
+    if setting.tensors is not None and grouped:
+        models.limit_memory(setting.tensors)
+        models.float_graph.notices.append(
+            f"the tensors of {first} samples do not fit into {_megabytes(memory.size)} together: they are observed in "
+            "groups, and both models run once for each (--memory)"
+        )
+    lowered = batch if usual is not None and batch < usual else options.batch_size
+    return replace(options, batch_size=lowered, most_lanes=setting.lanes)
+
+
+def _need_of(models: Models, datasets: Mapping[Role, Dataset], options: Options) -> Need | None:
+    """What a sample takes, by the shapes that the models state or that the first sample has; None if these are open."""
+    pairs = dict(enumerate(models.pairs))
+    sizes, samples = sizes_of(pairs, models.shapes, 1), 1
+    if sizes is None:
+        sample = next(next(iter(datasets.values())).batches(1, limit=options.samples))
+        samples = sample.samples
+        with models.as_deployed():
+            sizes = sizes_of(pairs, models.shapes_on(sample, options.threads), samples)
+    if not sizes:
+        return None
+    # What one more run shows is held beside.
+    again = 1 + _runs_again(options)
+    return Need(again * sum(sizes.values()) // samples, max(sizes.values()) // samples)
+
+
+def _runs_again(options: Options) -> int:
+    """Further runs that are fed with all tensors at once."""
+    return options.operator_error + options.step_error
+
+
+def _fitting_batch(usual: int | None, options: Options, need: Need, memory: Memory) -> int:
+    """Samples of a batch; of a bound that was asked for they take no more than a share."""
+    if not memory.asked or options.batch_size is not None:
+        return usual or 1
+    return min(usual or 1, max(int(BATCH_SHARE * memory.size / need.of(1)), 1))
+
+
+def _weight_bytes(models: Models) -> int:
+    """Bytes of the constants of the float model."""
+    values = (constant.values for constant in models.float_graph.constants.values())
+    return sum(array.nbytes for array in values if array is not None)
+
+
+def _too_small(models: Models, needed: int, memory: Memory, options: Options) -> ModelError:
+    return ModelError(
+        "these models do not fit into the memory that was allowed",
+        where=[
+            str(models.quantized.path),
+            f"--memory allows {_megabytes(memory.size)}; one batch at a time takes up to {_megabytes(needed)}",
+        ],
+        help=f"allow {_megabytes(needed)} or more with --memory"
+        + (", or leave --operator-error and --step-error out" if _runs_again(options) else ""),
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{-(-size // (1 << 20))} MB"
