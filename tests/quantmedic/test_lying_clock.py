@@ -1,4 +1,7 @@
-"""Results never depend on time: clocks that stand still or leap give the same case and the same report, to the bit."""
+"""Results never depend on time: clocks that stand still or leap give the same case and the same report, to the bit.
+
+The limits that end a run, ``timeout`` and seconds for ``prove``, are what a user may set a clock for.
+"""
 
 import hashlib
 import itertools
@@ -32,9 +35,8 @@ def lie(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
 def written(folder: Path, prove: Prove) -> dict[str, str]:
     """Hashes of all that a run leaves behind."""
     models, options = patient()
-    case = quantmedic.collect(
-        *models, samples=96, threads=2, batch_size=16, checkpoint=folder / "open.case", prove=prove, **options
-    )
+    own = {"samples": 96, "threads": 2, "batch_size": 16, "checkpoint": folder / "open.case", "timeout": 0}
+    case = quantmedic.collect(*models, prove=prove, **own, **options)
     quantmedic.save_case(case, folder / "whole.case")
     quantmedic.write_report(quantmedic.judge(case), folder / "report", case=case)
     (folder / "open.case").unlink(missing_ok=True)
