@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
+from os.path import isfile
 from pathlib import Path
 from typing import Protocol
 
@@ -247,7 +248,7 @@ def _shards_of_index(index: Path) -> tuple[Path, ...]:
                 where=[str(index), f"file  {name}"],
                 help="shards must lie beside the index; do not trust this checkpoint",
             )
-        if not (index.parent / name).is_file():
+        if not isfile(index.parent / name):  # unlike Path's, it takes names of any length
             raise ModelError("a shard is missing", where=[str(index), f"file  {name}"], help="download it, too")
         files.append(index.parent / name)
     return tuple(files)

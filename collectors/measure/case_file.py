@@ -222,6 +222,13 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
             raise ValueError(f"an array of shape {shape} is of another shape or type")
     if any(not 0 <= index < tensors for index in (*s.histograms, *s.quantized_histograms)):
         raise ValueError("a histogram belongs to no tensor")
+    if s.samples.ndim != 1:
+        raise ValueError(f"the table of samples has {s.samples.ndim} dimensions")
+    numbers: list[Array] = [s.feature_sum, s.feature_outer, s.flipped_sum, *s.lattice]
+    if not all(np.isfinite(array).all() for array in numbers):
+        raise ValueError("features or distinct values of the samples are no numbers")
+    if any((np.diff(points) <= 0).any() for points in s.lattice):
+        raise ValueError("distinct values of the samples are not distinct, or in no order")
 
 
 def _migrate(raw: object, path: Path) -> dict[str, object]:

@@ -79,7 +79,7 @@ class Outputs:
         for i, (joint, x, y) in enumerate(zip(self._joints, floats, quantized, strict=True)):
             if joint.axis is None or not comparable(x, y) or {x.dtype.kind, y.dtype.kind} != {"f"}:
                 continue
-            if x.shape[joint.axis] != joint.size:
+            if x.ndim <= joint.axis or x.shape[joint.axis] != joint.size:
                 continue  # as many as the data decide, such as boxes that are left after a suppression
             if joint.size <= COLUMNS:
                 found[f"column.{i}"] = _compare_columns(x, y, joint.axis)

@@ -1,8 +1,8 @@
 """The loss budget: which quantizers the noise at the output comes from, found by experiment before any rule speaks."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quantmedic.engine.case.fact_base import Role
 from quantmedic.engine.record import Record
@@ -118,3 +118,25 @@ class LossBudget(Record):
         default=None, description="where noise begins that no quantizer makes; None: not looked for"
     )
     complete: bool = Field(description="the pieces were taken apart as far as they matter")
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        shares = [self.simulated, self.deployed, *(s for p in self.pieces for s in (p.shares, p.alone, p.last))]
+        shares += [
+            found
+            for p in self.pieces
+            for found in (p.clipped_low, p.clipped_high, *p.heals.values())
+            if found is not None
+        ]
+        hidden = [piece.hidden for piece in self.pieces if piece.hidden]
+        shares += [
+            found for h in hidden for found in (h.clipped_low, h.clipped_high, *h.heals.values()) if found is not None
+        ]
+        shares += [found for family in self.families for found in (family.last, *family.heals.values())]
+        losses = [(t.share, t.alone, t.last) for t in (piece.task for piece in self.pieces) if t]
+        losses += [(t.deployed, t.simulated, t.interaction) for t in [self.task] if t]
+        if {len(share) for share in shares} != {len(self.outputs)}:
+            raise ValueError("a loss budget with shares of another number of outputs")
+        if len({len(loss) for each in losses for loss in each}) > 1:
+            raise ValueError("a loss budget with losses of different numbers of samples")
+        return self

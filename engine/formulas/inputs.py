@@ -59,8 +59,8 @@ def feature_covariance(statistics: SetStatistics | None) -> Floats | None:
 
 
 def trace_of(covariance: Floats | None) -> float | None:
-    """Summed variance; None where it is unknown."""
-    return None if covariance is None else float(np.trace(covariance))
+    """Summed variance, which rounding may take below zero; None where it is unknown."""
+    return None if covariance is None else max(float(np.trace(covariance)), 0.0)
 
 
 def input_std(case: Case, statistics: SetStatistics) -> float:

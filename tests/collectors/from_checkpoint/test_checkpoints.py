@@ -418,6 +418,13 @@ def test_an_index_does_not_lead_outside(name: str, float_folder: Path, tmp_path:
         quantmedic.collect_weights(float_folder, folder)
 
 
+def test_an_index_may_name_a_file_of_any_length(float_folder: Path, tmp_path: Path) -> None:
+    folder = made.write_folder(tmp_path / "model", FLOATS)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": "x" * 5000}}))
+    with pytest.raises(ModelError, match="a shard is missing"):
+        quantmedic.collect_weights(float_folder, folder)
+
+
 def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     def message(path: Path) -> str:
         with pytest.raises(QuantmedicError) as error:

@@ -24,6 +24,7 @@ from builders.onnx_models import Net, Recipe, conv_net, images, qdq, random, sav
 import quantmedic
 from quantmedic.collectors.measure.case_file import read_case, write_case
 from quantmedic.engine.case.records import CASE_SCHEMA, Case
+from quantmedic.engine.case.statistics import FEATURES, SAMPLE_DTYPE
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.limits import LimitError
@@ -276,6 +277,10 @@ def member(name: str, content: bytes) -> Callable[[Files], object]:
     return lambda files: files.update({name: content})
 
 
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Files], object]:
+    return lambda files: files.update({name: npy(change(np.load(io.BytesIO(files[name]))))})
+
+
 def test_missing_files_and_folders(tmp_path):
     assert "no such" in refused(tmp_path / "none.case").message
     refused(tmp_path)
@@ -427,6 +432,10 @@ CONTRADICTIONS = {
     "a column is too short": member(f"{V}columns.mean.npy", npy(np.zeros(1))),
     "a data set is missing in the record": record(datasets={}),
     "a tensor index out of range": record(input_tensor=99),
+    "samples in a table of two dimensions": member(f"{V}samples.npy", npy(np.zeros((1, 1), SAMPLE_DTYPE))),
+    "features that are no numbers": member(f"{V}feature_sum.npy", npy(np.full(FEATURES, np.nan))),
+    "distinct values that are no numbers": changed(f"{V}lattice.values.npy", lambda values: values * np.nan),
+    "distinct values that are not distinct": changed(f"{V}lattice.values.npy", np.zeros_like),
     "statistics are missing": lambda files: [files.pop(name) for name in list(files) if name.startswith(V)],
 }
 

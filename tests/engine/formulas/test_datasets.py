@@ -25,6 +25,7 @@ from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, Tens
 from quantmedic.engine.case.statistics import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.input_relation import _order_facts
+from quantmedic.engine.formulas.inputs import trace_of
 from quantmedic.engine.formulas.task_metric import metric_facts
 
 few = examples(20)
@@ -847,3 +848,7 @@ def test_the_best_order_of_channels_is_the_best_of_all(seed: int) -> None:
     assert found["channel_distance"] == pytest.approx(distance(tuple(range(5))))
     assert found["ordered_channel_distance"] == pytest.approx(min(map(distance, permutations(range(5)))))
     assert _order_facts((mean, std), (mean, std)) == {"channel_distance": 0.0, "ordered_channel_distance": 0.0}
+
+
+def test_variance_that_rounding_takes_below_zero_is_none_at_all() -> None:
+    assert trace_of(np.array([[-1e-17]])) == 0.0
