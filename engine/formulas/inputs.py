@@ -50,12 +50,13 @@ def are_pixels(lattices: Iterable[Lattice], step: float) -> bool:
 
 
 def feature_covariance(statistics: SetStatistics | None) -> Floats | None:
-    """Covariance of the projected features of the float network; None for fewer than two samples."""
+    """Covariance of the projected features of the float network; None for fewer than two samples or above float64."""
     if statistics is None or statistics.feature_count < 2:
         return None
     mean = statistics.feature_sum / statistics.feature_count
-    covariance: Floats = statistics.feature_outer / statistics.feature_count - np.outer(mean, mean)
-    return covariance
+    with np.errstate(over="ignore", invalid="ignore"):
+        covariance: Floats = statistics.feature_outer / statistics.feature_count - np.outer(mean, mean)
+    return covariance if np.isfinite(covariance).all() else None
 
 
 def trace_of(covariance: Floats | None) -> float | None:

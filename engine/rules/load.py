@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from os.path import isdir
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,7 +43,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
     """
     files = _Files(refused)
     for folder in folders:
-        if not isdir(folder):  # unlike Path's, it takes names of any length
+        if not folder.is_dir():
             raise RuleError("no such rule folder", where=str(folder))
         for path in sorted(folder.rglob("*.yaml")):
             files.add_file(path)

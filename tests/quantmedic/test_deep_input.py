@@ -248,11 +248,6 @@ def test_tables_of_toolchains_are_bounded_while_they_are_read(tmp_path: Path, mo
         read_source(path)
 
 
-def test_a_rule_folder_with_a_name_that_no_file_system_has_is_refused() -> None:
-    with pytest.raises(RuleError, match="no such rule folder"):
-        load_rulebase(["x" * 5_000])
-
-
 @pytest.mark.parametrize(
     ("value", "says"),
     [

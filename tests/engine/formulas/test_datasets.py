@@ -25,7 +25,7 @@ from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, Tens
 from quantmedic.engine.case.statistics import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.input_relation import _order_facts
-from quantmedic.engine.formulas.inputs import trace_of
+from quantmedic.engine.formulas.inputs import feature_covariance, trace_of
 from quantmedic.engine.formulas.task_metric import metric_facts
 
 few = examples(20)
@@ -848,6 +848,13 @@ def test_the_best_order_of_channels_is_the_best_of_all(seed: int) -> None:
     assert found["channel_distance"] == pytest.approx(distance(tuple(range(5))))
     assert found["ordered_channel_distance"] == pytest.approx(min(map(distance, permutations(range(5)))))
     assert _order_facts((mean, std), (mean, std)) == {"channel_distance": 0.0, "ordered_channel_distance": 0.0}
+
+
+def test_features_whose_squares_are_above_float64_have_no_covariance() -> None:
+    statistics = SetStatistics.empty([])
+    statistics.feature_count = 2
+    statistics.feature_sum[:] = 1e300
+    assert feature_covariance(statistics) is None
 
 
 def test_variance_that_rounding_takes_below_zero_is_none_at_all() -> None:

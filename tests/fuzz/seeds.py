@@ -1,0 +1,176 @@
+"""Inputs that are sound: small, from builders and recordings of the tests and from the examples."""
+
+import io
+import json
+import logging
+import runpy
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from builders import checkpoints
+from builders.onnx_models import Net, Recipe, qdq, random, static
+from builders.recordings import RECORDINGS
+from builders.toml_styles import Writer
+
+Seeds = dict[str, bytes]
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+
+RULE = """\
+id: U001
+name: wide-x
+cause: wide-x
+scope: tensor
+severity: medium
+confidence: 0.7
+when:
+  all:
+    - {fact: data.rounding.sqnr_db, lt: 25}
+    - any: [{fact: producer, in: [Conv, Gemm]}, {not: {fact: model.harmed, is: true}}]
+message: "its own grid leaves {data.rounding.sqnr_db:.1f} dB"
+remedies: [keep-layers-float]
+"""
+PAGE = """\
+# wide-x (U001)
+
+Text with a [link](https://example.org) and `code`.
+
+```yaml fires
+data: {rounding: {sqnr_db: 12.5}}
+producer: Conv
+model: {harmed: true}
+```
+
+```yaml silent
+data: {rounding: {sqnr_db: 25.5}}
+model: {harmed: true}
+```
+"""
+THRESHOLDS = """\
+activation_zscore: 16
+degrade_layer_ratio: 0.3
+clip_energy_share: 0.5
+threshold_quantize_error: {mse: 0.1, cs: 0.1, sqnr: 0.1}
+threshold_zscore_outlier_removal: 5.0
+"""
+
+
+def make_seeds() -> Seeds:
+    """All seeds by name; commands of quantmedic write those of its own formats."""
+    logging.disable(logging.WARNING)  # onnxruntime's advice on quantizing
+    with tempfile.TemporaryDirectory() as folder:
+        return _onnx(Path(folder)) | _arrays() | _litert() | _texts() | _settings(Path(folder)) | _weights(Path(folder))
+
+
+def _net() -> onnx.ModelProto:
+    """3 x 4 x 4 images to 3 scores."""
+    net = Net()
+    x = net.conv(net.input("x", ["n", 3, 4, 4]), random(1, 4, 3, 3, 3), random(2, 4), out="conv", pads=[1, 1, 1, 1])
+    x = net.add("GlobalAveragePool", net.add("Relu", x, out="relu"), out="pool")
+    x = net.add("Gemm", net.add("Flatten", x, out="flat"), net.const("w", random(3, 4, 3)), out="scores")
+    net.output(x, shape=["n", 3])
+    return net.model()
+
+
+def _onnx(folder: Path) -> Seeds:
+    from onnxruntime.quantization import QuantFormat  # slow to import
+
+    net, feed = _net(), {"x": random(5, 4, 3, 4, 4)}
+    operators = static(net, feed, folder, quant_format=QuantFormat.QOperator)
+    wide = Recipe(np.int8, np.int8, per_channel=True, weights="float")
+    models = {"float.onnx": net, "qdq.onnx": qdq(net, feed), "wide.onnx": qdq(net, feed, wide), "qop.onnx": operators}
+    return {name: model.SerializeToString(deterministic=True) for name, model in models.items()} | {
+        "inc-float.onnx": (RECORDINGS / "inc/float.onnx").read_bytes(),
+        "inc-int8.onnx": (RECORDINGS / "inc/int8.onnx").read_bytes(),
+    }
+
+
+def _arrays() -> Seeds:
+    from PIL import Image  # an optional package
+
+    picture = Image.fromarray(np.random.default_rng(1).integers(0, 256, (4, 4, 3), np.uint8))
+    x = random(5, 4, 3, 4, 4)
+    return {
+        "x.npz": _written(lambda file: np.savez_compressed(file, x=x)),
+        "labels.npy": _written(lambda file: np.save(file, np.array([0, 1, 2, 0]))),
+        "outputs.npz": _written(lambda file: np.savez(file, scores=random(6, 4, 3))),
+        "labels.txt": b"0\n1\n2\n0\n",
+        "labels.csv": b"0\n1\n2\n0\n",
+        "a.png": _written(lambda file: picture.save(file, "png")),
+        "a.jpeg": _written(lambda file: picture.save(file, "jpeg")),
+    }
+
+
+def _written(write: Callable[[Any], object]) -> bytes:
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
+
+
+def _litert() -> Seeds:
+    folder = RECORDINGS / "debugger"
+    return {name: (folder / name).read_bytes() for name in ("float.tflite", "int8.tflite", "layers.csv")} | {
+        "lite.npz": _written(lambda file: np.savez(file, **_two_samples(folder / "data.npz")))
+    }
+
+
+def _two_samples(path: Path) -> dict[str, Any]:
+    with np.load(path) as data:
+        return {name: data[name][:2] for name in data.files}
+
+
+def _texts() -> Seeds:
+    policy = (ROOT / "examples/ci/quantmedic.toml").read_text().replace("baseline =", "# baseline =")
+    project = Writer(0).write(tomllib.loads(policy), ("tool", "quantmedic"))
+    texts = {
+        "rule.yaml": RULE,
+        "rule.md": PAGE,
+        "thresholds.yaml": THRESHOLDS,
+        "policy.toml": policy,
+        "project.toml": project,
+    }
+    logs = {path.name: path.read_bytes() for path in sorted((RECORDINGS / "logs").glob("*.log"))}
+    return {name: text.encode() for name, text in texts.items()} | logs
+
+
+def _settings(folder: Path) -> Seeds:
+    """What the tests of importers read, under ``settings/``."""
+    formats = runpy.run_path(str(TESTS / "collectors/from_settings/test_formats.py"))
+    horizon = runpy.run_path(str(TESTS / "collectors/from_settings/test_horizon.py"))
+    found = {name: make(folder).read_bytes() for name, make in formats["GOOD"].items()}
+    found |= {f"aimet-{version}": json.dumps(formats["aimet"](version)).encode() for version in ("0.5.0", "1.0.0")}
+    texts = {"horizon.yaml": "CONFIG", "horizon.log": "LOG", "earlier.log": "EARLIER", "quant.json": "QUANT"}
+    found |= {name: horizon[key].encode() for name, key in texts.items()}
+    inc = (
+        "activations_table.csv",
+        "deploy.yaml",
+        "diagnosis_2.6.log",
+        "smooth3.json",
+        "static3.json",
+        "weights_table.csv",
+    )
+    pickles = ("activation_min_max.pkl", "cfg.pkl", "fp32/inspect_result.pkl")
+    found |= {name: (RECORDINGS / "inc" / name).read_bytes() for name in inc}
+    found |= {name.rpartition("/")[2]: (RECORDINGS / "inc/inspect_saved" / name).read_bytes() for name in pickles}
+    return {f"settings/{name}": content for name, content in found.items()}
+
+
+def _weights(folder: Path) -> Seeds:
+    """A layer of 64 x 64 weights as two safetensors folders."""
+    name = "model.layers.0.mlp.up_proj"
+    values = random(9, 64, 64)
+    codes, scale, zero = checkpoints.quantize(values, 4, 32, symmetric=False)
+    floats: checkpoints.Tensors = {f"{name}.weight": ("BF16", checkpoints.bfloat16(values))}
+    found: Seeds = {}
+    for kind in ("float", *checkpoints.WRITERS):
+        tensors = floats if kind == "float" else checkpoints.WRITERS[kind](name, codes, scale, zero)
+        config = {} if kind == "float" else checkpoints.configuration(kind)
+        text = json.dumps(config).replace(f'"group_size": {checkpoints.GROUP}', '"group_size": 32')
+        written = checkpoints.write_folder(folder / kind, tensors, json.loads(text), shards=1)
+        found |= {f"{kind}/{path.name}": path.read_bytes() for path in sorted(written.iterdir())}
+    return found
