@@ -9,6 +9,8 @@ from quantmedic.engine.case.records import Case
 
 #: Values of measured tensors that both networks compute in a counted second, about what two cores do.
 VALUES_PER_SECOND = 2e8
+#: Dividing the noise and simulating what heals it takes about so many runs of one sample, however many there are.
+RUNS_TO_DIVIDE = 300
 #: Measuring a sample, which runs both networks and counts every value, takes about as long as so many runs of both.
 RUNS_PER_MEASURED = 2
 
@@ -73,9 +75,9 @@ class CountedAllowance:
 
     @classmethod
     def like_measuring(cls, case: Case, at_least: float) -> "CountedAllowance":
-        """About what measuring the case took, and ``at_least`` so many counted seconds."""
+        """About what measuring the case and dividing its noise took, and ``at_least`` so many counted seconds."""
         seen = sum(known.seen for known in case.record.datasets.values())
-        return cls(max(seen * RUNS_PER_MEASURED * _per_sample(case), at_least))
+        return cls(max((seen * RUNS_PER_MEASURED + RUNS_TO_DIVIDE) * _per_sample(case), at_least))
 
     def now(self) -> float:
         """What was counted."""

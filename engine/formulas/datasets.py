@@ -176,12 +176,14 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
     }
     own = list(places.values())
     shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
-    reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
+    # A calibrator saw the samples that are not measured, too: against the others, any range looks too wide.
+    whole = _seen_whole(case.statistics[role])
+    reaches = [reach for t in own if whole and (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
     exact = [abs(reach - 1.0) < EXACT for reach in reaches]
     usual = float(np.median(shares)) if shares else None
     beyond, short = sum(r > 1.0 + AWRY for r in reaches), sum(r < 1.0 - AWRY for r in reaches)
     own_input = input_range_facts(case, tensors, role)
-    explained = explain_ranges(_awry_ends(case, places, role))
+    explained = explain_ranges(_awry_ends(case, places, role)) if whole else None
     return {
         **own_input,
         "range_method": explained[0] if explained else None,
@@ -194,6 +196,12 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
         "exact_range_share": sum(exact) / len(exact) if exact else None,
         "range_reach": float(np.median(reaches)) if reaches else None,
     }
+
+
+def _seen_whole(statistics: SetStatistics) -> bool:
+    """What was measured of tensors at all was measured on every sample of the set."""
+    measured = statistics.tensor_samples[statistics.tensor_samples > 0]
+    return bool((measured >= len(statistics.samples)).all())
 
 
 def _awry_ends(case: Case, tensors: Mapping[int, TensorFacts], role: Role) -> list[RangeEnd]:

@@ -129,6 +129,12 @@ def test_what_may_be_tried_is_counted_where_no_time_is_given(demo, monkeypatch):
     assert demo.proof(True, samples=64) == proof
 
 
+def test_what_leads_is_tried_on_small_sets_of_slow_networks(demo, monkeypatch):
+    monkeypatch.setattr(allowance, "VALUES_PER_SECOND", 2e4)
+    monkeypatch.delenv("QUANTMEDIC_NO_PROVE", raising=False)
+    assert demo.proof("first", samples=12).trials
+
+
 def test_few_samples_are_cross_fitted(demo):
     proof = demo.proof(samples=40)
     assert proof.cross_fitted

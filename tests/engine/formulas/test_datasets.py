@@ -672,6 +672,16 @@ def test_ranges_against_what_the_samples_show() -> None:
     assert (nothing.range_reach, nothing.exact_range_share, nothing.clipped_share_max) == (None, None, None)
 
 
+def test_ranges_are_not_held_against_samples_that_a_calibrator_saw_more_of() -> None:
+    """Where tensors are measured on some samples only, their extremes say nothing of how a range was chosen."""
+    statistics = measure(smooth(1))
+    statistics.tensor_samples[0] -= 1
+    found = facts(case_of(statistics), tensors=(ranged(-1.0, 3.0, 1.0, 0.2),))
+    known = (found.range_reach, found.exact_range_share, found.ranges_both_ways, found.range_method)
+    assert known == (None, None, None, None)
+    assert found.clipped_share_max == 0.2
+
+
 @pytest.mark.parametrize(
     "low, high, symmetric, factor, said",
     [
