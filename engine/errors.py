@@ -5,6 +5,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from quantmedic.engine.parameters import with_parameters
+from quantmedic.engine.text import inert_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -13,7 +14,8 @@ R = TypeVar("R")
 class QuantmedicError(Exception):
     """Something the user can act on; the command line shows it without a traceback, exit code 2.
 
-    Its texts name options of the command line. As a string it names parameters instead, where ``in_python`` is set.
+    Its texts name options of the command line. As a string it names parameters instead, where ``in_python`` is set. The
+    string shows what terminals and continuous integration would obey as escapes, wherever the text came from.
 
     Args:
         message: What is wrong, one lower-case sentence without a full stop.
@@ -29,10 +31,10 @@ class QuantmedicError(Exception):
         self.in_python = False
 
     def __str__(self) -> str:
-        lines = [self.message, *(f"  {line}" for line in self.where)]
+        lines = [self.message, *(f"  {line}" for where in self.where for line in where.split("\n"))]
         if self.help:
-            lines.append(f"help: {self.help}")
-        text = "\n".join(lines)
+            lines += f"help: {self.help}".split("\n")
+        text = "\n".join(map(inert_line, lines))
         return with_parameters(text) if self.in_python else text
 
 

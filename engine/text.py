@@ -1,14 +1,38 @@
 """Text that is safe to copy: names as literals without any character that markup or terminals act upon."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+
+#: What continuous integration takes for a command of its own: GitHub ``::`` at the head of a line and ``##[`` anywhere,
+#: Azure ``##vso[``, TeamCity ``##teamcity[``.
+_WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\w*\[)")
 
 
 def escape(char: str) -> str:
     """A character as the escape that Python and JSON read back."""
     code = ord(char)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def visible(text: str, limit: int | None = None) -> str:
+    """Show control, bidi and other unprintable characters as ``\\uXXXX``; shorten in the middle beyond ``limit``."""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else escape(c) for c in text)
+    if limit is None or len(shown) <= limit:
+        return shown
+    head = (limit - 1) // 2
+    return f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
+
+
+def inert_line(line: str) -> str:
+    """One line without a character that a terminal obeys, which no continuous integration takes for a command."""
+    return without_commands(visible(line))
+
+
+def without_commands(line: str) -> str:
+    """A line that no continuous integration takes for a command of its own."""
+    return _WORKFLOW_COMMAND.sub(lambda match: (match[1] or "") + escape(match[0][-1]), line)
 
 
 def inert(text: str) -> str:

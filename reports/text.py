@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.metrics.kinds import is_share, kind_of
-from quantmedic.engine.text import escape
+from quantmedic.engine.text import visible as visible
 
 NOT_MEASURED = "not measured"
 NAME_LIMIT = 120
@@ -40,15 +40,6 @@ class FactInfo:
 
     description: Annotated[str, "formula or meaning"]
     unit: Annotated[str | None, "unit, None for counts, names and flags"]
-
-
-def visible(text: str, limit: int | None = None) -> str:
-    """Show control, bidi and other unprintable characters as ``\\uXXXX``; shorten in the middle beyond ``limit``."""
-    shown = text if text.isprintable() else "".join(c if c.isprintable() else escape(c) for c in text)
-    if limit is None or len(shown) <= limit:
-        return shown
-    head = (limit - 1) // 2
-    return f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
 
 
 def printable(text: str) -> str:

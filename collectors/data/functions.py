@@ -4,6 +4,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def import_function(spec: str, what: str) -> UserFunction:
-    """Import ``module:function``; the current directory comes first on the module path from then on.
+    """Import ``module:function``; the working directory comes first on the module path while it is imported.
 
     Args:
         spec: The text the user gave.
@@ -36,23 +37,72 @@ def import_function(spec: str, what: str) -> UserFunction:
     if not FUNCTION.fullmatch(spec):
         raise DataError(f"{what} is not of the form module:function", where=spec, help="write for example loader:load")
     module_name, name = spec.split(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+
+    def refusal(cause: str) -> DataError:
+        help = f"run from the folder that holds the module, then try: python -c 'import {module_name}'"
+        return DataError(f"the module of the {what} cannot be imported", where=[spec, cause], help=help)
+
     importlib.invalidate_caches()
-    try:
+    with working_directory_first(), failing_as(refusal):
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise DataError(
-            f"the module of the {what} cannot be imported",
-            where=[spec, f"cause  {type(error).__name__}: {error}"],
-            help=f"run from the folder that holds the module, then try: python -c 'import {module_name}'",
-        ) from error
     function = getattr(module, name, None)
     if not callable(function):
         near = did_you_mean(name, [key for key, value in vars(module).items() if callable(value)])
         raise DataError(f"the module of the {what} has no such function", where=f"{spec}{near}", help="name a function")
     imported: UserFunction = function
     return imported
+
+
+@contextmanager
+def working_directory_first() -> Iterator[None]:
+    """Let the user's module, and what it imports, be found in the working directory; nothing else that we import is.
+
+    What is imported already is not looked for, so that no ``numpy.py`` in that directory takes the place of ours. A
+    function that imports from there when it is called finds the directory last on the path.
+    """
+    here, before = str(Path.cwd()), list(sys.path)
+    sys.path[:] = [here, *(place for place in before if place not in ("", here))]
+    try:
+        yield
+    finally:
+        added = [place for place in sys.path if place not in before and place != here]
+        sys.path[:] = [*added, *(place for place in before if place not in ("", here)), here]
+
+
+@contextmanager
+def failing_as(refusal: Callable[[str], QuantmedicError]) -> Iterator[None]:
+    """Run code of the user: whatever it raises becomes the error that is made of its cause, ``SystemExit`` too.
+
+    Ctrl-C stays what it is, and so do errors of ours.
+    """
+    try:
+        yield
+    except (QuantmedicError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise refusal(cause_line(error)) from error
+
+
+def items_of(returned: Any, refusal: Callable[[str], QuantmedicError]) -> Iterator[object]:
+    """The items of an iterable of the user; what it raises becomes the error that is made of its cause."""
+    with failing_as(refusal):
+        iterator = iter(returned)
+    end = object()
+    while True:
+        with failing_as(refusal):
+            item = next(iterator, end)
+        if item is end:
+            return
+        yield item
+
+
+def cause_line(error: BaseException) -> str:
+    """Type and text of an exception, whose text may be code of the user."""
+    try:
+        text = str(error)
+    except BaseException as failed:
+        text = f"its text cannot be shown ({type(failed).__name__})"
+    return f"cause  {type(error).__name__}: {text}"
 
 
 class FunctionSource:
@@ -104,24 +154,20 @@ class FunctionSource:
 
     def _items(self) -> Iterator[object]:
         """The items that the function yields; an exception in it becomes a `DataError`."""
-        try:
+        with failing_as(self._failed):
             returned = self._function()
-            if returned is self._returned and isinstance(returned, Iterator):
-                raise self._error(
-                    "the function returned the iterator of an earlier call, which is used up",
-                    f"{type(returned).__name__} object",
-                    "make a new iterator at every call: the data are read several times",
-                )
-            self._returned = returned
-            yield from returned
-        except QuantmedicError:
-            raise
-        except (Exception, SystemExit) as error:
+        if returned is self._returned and isinstance(returned, Iterator):
             raise self._error(
-                "the function failed",
-                f"cause  {type(error).__name__}: {error}",
-                "it is called without arguments and must return an iterable of batches",
-            ) from error
+                "the function returned the iterator of an earlier call, which is used up",
+                f"{type(returned).__name__} object",
+                "make a new iterator at every call: the data are read several times",
+            )
+        self._returned = returned
+        yield from items_of(returned, self._failed)
+
+    def _failed(self, cause: str) -> DataError:
+        help = "it is called without arguments and must return an iterable of batches"
+        return self._error("the function failed", cause, help)
 
     def _piece(self, item: object, place: str, first: int) -> Piece:
         arrays, labels = self._split_labels(item, place)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import npy_column, npz_columns
-from quantmedic.collectors.data.functions import FUNCTION, import_function
+from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function, items_of
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import did_you_mean, missing_path_error
 from quantmedic.collectors.from_torch.module import device_of, to_array
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError
 
 Array = NDArray[np.generic]
 #: Inputs of a batch, by name or in the order of the module.
@@ -70,25 +70,21 @@ class _Given:
 
     def items(self) -> Iterator[object]:
         """One pass; whatever the user's code raises becomes a ``DataError``."""
-        try:
+        with failing_as(self._failed):
             # Whatever ``iter`` takes, which is more than what isinstance calls an Iterable.
             returned: Any = self.source() if callable(self.source) else self.source
-            if isinstance(returned, Iterator) and returned is self.last:
-                raise DataError(
-                    "the function returned the iterator of an earlier call, which is used up",
-                    where=[self.name, type(returned).__name__],
-                    help="make a new generator at every call: the data are read several times",
-                )
-            self.last = returned
-            yield from returned
-        except QuantmedicError:
-            raise
-        except Exception as error:
+        if isinstance(returned, Iterator) and returned is self.last:
             raise DataError(
-                "the data cannot be read",
-                where=[self.name, f"cause  {type(error).__name__}: {error}"],
-                help="give a function without arguments that returns an iterable of batches, or an iterable of batches",
-            ) from error
+                "the function returned the iterator of an earlier call, which is used up",
+                where=[self.name, type(returned).__name__],
+                help="make a new generator at every call: the data are read several times",
+            )
+        self.last = returned
+        yield from items_of(returned, self._failed)
+
+    def _failed(self, cause: str) -> DataError:
+        help = "give a function without arguments that returns an iterable of batches, or an iterable of batches"
+        return DataError("the data cannot be read", where=[self.name, cause], help=help)
 
 
 class TorchData:

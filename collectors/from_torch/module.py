@@ -162,7 +162,7 @@ def _is(part: torch.nn.Module, base: str) -> bool:
     return any(kind.__name__ == base for kind in type(part).__mro__)
 
 
-def run_error(error: Exception, what: str, feed: Mapping[str, Array]) -> ModelError:
+def run_error(error: BaseException, what: str, feed: Mapping[str, Array]) -> ModelError:
     """The error of a module that fails on its data."""
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
     lines = str(error).strip().splitlines() or [""]

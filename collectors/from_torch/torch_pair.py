@@ -168,7 +168,7 @@ def call_module(
     try:
         with mode or nullcontext():
             return run_python(lambda: inputs.call(module, tensors), what)
-    except QuantmedicError:
+    except (QuantmedicError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # The module is code of the user, and may end the process.
         raise run_error(error, what, fed) from error

@@ -7,6 +7,7 @@ Both operators of a pair, the float one and the quantized one, are fed with what
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import SupportsFloat
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.functions import import_function
+from quantmedic.collectors.data.functions import failing_as, import_function
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.observer import require_steps
@@ -60,10 +61,8 @@ class UserMetric:
         Raises:
             DataError: The function fails, or returns something else; names it.
         """
-        try:
+        with failing_as(partial(self._error, "failed")):
             found = self.function(*arguments)
-        except (Exception, SystemExit) as error:
-            raise self._error("failed", f"cause  {type(error).__name__}: {error}") from error
         try:
             array = np.asarray(found)
             return float(array.reshape(())) if array.dtype.kind in "fiub" else float("invalid")

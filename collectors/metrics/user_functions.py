@@ -1,13 +1,15 @@
 """Metrics of the user: a function that gives one number per sample."""
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.data.functions import UserFunction, import_function
+from quantmedic.collectors.data.functions import UserFunction, failing_as, import_function
 from quantmedic.collectors.metrics.reading import Outputs, outputs_by_name
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError
 
 Values = NDArray[np.float64]
 
@@ -41,12 +43,8 @@ def call_metric(spec: str, function: UserFunction, outputs: Outputs, labels: Arr
     Raises:
         DataError: The function fails, or returns something else.
     """
-    try:
+    with failing_as(partial(_function_error, spec, "failed")):
         result = function(outputs_by_name(outputs), labels)
-    except QuantmedicError:
-        raise
-    except Exception as error:
-        raise _function_error(spec, "failed", f"cause  {type(error).__name__}: {error}") from error
     return Tally.of_numbers(_one_per_sample(spec, result, len(labels)))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.functions import FUNCTION, import_function
+from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
@@ -19,7 +19,7 @@ from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.version import VERSION
 
 #: Samples that show what can be quantized.
@@ -118,16 +118,15 @@ def model_of(source: ModelSource) -> ModelSource:
     """The model that ``module:function`` returns, if the source has that form; any other source as it is."""
     if not isinstance(source, str | Path) or not FUNCTION.fullmatch(str(source)) or Path(source).exists():
         return source
-    try:
-        return import_function(str(source), "model")()
-    except QuantmedicError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            "the function that makes the model failed",
-            where=[str(source), f"cause  {type(error).__name__}: {error}"],
-            help="it is called without arguments and returns a torch module, or the path of an ONNX or LiteRT file",
-        ) from error
+
+    def refusal(cause: str) -> ModelError:
+        help = "it is called without arguments and returns a torch module, or the path of an ONNX or LiteRT file"
+        return ModelError("the function that makes the model failed", where=[str(source), cause], help=help)
+
+    function = import_function(str(source), "model")
+    with failing_as(refusal):
+        model: ModelSource = function()
+    return model
 
 
 def open_metric(data: DataOptions, datasets: Iterable[Dataset]) -> Metric | None:

@@ -16,6 +16,7 @@ from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OutputFile, option
 from quantmedic.cli.options import CONTEXT, config_option, rule_options
+from quantmedic.cli.streams import print_line
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -49,7 +50,7 @@ def baseline_write(case: Path, config: Path | None, output: Path | None, rules: 
     findings = case_baseline(case, _policy_rules(policy, rules))
     target = output or _own_baseline(policy)
     write_baseline(findings, target)
-    click.echo(f"wrote {target}: {len(findings.findings)} findings of {findings.model or 'the model'}")
+    print_line(f"wrote {target}: {len(findings.findings)} findings of {findings.model or 'the model'}")
 
 
 @baseline.command("prune", context_settings=CONTEXT)
@@ -71,7 +72,7 @@ def baseline_prune(case: Path, config: Path | None, file: Path | None, rules: Ru
         write_baseline(pruned.baseline, target)
     left = f"{len(pruned.baseline.findings)} left"
     unsure = f", {pruned.not_judged} of them not judged in this case" if pruned.not_judged else ""
-    click.echo(f"{target}: {pruned.removed} findings are gone, {left}{unsure}")
+    print_line(f"{target}: {pruned.removed} findings are gone, {left}{unsure}")
 
 
 def _policy_rules(policy: PolicyFile, options: RuleOptions) -> RuleBase:

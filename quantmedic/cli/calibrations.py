@@ -18,6 +18,7 @@ from quantmedic.cli.options import (
     measuring_options,
     printing_options,
 )
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
 from quantmedic.reports.files import CALIBRATIONS_WRITERS
 from quantmedic.reports.machines.records import calibrations_json
@@ -99,7 +100,8 @@ def calibrations(
         )
     texts = {"json": calibrations_json, "markdown": calibrations_markdown}
     printed = texts.get(report.printed_format)
-    click.echo(printed(record) if printed else render_calibrations(record, ascii_only=ascii_only()), nl=False)
+    print_report(printed(record) if printed else render_calibrations(record, ascii_only=ascii_only()))
     if report.output is not None:
         files = write_calibrations(record, report.output, formats=report.formats or FORMATS)
-        click.echo("\n" + wrote_text(files))
+        print_line("")
+        print_line(wrote_text(files))

@@ -1,7 +1,6 @@
 """The command ``check``: a policy applied to two models or to a stored case."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -31,6 +30,7 @@ from quantmedic.cli.options import (
     rule_options,
 )
 from quantmedic.cli.reporting import print_warnings
+from quantmedic.cli.streams import print_command, print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -141,7 +141,7 @@ def check(
     judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
-    """Apply a policy: fail where the quantized model got worse than it may, and say why.
+    """Apply a policy: fail where the quantized model got worse than it may, and print_line why.
 
     Takes both models and data, or a stored case or the folder of a report. Without a policy, findings of high severity
     fail. The report in the output folder is that of diagnose with check.md (for a pull request), check.sarif and
@@ -188,11 +188,11 @@ def check(
             diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened
         )
         if not report.quiet:
-            click.echo(wrote_text((path, size) for path, size in files if path.parent == report.output))
+            print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     if report.printed_format == "text" and os.environ.get("GITHUB_ACTIONS") == "true":
         _show_on_github(diagnosis)
     assert diagnosis.check is not None
-    sys.exit(diagnosis.check.exit_code)
+    raise click.exceptions.Exit(diagnosis.check.exit_code)
 
 
 def _check_usage(
@@ -245,16 +245,16 @@ def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
     print_warnings(diagnosis)
     match report.printed_format:
         case "json":
-            text = render_json(diagnosis)
+            print_format(render_json(diagnosis))
         case "markdown":
-            text = _comment(diagnosis)
+            print_format(_comment(diagnosis))
         case "junit":
-            text = render_junit(diagnosis)
+            print_format(render_junit(diagnosis))
         case "sarif":
-            text = render_sarif(diagnosis, load_manuals(base))
+            print_format(render_sarif(diagnosis, load_manuals(base)))
         case _:
             text = render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
-    click.echo(text, nl=False)
+            print_report(text)
 
 
 def _comment(diagnosis: Diagnosis) -> str:
@@ -267,6 +267,6 @@ def _comment(diagnosis: Diagnosis) -> str:
 def _show_on_github(diagnosis: Diagnosis) -> None:
     """What GitHub shows of it where it runs there; last, so that a summary that cannot be written costs no report."""
     for line in annotations(diagnosis):
-        click.echo(line)
+        print_command(line)
     if target := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_summary(Path(target), job_summary(_comment(diagnosis)))

@@ -11,6 +11,7 @@ from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import option
 from quantmedic.cli.measuring import collect_case
 from quantmedic.cli.options import CONTEXT, collect_options, resume_option, rule_options
+from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import size_text
 
 
@@ -45,4 +46,4 @@ def collect(
     path = case_path(output)
     options = replace(options, saving=CheckpointOptions(path, resume))
     save_case(collect_case(float_model, quantized_model, options, rules_in_force(rules)), path)
-    click.echo(f"wrote {path} ({size_text(path.stat().st_size)})")
+    print_line(f"wrote {path} ({size_text(path.stat().st_size)})")

@@ -9,6 +9,7 @@ from quantmedic.api.comparisons import compare as compare_cases
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options, rule_options
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.reports.files import COMPARISON_TEXTS
 from quantmedic.reports.terminal.compare import render_comparison
@@ -39,8 +40,8 @@ def compare(before: Path, after: Path, rules: RuleOptions, report: ReportOptions
         text = render_comparison(comparison, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
     else:
         text = COMPARISON_TEXTS[report.printed_format](comparison)
-    click.echo(text, nl=False)
+    print_report(text)
     if report.output is not None:
         files = write_comparison(comparison, report.output, formats=report.formats or FORMATS)
-        click.echo("" if report.quiet else "\n", nl=False)
-        click.echo(wrote_text((file.path, file.size) for file in files))
+        print_report("" if report.quiet else "\n")
+        print_line(wrote_text((file.path, file.size) for file in files))

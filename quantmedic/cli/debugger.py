@@ -10,6 +10,7 @@ from quantmedic.api.options import DataOptions, MeasuringOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OptionGroup, OutputFile, option
 from quantmedic.cli.options import CONTEXT, data_options, measuring_options, rule_options
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
 from quantmedic.reports.terminal.debugger import render_debugger
 
@@ -155,8 +156,8 @@ def debugger(
         record = debug_pair(
             float_model, quantized_model, data, metrics, measuring, base, denylists=denylists, progress=progress
         )
-    click.echo(render_debugger(record, verbose=verbose, ascii_only=ascii_only()), nl=False)
+    print_report(render_debugger(record, verbose=verbose, ascii_only=ascii_only()))
     files = [] if output is None else [write_layers(record, output)]
     files += [] if folder is None else write_report(record, folder)
     if files:
-        click.echo(wrote_text([(file.path, file.size) for file in files]))
+        print_line(wrote_text([(file.path, file.size) for file in files]))

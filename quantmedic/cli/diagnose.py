@@ -34,10 +34,12 @@ from quantmedic.cli.options import (
     rule_options,
 )
 from quantmedic.cli.reporting import Judging, open_judging, report_case
-from quantmedic.cli.terminal import fail, progress_bars
+from quantmedic.cli.streams import print_line
+from quantmedic.cli.terminal import progress_bars
 from quantmedic.demo import patient
 from quantmedic.demo.example import write_example
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.errors import OutputError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 
@@ -83,8 +85,8 @@ def demo(
         return
     if diagnosis.toolchain.name == "onnxruntime" and report.output is not None:
         run, again = write_example(report.output, float_model, embedded)
-        click.echo(f"run the prescription on these data: {run}")
-        click.echo(f"  then diagnose what it made: {again}")
+        print_line(f"run the prescription on these data: {run}")
+        print_line(f"  then diagnose what it made: {again}")
 
 
 @click.command(context_settings=CONTEXT)
@@ -172,13 +174,13 @@ def _diagnose(
         return diagnosis
     fixed = Path(options.proof.write_fixed)
     if diagnosis.verdict == "healthy":
-        click.echo(f"there is nothing to repair, so {fixed} was not written")
+        print_line(f"there is nothing to repair, so {fixed} was not written")
         return diagnosis
     if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):
         why = case.record.proof.unwritten if case.record.proof is not None else "no remedy was tried"
-        fail(
-            f"{why}, so {fixed} was not written\n"
-            "help: the report lists what was tried; more samples or a larger --budget may decide"
+        raise OutputError(
+            f"{why}, so {fixed} was not written",
+            help="the report lists what was tried; more samples or a larger --budget may decide",
         )
     _compare_fixed(diagnosis, float_model, fixed, options, judging.base)
     return diagnosis
@@ -189,4 +191,4 @@ def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: C
     own = replace(options.for_repaired(), measuring=replace(options.measuring, profile=False))
     after = judge(collect_case(float_model, fixed, own, base), base)
     for line in (*fixed_lines(before, after, fixed.name), *calibration_lines(before)):
-        click.echo(line)
+        print_line(line)

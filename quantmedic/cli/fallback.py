@@ -1,6 +1,5 @@
 """The command ``fallback``: a small set of layers that leave int8."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -18,6 +17,7 @@ from quantmedic.cli.options import (
     printing_options,
     spread_options,
 )
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
@@ -84,11 +84,12 @@ def fallback(
             progress=progress,
         )
     is_json = report.printed_format == "json"
-    click.echo(fallback_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()), nl=False)
+    print_report(fallback_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()))
     if report.output is not None:
         files = write_fallback(record, report.output, formats=report.formats or ("text", "json"))
-        click.echo("\n" + wrote_text(files))
+        print_line("")
+        print_line(wrote_text(files))
     if record.interrupted:
-        click.echo("interrupted", err=True)
-        sys.exit(interrupted_status())
-    sys.exit(0 if record.verdict in ("met", "unsure") else 1)
+        print_line("interrupted", err=True)
+        raise click.exceptions.Exit(interrupted_status())
+    raise click.exceptions.Exit(0 if record.verdict in ("met", "unsure") else 1)

@@ -1,6 +1,5 @@
 """The command ``fix``: a repaired model that measures better, or the reason why there is none."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OutputFile, OutputFolder, option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
+from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
@@ -67,10 +67,10 @@ def fix(
             progress=progress,
         )
     for line in _result_lines(found, output):
-        click.echo(line)
+        print_line(line)
     if report is not None:
-        click.echo(f"reports: {report}")
-    sys.exit(0 if (found.refused is None and not found.is_still_degraded) or found.needless else 1)
+        print_line(f"reports: {report}")
+    raise click.exceptions.Exit(0 if (found.refused is None and not found.is_still_degraded) or found.needless else 1)
 
 
 def _next_step(before: Diagnosis) -> str:

@@ -9,6 +9,7 @@ from quantmedic.api.cases import CASE_FILE, case_path, save_case
 from quantmedic.api.imports import import_files
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, size_text
 from quantmedic.reports.terminal.imported import import_lines
 from quantmedic.reports.terminal.lines import terminal_text
@@ -42,7 +43,7 @@ def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
     path = case_path(output)
     save_case(case, path)
     if not quiet:
-        click.echo(terminal_text(import_lines(case.record), ascii_only=ascii_only()), nl=False)
-    click.echo(f"wrote {path} ({size_text(path.stat().st_size)})")
+        print_report(terminal_text(import_lines(case.record), ascii_only=ascii_only()))
+    print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
     if not quiet:
-        click.echo(f"next: quantmedic report {path}")
+        print_line(f"next: quantmedic report {path}")

@@ -1,11 +1,14 @@
 """The command line: its commands, and one readable message for every error.
 
-Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C, 143 SIGTERM; `check` and `fallback` have more.
+Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C, 143 SIGTERM; `check` and `fallback` have more. A command leaves
+with a code of its own by ``click.exceptions.Exit``: whoever else ends the process, such as a user's function, decides
+nothing.
 """
 
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -13,7 +16,8 @@ import click
 
 from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
-from quantmedic.cli.terminal import fail, heed_signals, interrupted_status, leave_at_once_if_stuck
+from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
+from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
 from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = {
@@ -42,7 +46,21 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings=CONTEXT)
+class Unexpected(Exception):
+    """An error that click would take for the end of its input or of its output, with a code of its own."""
+
+
+class Commands(LazyGroup):
+    """All commands; what they raise reaches `main`."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (EOFError, BrokenPipeError) as error:
+            raise Unexpected from error
+
+
+@click.group(cls=Commands, table=COMMANDS, context_settings=CONTEXT)
 @click.version_option(package_name="quantmedic", message="%(prog)s %(version)s")
 def cli() -> None:
     """Find out why a quantized network lost accuracy, from measurements.
@@ -57,35 +75,69 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: turns every error into one readable message and exit code 2."""
-    heed_signals()
+    open_closed_descriptors()
+    with guarded_streams():
+        heed_signals()
+        code = exit_code(arguments)
+        if code != 2:
+            code = code_of_output(code)
+        leave_at_once_if_stuck(code)
+    sys.exit(code)
+
+
+def code_of_output(code: int) -> int:
+    """The exit code of a command that is done: 2 where its output was lost."""
     try:
-        cli.main(args=arguments, prog_name="quantmedic", standalone_mode=False)
+        sys.stdout.flush()
     except QuantmedicError as error:
-        fail(str(error))
+        print_error(error)
+        return 2
+    return code
+
+
+def exit_code(arguments: Sequence[str] | None) -> int:
+    """Run a command; say what was wrong."""
+    try:
+        code: object = cli.main(args=arguments, prog_name="quantmedic", standalone_mode=False)
+    except QuantmedicError as error:
+        print_error(error)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        sys.exit(2)
+        print_format(error.format_message() + "\n")
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(interrupted_status())
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(2)
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            fail(f"a file name is too long\n  {str(error.filename)[:200]}\nhelp: check the path")
+        print_line("interrupted", err=True)
+        return interrupted_status()
+    except BaseException as error:
         if os.environ.get("QUANTMEDIC_DEBUG"):
-            raise
-        fail(
-            f"internal error: {type(error).__name__}: {error}\n"
-            "help: this is a defect of quantmedic; QUANTMEDIC_DEBUG=1 shows where, please report it"
+            traceback.print_exc()
+        print_error(as_refusal(error))
+    else:
+        return code if isinstance(code, int) else 0
+    return 2
+
+
+def as_refusal(error: BaseException) -> QuantmedicError:
+    """What is said of an error that nothing expected."""
+    if isinstance(error, Unexpected) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, MemoryError):
+        help = "close other programs, or measure less at a time: --batch-size, --samples, --threads"
+        return QuantmedicError("there is not enough memory", where=str(error), help=help)
+    if isinstance(error, RecursionError):
+        return QuantmedicError("an input is nested too deep", where=str(error), help="check it for endless nesting")
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return QuantmedicError("a file name is too long", where=str(error.filename)[:200], help="check the path")
+    if isinstance(error, SystemExit):
+        return QuantmedicError(
+            "code that was called tried to end the process",
+            where=f"cause  SystemExit: {error.code}",
+            help="a function of yours, or a package that it uses, calls sys.exit: let it raise an error instead",
         )
-    finally:
-        leave_at_once_if_stuck()
-    sys.exit(0)
+    return QuantmedicError(
+        f"internal error: {type(error).__name__}: {error}",
+        help="this is a defect of quantmedic; QUANTMEDIC_DEBUG=1 shows where, please report it",
+    )
 
 
 if __name__ == "__main__":

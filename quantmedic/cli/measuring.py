@@ -1,12 +1,12 @@
 """Measuring from the command line: progress is shown, and Ctrl-C keeps what was measured."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CollectOptions
+from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.records import Case
@@ -15,7 +15,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 def announce(text: str) -> None:
     """A line on stderr: what comes next takes long."""
-    click.echo(text, err=True)
+    print_line(text, err=True)
 
 
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:
@@ -28,6 +28,6 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
         if checkpoint is None:
             raise
         seen = " and ".join(f"{d.seen} {role} samples" for role, d in interrupt.case.record.datasets.items())
-        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
-        click.echo(f"help: add --resume to continue, or judge it: quantmedic report {checkpoint}", err=True)
-        sys.exit(interrupted_status())
+        print_line(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
+        print_line(f"help: add --resume to continue, or judge it: quantmedic report {checkpoint}", err=True)
+        raise click.exceptions.Exit(interrupted_status()) from None

@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-import click
-
 from quantmedic.api.cases import load_case
 from quantmedic.api.judging import check_toolchain, inspect, judge
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -46,19 +45,19 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     formats = report.formats or DEFAULT_FORMATS
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
     _print(diagnosis, report)
-    click.echo(wrote_text((path, size) for path, size in files if path.parent == report.output))
+    print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     return diagnosis
 
 
 def print_warnings(diagnosis: Diagnosis) -> None:
     """What the user should know, on standard error."""
     for line in warning_lines(diagnosis):
-        click.echo(line, err=True)
+        print_line(line, err=True)
 
 
 def _print(diagnosis: Diagnosis, report: ReportOptions) -> None:
     print_warnings(diagnosis)
     text = render_console(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
-    click.echo(text, nl=False)
+    print_report(text)
     if not report.quiet:
-        click.echo("")
+        print_line("")

@@ -1,6 +1,5 @@
 """The commands ``rules`` and ``explain``: what the rules are, and rules of the user's own."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,11 +20,13 @@ from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OutputFolder, option
 from quantmedic.cli.lazy import OrderedGroup
 from quantmedic.cli.options import CONTEXT, rule_options
-from quantmedic.cli.terminal import print_markdown
+from quantmedic.cli.streams import print_line, print_report
+from quantmedic.cli.terminal import print_markdown, with_color
 from quantmedic.engine.case.fact_base import Scope
 from quantmedic.engine.case.facts import SCOPES
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.terminal.lines import paint_style, plain
 from quantmedic.reports.text import with_page_names
 
 
@@ -77,13 +78,13 @@ def rules(context: click.Context, /, show_thresholds: bool, rules: RuleOptions) 
         _list_thresholds(base)
         return
     for rule in sorted(base.rules, key=lambda rule: rule.id):
-        click.echo(f"{rule.id}  {rule.severity:6}  {rule.scope:8} {rule.name}")
-    click.echo(f"{len(base.rules)} rules; quantmedic explain CODE prints the page of one")
+        print_line(f"{rule.id}  {rule.severity:6}  {rule.scope:8} {rule.name}")
+    print_line(f"{len(base.rules)} rules; quantmedic explain CODE prints the page of one")
 
 
 def _list_thresholds(base: RuleBase) -> None:
     for t in base.thresholds.values():
-        click.echo(f"{t.name:32} {t.value:>9g} {t.unit or '':8} {t.description} ({t.source})")
+        print_line(f"{t.name:32} {t.value:>9g} {t.unit or '':8} {t.description} ({t.source})")
 
 
 @rules.command("thresholds", context_settings=CONTEXT)
@@ -114,10 +115,10 @@ def rules_new(name: str, code: str | None, scope: Scope, output: Path) -> None:
       quantmedic rules new wide-input-range --scope tensor --output my-rules
     """
     rule, page = new_rule(name, output, code=code, scope=scope)
-    click.echo(f"wrote {rule} and {page}")
-    click.echo(f"edit {rule.name}: conditions, message and remedies; {page.name}: the text, and facts as examples")
-    click.echo(f"facts: quantmedic rules facts --scope {scope}")
-    click.echo(f"next: quantmedic rules test {output}")
+    print_line(f"wrote {rule} and {page}")
+    print_line(f"edit {rule.name}: conditions, message and remedies; {page.name}: the text, and facts as examples")
+    print_line(f"facts: quantmedic rules facts --scope {scope}")
+    print_line(f"next: quantmedic rules test {output}")
 
 
 @rules.command("facts", context_settings=CONTEXT)
@@ -132,7 +133,7 @@ def rules_facts(word: str, scope: Scope | None) -> None:
       quantmedic rules facts clipping
     """
     for line in fact_lines(scope, word):
-        click.echo(line)
+        print_line(line)
 
 
 @rules.command("lint", context_settings=CONTEXT)
@@ -165,17 +166,19 @@ def rules_test(folders: Sequence[Path]) -> None:
 
 def _check_rules(folders: Sequence[Path], *, with_examples: bool) -> None:
     base, own, remarks = lint_rules(folders)
+    paint = paint_style if with_color() else plain
     for remark in remarks:
         head, *rest = remark_lines(remark)
-        click.echo(click.style(head, fg="red" if remark.level == "error" else "yellow"))
-        click.echo("".join(f"{line}\n" for line in rest), nl=False)
+        print_report(paint(head, "high" if remark.level == "error" else "medium") + "\n")
+        for line in rest:
+            print_line(line)
     tested = run_examples(base, own) if with_examples else []
     for test in tested:
-        click.echo(f"{test.rule.id} {test.rule.name}")
+        print_line(f"{test.rule.id} {test.rule.name}")
         for outcome in test.outcomes:
-            click.echo(outcome_line(outcome))
+            print_line(outcome_line(outcome))
         if test.error is not None:
-            click.echo(click.style("error: ", fg="red") + str(test.error))
-    click.echo(summary(len(own), remarks, tested if with_examples else None))
+            print_report(f"{paint('error: ', 'failed')}{test.error}\n")
+    print_line(summary(len(own), remarks, tested if with_examples else None))
     refused = any(remark.level == "error" for remark in remarks) or any(test.failed for test in tested)
-    sys.exit(1 if refused else 0)
+    raise click.exceptions.Exit(1 if refused else 0)

@@ -1,6 +1,5 @@
 """The command ``sensitivity``: what each layer does to the output."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ from quantmedic.cli.options import (
     resume_option,
     spread_options,
 )
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
 from quantmedic.engine.diagnosis.sensitivity import MODES
 from quantmedic.reports.terminal.sensitivity import render_sensitivity
@@ -77,10 +77,10 @@ def sensitivity(
             )
     except SensitivityInterrupted as interrupt:
         record = interrupt.record
-        click.echo(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
-        click.echo("help: add --resume to continue", err=True)
-        sys.exit(interrupted_status())
+        print_line(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
+        print_line("help: add --resume to continue", err=True)
+        raise click.exceptions.Exit(interrupted_status()) from None
     files = write_sensitivity(record, report.output)
-    click.echo(render_sensitivity(record, verbose=report.verbose, ascii_only=ascii_only()), nl=False)
-    click.echo("")
-    click.echo(wrote_text(files))
+    print_report(render_sensitivity(record, verbose=report.verbose, ascii_only=ascii_only()))
+    print_line("")
+    print_line(wrote_text(files))

@@ -5,13 +5,14 @@ from click.shell_completion import get_completion_class
 
 from quantmedic.api.environment import environment_lines
 from quantmedic.cli.options import CONTEXT
+from quantmedic.cli.streams import print_format, print_line
 
 
 @click.command(context_settings=CONTEXT)
 def doctor() -> None:
     """Show versions, optional packages and the CPU features that matter for integer kernels."""
     for line in environment_lines():
-        click.echo(line)
+        print_line(line)
 
 
 @click.command(context_settings=CONTEXT)
@@ -27,4 +28,4 @@ def completion(context: click.Context, /, shell: str) -> None:
     completions = get_completion_class(shell)
     assert completions is not None
     command = context.find_root().command
-    click.echo(completions(command, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source())
+    print_format(completions(command, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source() + "\n")

@@ -13,6 +13,7 @@ from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, OutputError
@@ -107,7 +108,7 @@ def show(
             if layer is not None
             else tables.data_lines(inspection)
         )
-        click.echo(terminal_text(lines, ascii_only=plain_text), nl=False)
+        print_report(terminal_text(lines, ascii_only=plain_text))
         return
     layers = select_layers(
         inspection,
@@ -122,7 +123,7 @@ def show(
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     lines = tables.table_lines(layers, limit=choice.limit, width=max(width, WIDTH))
-    click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
+    print_report(terminal_text(lines, ascii_only=ascii_only()))
 
 
 def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
@@ -136,16 +137,16 @@ def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
     if csv_file is not None:
         _write_csv(budget_csv(diagnosis.loss_budget), csv_file, count(len(diagnosis.loss_budget.lines), "line"))
         return
-    click.echo(terminal_text(budget_lines(box, "verbose", plain), ascii_only=ascii_only()), nl=False)
+    print_report(terminal_text(budget_lines(box, "verbose", plain), ascii_only=ascii_only()))
 
 
 def _write_csv(text: str, target: str, rows: str) -> None:
     if target == "-":
-        sys.stdout.buffer.write(text.encode("utf-8"))
+        print_format(text)
         return
     try:
         write_file(Path(target), text.encode())
     except OSError as error:
         reason = error.strerror or str(error)
         raise OutputError(f"cannot write the table: {reason}", where=target, help="choose another file") from error
-    click.echo(f"wrote {target} ({rows})")
+    print_line(f"wrote {target} ({rows})")

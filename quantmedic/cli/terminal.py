@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-import click
-
+from quantmedic.cli.streams import bare_stream, guarded_streams, print_format, print_report
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.reports.terminal.lines import paint_style
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -42,16 +43,15 @@ def interrupted_status() -> int:
     return 128 + next(iter(_received), signal.SIGINT)
 
 
-def leave_at_once_if_stuck() -> None:
-    """End the process with the exit code under way, where native code that cannot be stopped would hold it back."""
+def leave_at_once_if_stuck(code: int) -> None:
+    """End the process with an exit code, where native code that cannot be stopped would hold it back."""
     runs = sys.modules.get("quantmedic.collectors.native.runs")
-    leaving = sys.exception()
-    if runs is None or not runs.is_anything_left() or not isinstance(leaving, SystemExit):
+    if runs is None or not runs.is_anything_left():
         return
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()
-    os._exit(leaving.code if isinstance(leaving.code, int) else 2)
+    os._exit(code)
 
 
 @contextmanager
@@ -66,7 +66,9 @@ def progress_bars() -> Iterator[Progress]:
     from rich.progress import Progress as ProgressBars
 
     columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with ProgressBars(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(file=bare_stream(sys.stderr))
+    # What is printed while bars are shown passes through them, and has to be guarded before.
+    with ProgressBars(*columns, console=console, transient=True) as bars, guarded_streams():
         tasks: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
@@ -95,13 +97,16 @@ def ascii_only() -> bool:
 def print_markdown(text: str) -> None:
     """Markdown as it is into a pipe, laid out on a terminal."""
     if not sys.stdout.isatty():
-        click.echo(text)
+        print_format(text if text.endswith("\n") else f"{text}\n")
         return
     # Slow to import, and a pipe gets the text as it is.
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console(width=100).print(Markdown(text))
+    # Loads pydantic, which is as slow.
+    from quantmedic.reports.text import printable
+
+    Console(width=100, file=bare_stream(sys.stdout)).print(Markdown(printable(text)))
 
 
 def size_text(size: int) -> str:
@@ -111,10 +116,8 @@ def size_text(size: int) -> str:
     return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
 
 
-def fail(text: str) -> NoReturn:
-    """Say what was wrong, and leave with exit code 2."""
-    head, _, rest = text.partition("\n")
-    click.echo(click.style("error: ", fg="red", bold=True) + head, err=True)
-    if rest:
-        click.echo(rest, err=True)
-    sys.exit(2)
+def print_error(error: QuantmedicError) -> None:
+    """Say on standard error what was wrong, where, and what to do next."""
+    colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    word = paint_style("error: ", "failed") if colored else "error: "
+    print_report(f"{word}{error}\n", err=True)

@@ -9,6 +9,7 @@ import click
 
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options
+from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.gate.history import select_figures
 from quantmedic.reports.files import TREND_TEXTS
@@ -43,7 +44,8 @@ def trend(history: Path, model: str | None, figures: Sequence[str], last: int, r
         text = render_trend(record, width=width, color=with_color(), ascii_only=ascii_only())
     else:
         text = TREND_TEXTS[report.printed_format](record)
-    click.echo(text, nl=False)
+    print_report(text)
     if report.output is not None:
         files = write_trend(record, report.output, formats=report.formats or FORMATS)
-        click.echo("\n" + wrote_text((file.path, file.size) for file in files))
+        print_line("")
+        print_line(wrote_text((file.path, file.size) for file in files))

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
-from quantmedic.engine.text import escape
+from quantmedic.engine.text import escape, visible, without_commands
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 #: Puts a text into the colour of a style.
@@ -36,12 +36,13 @@ STYLES = {
     "medium": "33",
     "help": "36",
 }
-WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
+#: What `paint_style` writes around a text.
+_COLOR = re.compile(rf"(\x1b\[(?:0|{'|'.join(sorted(set(STYLES.values())))})m)")
 
 
 def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
     """Lines as printed: harmless to terminals and continuous integration, and without characters that one lacks."""
-    text = "\n".join(_inert_line(line) for line in lines) + "\n"
+    text = "\n".join(painted_line(line) for line in lines) + "\n"
     return _to_ascii(text) if ascii_only else text
 
 
@@ -73,9 +74,10 @@ def aligned_rows(rows: Sequence[Sequence[str]], to_the_left: Iterable[int]) -> I
         yield "  ".join(cells).rstrip()
 
 
-def _inert_line(line: str) -> str:
-    """A line that no continuous integration takes for a command of its own."""
-    return WORKFLOW_COMMAND.sub(lambda match: (match[1] or "") + f"\\u{ord(match[0][-1]):04x}", line)
+def painted_line(line: str) -> str:
+    """One line without a character that a terminal obeys, but for our colours, and without a command of workflows."""
+    parts = _COLOR.split(line)
+    return without_commands("".join(part if place % 2 else visible(part) for place, part in enumerate(parts)))
 
 
 def _to_ascii(text: str) -> str:

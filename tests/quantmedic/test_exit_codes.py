@@ -1,0 +1,208 @@
+"""Exit codes say what happened, whatever functions of the user, pipes and devices do."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders.commands import run_quantmedic
+
+from quantmedic.cli import main as command_line
+from quantmedic.collectors.data.functions import FunctionSource, failing_as, import_function
+from quantmedic.collectors.metrics.user_functions import call_metric
+from quantmedic.demo import patient
+from quantmedic.engine.errors import DataError, QuantmedicError
+
+LOADER = """\
+class Mine(BaseException):
+    def __str__(self):
+        raise SystemExit(1)
+
+def ends():
+    raise SystemExit(1)
+
+def is_closed():
+    raise GeneratorExit
+
+def is_odd():
+    yield None
+    raise Mine
+
+def is_stopped():
+    raise KeyboardInterrupt
+
+ends.higher_is_better = True
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("leaving", None)
+    (tmp_path / "leaving.py").write_text(LOADER)
+    return tmp_path
+
+
+def shell(command: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """A command line in which $Q is quantmedic, and its own exit code."""
+    env = {**os.environ, "Q": f"{sys.executable} -m quantmedic", **environment}
+    return subprocess.run(["bash", "-c", command], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+
+
+# Functions of the user
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["ends", "is_closed", "is_odd"])
+def test_what_a_function_raises_is_an_error_that_names_it(functions: Path, name: str) -> None:
+    (float_model, quantized), _ = patient()
+    done = run_quantmedic("check", float_model, quantized, "--validation", f"leaving:{name}", cwd=functions)
+    assert done.returncode == 2 and f"leaving:{name}" in done.stderr
+    assert "internal error" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.thorough
+def test_an_interrupt_in_a_function_is_an_interrupt(functions: Path) -> None:
+    (float_model, quantized), _ = patient()
+    done = run_quantmedic("check", float_model, quantized, "--validation", "leaving:is_stopped", cwd=functions)
+    assert done.returncode == 130 and "interrupted" in done.stderr
+
+
+def test_a_module_that_ends_the_process_is_an_error(functions: Path) -> None:
+    (functions / "leaves.py").write_text("raise SystemExit(1)\n")
+    with pytest.raises(DataError, match="leaves:load") as refusal:
+        import_function("leaves:load", "metric")
+    assert "SystemExit: 1" in str(refusal.value)
+
+
+def test_a_metric_that_ends_the_process_is_an_error(functions: Path) -> None:
+    metric = import_function("leaving:ends", "metric")
+    with pytest.raises(DataError, match="leaving:ends"):
+        call_metric("leaving:ends", lambda *_: metric(), {}, [])  # type: ignore[arg-type]  # it takes nothing
+
+
+def test_a_text_that_cannot_be_shown_is_said(functions: Path) -> None:
+    source = import_function("leaving:Mine", "metric")
+    shown = r"Mine: its text cannot be shown \(SystemExit\)"
+    with pytest.raises(DataError, match=shown), failing_as(lambda cause: DataError(cause)):
+        raise source()
+
+
+def test_data_that_are_no_longer_read_end_in_peace() -> None:
+    def load():  # type: ignore[no-untyped-def]  # as users write it
+        while True:
+            yield [1.0]
+
+    source = FunctionSource.__new__(FunctionSource)
+    source._function, source._returned = load, None
+    items = source._items()
+    assert next(items) == [1.0]
+    items.close()
+
+
+# Errors that nothing expected
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MemoryError("Unable to allocate 8 TiB"), "not enough memory"),
+        (RecursionError("maximum recursion depth exceeded"), "nested too deep"),
+        (SystemExit(1), "tried to end the process"),
+        (GeneratorExit(), "internal error: GeneratorExit"),
+        (EOFError("ended"), "internal error: EOFError: ended"),
+        (BrokenPipeError(32, "Broken pipe"), "internal error: BrokenPipeError"),
+    ],
+)
+def test_each_ends_with_2_and_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, text: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("quantmedic.cli.rules.rules_in_force", fail)
+    monkeypatch.setenv("QUANTMEDIC_DEBUG", "")
+    with pytest.raises(SystemExit) as left:
+        command_line.main(["rules"])
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and text in said and "Traceback" not in said
+
+
+def test_a_traceback_that_was_asked_for_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("quantmedic.cli.rules.rules_in_force", lambda *_: 1 / 0)
+    monkeypatch.setenv("QUANTMEDIC_DEBUG", "1")
+    with pytest.raises(SystemExit) as left:
+        command_line.main(["rules"])
+    assert left.value.code == 2 and "Traceback" in capsys.readouterr().err
+
+
+# Standard streams
+
+STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], bool]]] = [
+    ("$Q rules | head -1; exit ${PIPESTATUS[0]}", 0, lambda done: done.stderr == "" and done.stdout.count("\n") == 1),
+    ("$Q explain W001 | true; exit ${PIPESTATUS[0]}", 0, lambda done: done.stderr == ""),
+    ("$Q rules > /dev/full", 2, lambda done: "standard output cannot be written: No space" in done.stderr),
+    ("$Q --help > /dev/full", 2, lambda done: "standard output cannot be written: No space" in done.stderr),
+    ("$Q rules >&-", 0, lambda done: done.stderr == ""),
+    ("$Q report none.case 2> /dev/full", 2, lambda done: done.stdout == ""),
+    ("$Q report none.case 2>&-", 2, lambda done: done.stdout == ""),
+    ("$Q rules <&- >&- 2>&-", 0, lambda done: True),
+    ("PYTHONIOENCODING=ascii $Q report 층", 2, lambda done: "\\uce35" in done.stderr),
+    ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 $Q explain index", 0, lambda done: done.stdout.isascii()),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("command", "code", "holds"), STREAMS, ids=[command for command, _, _ in STREAMS])
+def test_streams(
+    tmp_path: Path, command: str, code: int, holds: Callable[["subprocess.CompletedProcess[str]"], bool]
+) -> None:
+    done = shell(command, tmp_path)
+    assert done.returncode == code, done.stderr
+    assert holds(done), done
+    assert "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.thorough
+def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case: Path) -> None:
+    done = shell(f"$Q report {patient_case} -o report >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "report" / "report.json").read_text().startswith("{")
+
+
+# What lies in the working directory
+
+
+@pytest.mark.thorough
+def test_packages_are_not_taken_from_the_working_directory(tmp_path: Path) -> None:
+    for name in ("numpy", "click", "onnx", "yaml", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken from the working directory')\n")
+    done = shell("$Q rules", tmp_path)
+    assert done.returncode == 0 and "taken" not in done.stderr
+
+
+def test_the_module_path_is_as_before_but_for_its_end(functions: Path) -> None:
+    before = [place for place in sys.path if place not in ("", str(functions))]
+    import_function("leaving:ends", "metric")
+    try:
+        assert sys.path == [*before, str(functions)]
+    finally:
+        sys.path.remove(str(functions))
+
+
+def test_a_function_imports_beside_itself_when_it_is_called(functions: Path) -> None:
+    (functions / "beside_it.py").write_text("VALUE = 7\n")
+    (functions / "importing.py").write_text("def load():\n    from beside_it import VALUE\n    return VALUE\n")
+    try:
+        assert import_function("importing:load", "metric")() == 7
+    finally:
+        sys.path.remove(str(functions))
+
+
+def test_our_own_errors_pass() -> None:
+    with pytest.raises(QuantmedicError, match="mine"), failing_as(lambda cause: DataError(cause)):
+        raise QuantmedicError("mine")

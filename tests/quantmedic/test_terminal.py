@@ -1,0 +1,279 @@
+"""Nothing that a file, a function or an option says reaches a terminal or a log of continuous integration raw."""
+
+import csv
+import io
+import json
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from builders.attacks import ATTACKS, attacked, raw_places
+from builders.commands import run_quantmedic
+
+import quantmedic
+from quantmedic.cli.main import main
+from quantmedic.cli.streams import GuardedStream, guarded_streams, print_line, print_report
+from quantmedic.demo import patient
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.reports.terminal.lines import paint_style
+
+#: As an argument, which holds no NUL, and as the name of a file.
+ARGUMENTS = [attack.replace("\0", "").encode("utf-8", "surrogateescape" if "\ud800" not in attack else "replace")
+             .decode("utf-8", "surrogateescape") for attack in ATTACKS]  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal: colours are on."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def said(*words: object, terminal: bool = False) -> tuple[object, str]:
+    """Exit code of a command, and all that it prints."""
+    out, err = (Terminal(), Terminal()) if terminal else (io.StringIO(), io.StringIO())
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    return left.value.code, out.getvalue() + err.getvalue()
+
+
+def refused(*words: object) -> str:
+    """What a command says that cannot do its job."""
+    code, text = said(*words)
+    assert code == 2 and text, text
+    assert not raw_places(text)
+    assert "internal error" not in text
+    return text
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "NO_COLOR", "QUANTMEDIC_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def hostile_case(patient_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A case all of whose names attack."""
+    case = quantmedic.load_case(patient_case)
+    case.record = attacked(case.record)
+    quantmedic.save_case(case, path := tmp_path_factory.mktemp("hostile") / "hostile.case")
+    return path
+
+
+OUTPUTS = (
+    "report CASE --output report --verbose",
+    "check CASE --verbose",
+    "check CASE --format json",
+    "check CASE --format markdown",
+    "check CASE --format junit",
+    "check CASE --format sarif",
+    "show CASE --table all",
+    "show CASE --layer 1",
+    "show CASE --data-sets",
+    "show CASE --loss-budget",
+    "show CASE --table all --csv -",
+    "show CASE --loss-budget --csv -",
+    "show CASE --layer none",
+    "baseline write CASE",
+    "baseline prune CASE",
+    "check CASE --baseline quantmedic-baseline.json --verbose",
+    "check CASE --baseline OTHER --verbose",
+    "compare CASE CASE",
+    "compare OTHER CASE",
+    "report CASE --output report --previous OTHER",
+    "check CASE --record history.db",
+    "trend history.db",
+    "trend history.db --model none",
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_output_on_a_hostile_case_is_raw(here: Path, hostile_case: Path, patient_case: Path, terminal: bool) -> None:
+    places = {"CASE": str(hostile_case), "OTHER": str(patient_case)}
+    for line in OUTPUTS:
+        words = [places.get(word, word) for word in line.split()]
+        code, text = said(*words, terminal=terminal)
+        assert "internal error" not in text and (code in (0, 1) or "error: " in text), line
+        colored = "".join(text.split("\x1b[0m"))
+        for style in ("bold", "dim", "degraded", "not-comparable", "healthy", "high", "medium", "help"):
+            colored = colored.replace(paint_style("|", style).partition("|")[0], "")
+        assert not raw_places(colored if terminal else text), line
+
+
+@pytest.mark.thorough
+def test_annotations_are_the_only_commands_of_workflows(
+    here: Path, hostile_case: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    _, text = said("check", hostile_case)
+    commands = [line for line in text.split("\n") if line.startswith("::")]
+    assert commands and all(line.isprintable() for line in commands)
+    assert all(line.startswith(("::error file=", "::warning file=", "::notice file=")) for line in commands)
+    assert not raw_places("\n".join(line for line in text.split("\n") if line not in commands))
+
+
+@pytest.mark.thorough
+def test_no_cell_of_a_table_is_a_formula(here: Path, hostile_case: Path) -> None:
+    for table in ("--table all", "--loss-budget"):
+        _, text = said("show", hostile_case, *table.split(), "--csv", "-")
+        cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+        texts = [cell for cell in cells if not re.fullmatch(r"-?[\d.]+(e[-+]\d+)?|-?inf|nan|", cell)]
+        assert texts and not [cell for cell in texts if cell.lstrip().startswith(("=", "+", "-", "@", "|", "%"))]
+
+
+def test_a_cell_of_a_table_begins_no_formula() -> None:
+    from quantmedic.reports.text import spreadsheet_text
+
+    for attack in ATTACKS:
+        assert not spreadsheet_text(attack).lstrip().startswith(("=", "+", "-", "@", "|"))
+
+
+# Messages
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("attack", ARGUMENTS, ids=range(len(ARGUMENTS)))
+def test_options_and_file_names_are_not_raw_in_errors(here: Path, attack: str) -> None:
+    refused("report", attack)
+    refused("check", attack, attack)
+    refused("check", "none.case", "--config", attack)
+    refused(f"x{attack}")
+    refused("rules", f"--x{attack}")
+    refused("rules", "--select", f"X{attack}")
+    refused("rules", "thresholds", "--threshold", f"{attack}=1")
+    refused("rules", "thresholds", "--thresholds", attack)
+    refused("explain", f"zq{attack}")
+    refused("rules", "lint", attack)
+    refused("rules", "new", f"-{attack}")
+    refused("trend", attack)
+    refused("import", f"none{attack}")
+    refused("weights", f"none{attack}", f"none{attack}")
+    refused("check", "none.case", "--today", attack)
+    refused("diagnose", f"none{attack}", f"none{attack}", "--budget", f"x{attack}")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
+def test_texts_of_files_are_not_raw_in_errors(here: Path, attack: str) -> None:
+    quoted = json.dumps(attack)
+    (here / "deep.yaml").write_text(f"{quoted}: 1\n")
+    refused("rules", "thresholds", "--thresholds", "deep.yaml")
+    (here / "list.yaml").write_text(f"- {quoted}\n")
+    refused("rules", "thresholds", "--thresholds", "list.yaml")
+    (here / "baseline.json").write_text(json.dumps({attack: [{attack: attack}], "findings": [{"rule": attack}]}))
+    refused("baseline", "prune", "none.case", "--baseline", "baseline.json")
+    (here / "settings.json").write_text(json.dumps({attack: {attack: attack}}))
+    refused("import", "settings.json")
+    (here / "text.log").write_text(attack, encoding="utf-8", errors="replace")
+    refused("import", "text.log")
+    if attack.isascii():  # TOML has escapes of its own
+        (here / "quantmedic.toml").write_text(f"{quoted} = {quoted}\n")
+        refused("check", "none.case")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
+def test_rules_of_the_user_are_not_raw(here: Path, attack: str) -> None:
+    assert said("rules", "new", "wide-input-range", "--output", "own")[0] == 0
+    rule = next((here / "own").glob("**/U*.yaml"))
+    page = next((here / "own").glob("**/U*.md"))
+    text = rule.read_text()
+    for field in ("id", "name", "message"):
+        lines = [
+            f"{field}: {json.dumps(attack)}" if line.startswith(f"{field}:") else line for line in text.split("\n")
+        ]
+        rule.write_text("\n".join(lines))
+        for command in ("lint", "test"):
+            _, shown = said("rules", command, "own")
+            assert shown and not raw_places(shown) and "internal error" not in shown, shown
+    rule.write_text(text)
+    page.write_text(page.read_text() + f"\n{attack}\n", encoding="utf-8", errors="replace")
+    _, shown = said("explain", "wide-input-range", "--rules", "own")
+    assert shown and not raw_places(shown)
+
+
+@pytest.mark.thorough
+def test_exceptions_of_functions_of_the_user_are_not_raw(here: Path) -> None:
+    (here / "raising.py").write_text(
+        "import sys, warnings, logging\n"
+        f"ATTACKS = {ATTACKS!r}\n"
+        "def load():\n"
+        "    for attack in ATTACKS:\n"
+        "        print(attack)\n"
+        "        print(attack, file=sys.stderr)\n"
+        "        warnings.warn(attack)\n"
+        "        logging.warning(attack)\n"
+        "    raise ValueError(''.join(ATTACKS) + '\\n'.join(ATTACKS))\n"
+    )
+    (float_model, quantized), _ = patient()
+    # In a process of its own, since pytest keeps warnings and logs for itself.
+    words = ("diagnose", float_model, quantized, "--validation", "raising:load", "--output", "out")
+    done = run_quantmedic(*words, cwd=here)
+    assert done.returncode == 2 and "raising:load" in done.stderr and "UserWarning" in done.stderr
+    assert "owned" in done.stdout and not raw_places(done.stdout) and not raw_places(done.stderr)
+
+
+# The streams themselves
+
+
+@contextmanager
+def guarded() -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), guarded_streams():
+        yield out, err
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
+def test_what_libraries_print_passes_the_guard(attack: str) -> None:
+    with guarded() as streams:
+        print(attack)
+        print("said", attack, file=sys.stderr)
+        sys.stdout.write(f" \n{attack}")
+        # pytest keeps warnings for itself, and cannot hand on one that holds half of a surrogate pair.
+        sys.stderr.write(warnings.formatwarning(attack, UserWarning, "file.py", 1))
+        logging.StreamHandler().emit(logging.makeLogRecord({"msg": attack.replace("%", "%%")}))
+        print_line(attack)
+    for stream in streams:
+        assert stream.getvalue() and not raw_places(stream.getvalue())
+
+
+def test_a_line_that_comes_in_parts_is_no_command() -> None:
+    with guarded() as (out, _):
+        print("  ", end="")
+        print("::error::owned")
+        print("a", end="")
+        print("::b")
+    assert out.getvalue() == "  \\u003a:error::owned\na::b\n"
+
+
+def test_bars_of_functions_of_the_user_are_drawn() -> None:
+    with guarded() as (_, err):
+        sys.stderr.write("\r 10%|█ \r hidden")
+    assert err.getvalue() == "\r 10%|█ \\u000d hidden"
+
+
+def test_only_our_colours_reach_a_report() -> None:
+    with guarded() as (out, _):
+        print_report(f"{paint_style('bad', 'high')} \x1b[5mblink \x1b[8mgone\n")
+    assert out.getvalue() == "\x1b[31mbad\x1b[0m \\u001b[5mblink \\u001b[8mgone\n"
+
+
+def test_an_error_is_not_raw_in_python_either() -> None:
+    for attack in ATTACKS:
+        assert not raw_places(str(QuantmedicError(attack, where=[attack, attack], help=attack)))
+
+
+def test_what_cannot_be_encoded_is_escaped() -> None:
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    stream = GuardedStream(raw)
+    stream.write("層\n")
+    assert raw.buffer.getvalue() == b"\\u5c64\n"  # type: ignore[attr-defined]
