@@ -3,13 +3,12 @@
 Sums run in float64. Where a value is not finite they are not either, which the caller sees and repairs.
 """
 
-import os
-
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_fields import Floats, Grid, Integers, Values
 from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
+from quantmedic.collectors.statistics.jit import is_switched_off
 
 
 def numpy_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values) -> Floats:
@@ -49,7 +48,7 @@ def numpy_from_half(bits: NDArray[np.uint16]) -> Values:
 
 
 try:
-    if os.environ.get("QUANTMEDIC_NO_JIT"):
+    if is_switched_off():
         raise ImportError
     from quantmedic.collectors.from_checkpoint.group_loops import from_half, group_sums
 except ImportError:  # numba is missing or does not support this machine

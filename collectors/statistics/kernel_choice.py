@@ -1,8 +1,8 @@
 """Which loops compute the statistics: compiled ones where numba runs, else those of numpy."""
 
-import os
+from quantmedic.collectors.statistics.jit import is_switched_off
 
-if os.environ.get("QUANTMEDIC_NO_JIT"):
+if is_switched_off():
     from quantmedic.collectors.statistics import numpy_loops as kernels
 else:
     try:

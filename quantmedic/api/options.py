@@ -65,6 +65,10 @@ class DataOptions:
         return next(reversed(self.sources.items()), None)
 
 
+#: Threads that may be asked for, beyond those of any machine: each takes memory before it does anything.
+MOST_THREADS = 1024
+
+
 @dataclass(frozen=True)
 class MeasuringOptions:
     """How models are run and what is measured.

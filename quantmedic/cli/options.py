@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from quantmedic.api.options import (
+    MOST_THREADS,
     CollectOptions,
     DataOptions,
     MeasuringOptions,
@@ -174,7 +175,7 @@ measuring_options = OptionGroup(
         "batch_size": option(
             "--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"
         ),
-        "threads": option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]"),
+        "threads": option("--threads", type=click.IntRange(1, MOST_THREADS), help="Processor threads. [all cores]"),
         "timeout": option(
             "--timeout",
             type=Limit(),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -47,16 +48,46 @@ def find_policy(start: Path) -> Path | None:
     A ``pyproject.toml`` that is not TOML counts where it mentions that table, so that `load_policy` refuses it.
 
     Raises:
-        PolicyError: A ``pyproject.toml`` on the way cannot be read.
+        PolicyError: A ``pyproject.toml`` on the way cannot be read, or the policy stands in a folder above that others
+            than the user and root may write.
     """
     folder = Path(os.path.realpath(start))
     for above in (folder, *folder.parents):
         # A broken link counts, too: a policy that cannot be read must not be ignored.
         if os.path.lexists(above / POLICY_NAME):
-            return above / POLICY_NAME
+            return _trusted(above / POLICY_NAME, folder)
         if os.path.isfile(above / PYPROJECT) and _holds_policy(above / PYPROJECT):
-            return above / PYPROJECT
+            return _trusted(above / PYPROJECT, folder)
     return None
+
+
+def _trusted(policy: Path, start: Path) -> Path:
+    """A policy of the folder where the user is, or one above that no stranger put there."""
+    for each in (policy.parent, policy) if policy.parent != start else ():
+        if why := _distrust(each):
+            raise PolicyError(
+                "the policy found in a folder above may be somebody else's",
+                where=[place(policy), f"{place(each)}  {why}"],
+                help="if you trust it, name it with --config FILE; else write one in the current folder",
+            )
+    return policy
+
+
+def _distrust(path: Path) -> str | None:
+    """Why somebody else may have written a file, or put it into a folder; None where only the user and root can."""
+    if not hasattr(os, "getuid"):
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None  # what cannot be read is refused where it is read
+    # As git does: who runs a command by sudo trusts his own files.
+    trusted = {0, os.getuid()} | {int(user) for user in [os.environ.get("SUDO_UID", "")] if user.isdecimal()}
+    if found.st_uid not in trusted:
+        return f"belongs to user {found.st_uid}"
+    # In a folder such as /tmp nobody can replace what is another's.
+    is_guarded = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    return "can be written by every user" if found.st_mode & stat.S_IWOTH and not is_guarded else None
 
 
 def load_policy(path: Path) -> PolicyFile:

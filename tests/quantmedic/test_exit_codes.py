@@ -203,6 +203,23 @@ def test_a_function_imports_beside_itself_when_it_is_called(functions: Path) -> 
         sys.path.remove(str(functions))
 
 
+# Settings of the machine
+
+
+@pytest.mark.thorough
+def test_numba_switched_off_by_its_own_variable(tmp_path: Path) -> None:
+    (float_model, quantized), options = patient()
+    words = ["collect", float_model, quantized, "--validation", options["validation"], "--scale", "validation=255"]
+    words += ["--samples", "8", "--output", "a.case"]
+    done = run_quantmedic(*words, cwd=tmp_path, env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_beyond_reason_are_refused(tmp_path: Path) -> None:
+    done = run_quantmedic("check", "a.onnx", "b.onnx", "--threads", "100000", cwd=tmp_path)
+    assert done.returncode == 2 and "--threads" in done.stderr and "1024" in done.stderr
+
+
 def test_our_own_errors_pass() -> None:
     with pytest.raises(QuantmedicError, match="mine"), failing_as(lambda cause: DataError(cause)):
         raise QuantmedicError("mine")

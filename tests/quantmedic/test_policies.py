@@ -482,6 +482,35 @@ def test_hostile_folder_is_inert_in_errors(tmp_path: Path, monkeypatch: pytest.M
     assert all(line.isprintable() and not line.strip().startswith(("::", "##[")) for line in said)
 
 
+@pytest.mark.parametrize("writable", ["quantmedic.toml", "."])
+def test_policy_above_that_everybody_may_write_is_refused(tmp_path: Path, writable: str) -> None:
+    shared = tmp_path / "shared"
+    (work := shared / "work").mkdir(parents=True)
+    found = written(shared, "[check]\n")
+    (shared / writable).chmod(0o777)
+    with pytest.raises(PolicyError, match="can be written by every user"):
+        find_policy(work)
+    assert find_policy(shared) == found.resolve(), "the user went to that folder"
+    shared.chmod(0o1777)
+    found.chmod(0o644)
+    assert find_policy(work) == found.resolve(), "nobody can replace it, as in /tmp"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("given", ["pyproject.toml", "."])
+def test_policy_above_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    shared = tmp_path / "shared"
+    (work := shared / "work").mkdir(parents=True)
+    found = written(shared, "[tool.quantmedic.check]\n", "pyproject.toml")
+    os.chown(shared / given, 4711, -1)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    with pytest.raises(PolicyError, match="belongs to user 4711") as refusal:
+        find_policy(work)
+    assert "--config" in str(refusal.value) and str(found) in str(refusal.value)
+    monkeypatch.setenv("SUDO_UID", "4711")
+    assert find_policy(work) == found.resolve()
+
+
 def test_nothing_is_executed_or_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     written(tmp_path, "raise SystemExit(3)\n", "trap.py")
