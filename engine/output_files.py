@@ -97,11 +97,15 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
         OSError: It cannot be made.
     """
     folder = temporary_path(parent or Path(tempfile.gettempdir()), hidden=parent is not None)
-    folder.mkdir(mode=0o700)
     try:
+        folder.mkdir(mode=0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except KeyboardInterrupt:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def temporary_path(folder: Path, *, hidden: bool = True) -> Path:
