@@ -39,11 +39,13 @@ FIXED = 128 << 20
 #: Copies of all weights that the sessions of a simulation hold together.
 WEIGHTS = 12
 #: Bytes that these sessions take for each observed tensor: it has a simulated quantizer of several nodes in each.
-PER_TENSOR = 1 << 19
+PER_TENSOR = 5 << 18
 #: Where there is room for so many times what is counted, and for what a simulation keeps at most, nothing is saved.
 AMPLE, AMPLE_BYTES = 4, 1 << 30
 #: Samples of the first batch where only that tells how many suit the cache.
 FIRST_SAMPLES = 2
+#: Groups of tensors at most, about: each has sessions of its own, which take time to open, and memory.
+MAX_GROUPS = 8
 #: With a bound, a batch takes no more than this share of it.
 BATCH_SHARE = 1 / 8
 #: Shares of the memory that is left: for each of those who keep what they computed or read, and for a run.
@@ -192,9 +194,10 @@ def settle_memory(need: Need, left: int, reserve: int, batch: int, first: int, l
     if fitting >= 1:
         lanes = min(lanes, fitting)
         return Setting(batch, lanes, None, True, lanes * whole + reserve)
-    largest = max(batch, first) * need.largest
-    tensors = max(left - reserve - need.of(max(batch, first), 0), largest)
-    return Setting(batch, 1, tensors, True, need.of(max(batch, first), tensors) + reserve)
+    samples = max(batch, first)
+    least = max(samples * need.largest, -(-samples * need.tensors // MAX_GROUPS))
+    tensors = max(left - reserve - need.of(samples, 0), least)
+    return Setting(batch, 1, tensors, True, need.of(samples, tensors) + reserve)
 
 
 def in_groups(sizes: Mapping[int, int], limit: int | None) -> list[list[int]]:
@@ -298,7 +301,8 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
     batch = max(_fitting_batch(usual, options, need, memory), unit)
     first = max(batch if usual is not None else FIRST_SAMPLES, unit)
     reserve = FIXED + WEIGHTS * _weight_bytes(models) + PER_TENSOR * len(models.pairs)
-    setting = settle_memory(need, memory.left, reserve, batch, first, options.lanes)
+    # Of the whole, not of what is left: what the run on the first sample left resident is part of the reserve.
+    setting = settle_memory(need, memory.size, reserve, batch, first, options.lanes)
     if setting.saved:
         save_memory(memory, need)
     grouped = setting.tensors is not None and models.observes_groups and not _runs_again(options)
