@@ -99,7 +99,9 @@ def as_array(value: object, where: str) -> Array:
     """A value of the user as an array."""
     try:
         return np.asarray(value)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an object of the user may raise anything
         raise DataError(
             "value cannot be turned into an array", where=[where, f"cause  {error}"], help="give a numpy array"
         ) from error

@@ -15,6 +15,7 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantmedic.collectors.data.arrays import as_array
 from quantmedic.collectors.data.batches import Selection
 from quantmedic.collectors.data.datasets import Batch, InputSpec, Part, open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -1006,3 +1007,13 @@ def test_origin_hides_the_folder(tmp_path):
     assert dataset.origin == "val.npz"
     assert dataset.role == "validation"
     assert str(Path(tmp_path)) not in dataset.origin
+
+
+@pytest.mark.parametrize("raised", [ValueError("bad"), SystemExit(1), BaseException("base"), GeneratorExit()])
+def test_an_object_that_ends_the_process_when_it_is_read_is_refused(raised: BaseException) -> None:
+    class Odd:
+        def __array__(self, *given: object, **options: object) -> None:
+            raise raised
+
+    with pytest.raises(DataError, match="cannot be turned into an array"):
+        as_array(Odd(), "data")
