@@ -46,7 +46,7 @@ def parse_yaml(text: str, where: str | Path, loader: type[yaml.SafeLoader] = Saf
     """
     _check_limits(text, where)
     try:
-        value: object = yaml.load(text, Loader=loader)
+        value: object = yaml.load(text, Loader=loader)  # noqa: S506  # a safe one, see above
     except yaml.YAMLError as error:
         raise _not_yaml(error) from error
     # What constructors of numbers, dates and tags raise on texts that are none; a mapping as a key of a mapping.
