@@ -12,6 +12,7 @@ from quantmedic.engine.rules.options import (
     Form,
     Options,
     fill,
+    is_code,
     mark_changes,
     merge_all,
     with_helpers,
@@ -127,10 +128,7 @@ def stand_within(text: str, snippet: Snippet) -> str:
 def lines_behind(snippets: Iterable[Snippet], form: Form, options: Options) -> list[str]:
     """What stands behind a call with these options; a field with a number is an argument of the call."""
     places = dict(enumerate(form.positional)) | {key: value for key, value in options.items() if isinstance(key, int)}
-    fields = {
-        str(place): Code(value[1:]) if isinstance(value, str) and value.startswith("=") else value
-        for place, value in places.items()
-    }
+    fields = {str(place): Code(value[1:]) if is_code(value) else value for place, value in places.items()}
     # Those of a loop first: they make one model of several.
     ordered = sorted(snippets, key=lambda snippet: not snippet.within)
     return [*dict.fromkeys(render_snippet(each.after, fields, "") for each in ordered if each.after)]

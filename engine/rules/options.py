@@ -78,8 +78,30 @@ class Code(str):
     __slots__ = ()
 
 
+class Foreign(str):
+    """Text of a model, a file or the user: it never is code nor a call, whatever it begins or ends with."""
+
+    __slots__ = ()
+
+
 class Names(tuple[str, ...]):
     """Names of the model: lists of them are joined where remedies are merged."""
+
+
+def is_code(value: object) -> TypeGuard[str]:
+    """A text of the rules that stands in Python as it is, behind its ``=``."""
+    return isinstance(value, str) and value.startswith("=") and not isinstance(value, Foreign)
+
+
+def as_foreign(value: object) -> object:
+    """What a field holds, with its texts marked, keys too; code that was made here stays code."""
+    if isinstance(value, str):
+        return value if isinstance(value, Code | Foreign) else Foreign(value)
+    if isinstance(value, Mapping):
+        return {as_foreign(key): as_foreign(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return Names(map(as_foreign, value))  # type: ignore[arg-type]  # names, of which it makes names
+    return [as_foreign(inner) for inner in value] if isinstance(value, list) else value
 
 
 def asked_fields(value: object) -> Iterator[str]:
@@ -116,9 +138,9 @@ def _entries(key: object, value: object, fields: Mapping[str, object]) -> Iterat
     if isinstance(each, Mapping):
         for name, row in each.items():
             rest = {str(place): part for place, part in enumerate(row)}
-            yield name, _fill_value(value, {**fields, ROW: name, **rest})
+            yield as_foreign(name), _fill_value(value, {**fields, ROW: name, **rest})
     elif isinstance(each, Sequence):
-        yield from ((name, _fill_value(value, fields)) for name in each)
+        yield from ((as_foreign(name), _fill_value(value, fields)) for name in each)
     elif not _is_left_out(value, fields):
         yield key, _fill_value(value, fields)
 
@@ -132,8 +154,7 @@ def _is_left_out(value: object, fields: Mapping[str, object]) -> bool:
 def _fill_text(text: str, fields: Mapping[str, object]) -> object:
     alone = FIELD.fullmatch(text)
     if alone and fields.get(alone[1]) is not None:
-        value = fields[alone[1]]
-        return Names(value) if isinstance(value, tuple) else value
+        return as_foreign(fields[alone[1]])
 
     def replace_field(match: re.Match[str]) -> str:
         if not match[1]:
@@ -172,7 +193,7 @@ def _merge_values(first: object, second: object, conflicts: list[str], path: str
 def _callee(value: Options) -> str | None:
     """What is called, where the value is a call."""
     name = next(iter(value), None) if len(value) == 1 else None
-    return name if isinstance(name, str) and name.endswith("()") else None
+    return name if isinstance(name, str) and name.endswith("()") and not isinstance(name, Foreign) else None
 
 
 def _path(path: str, key: object) -> str:
@@ -258,7 +279,7 @@ class _Json:
 
 class _Python(_Json):
     def scalar(self, value: object) -> str:
-        if isinstance(value, str) and value.startswith("="):
+        if is_code(value):
             return value[1:]
         return str(value) if value is None or isinstance(value, bool) else literal(value)
 

@@ -102,6 +102,32 @@ def test_a_name_that_looks_like_a_field_stays_a_name() -> None:
     }
 
 
+#: What a model may call its layers: each would be code, a call or a field if it were a text of the rules.
+HOSTILE = ("=evil()", "evil()", "=[evil() for x in y]", "{layer}", "={layer}", '="', "='", "=a\nevil()", "a\nevil()")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("many", [1, 5])
+def test_no_name_of_a_model_is_code(name: str, many: int) -> None:
+    options = {
+        "exclude": "{layers}",
+        "each": {"{layers}": {"bits": "{bits}", "kind": "{name}"}},
+        "rows": {"{rows}": [{"low": "{0}", "name": "{key}", "code": "=f({1})"}]},
+        "code": "=f({layers}, {name})",
+    }
+    names = (name, *(f"{name}{k}" for k in range(1, many)))
+    fields = {"layers": names, "bits": 8, "name": name, "rows": {each: (name, name) for each in names}}
+    filled = fill(options, fields)
+    assert "evil" not in called(write("g", Form(), filled))
+    assert "evil" not in called(write("g", Form(), merge(filled, filled, [])))
+    assert "evil" not in called(write("g", Form(), mark_changes(filled, fill(options, {**fields, "layers": ("b",)}))))
+
+
+def called(code: str) -> set[str]:
+    """Names of the functions that Python code calls."""
+    return {ast.unparse(node.func) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)}
+
+
 def test_merging_joins_names_and_tables_and_keeps_the_first_of_what_contradicts() -> None:
     first = {"nodes": Names(("a", "b")), "o": {"t": [{"low": 1}]}, "per_channel": True, "kind": ["kl"]}
     second = {"nodes": Names(("b", "c")), "o": {"t": [{"type": 16}], "u": [{"type": 16}]}, "kind": ["minmax"], "new": 1}
