@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from quantmedic.engine.files import leads_out
 from quantmedic.engine.output_files import temporary_path
 
 try:
@@ -45,7 +46,7 @@ def write_together(folder: Path, files: Mapping[str, bytes], stale: Collection[s
         with _alone_in(folder):
             _move_rest(folder)
             for path in files:
-                _require_place(folder / path)
+                _require_place(folder / path, folder)
             try:
                 os.rename(written, folder / READY)
                 _move_rest(folder)
@@ -86,8 +87,10 @@ def _move_rest(folder: Path) -> None:
     shutil.rmtree(ready, ignore_errors=True)
 
 
-def _require_place(path: Path) -> None:
-    """Refuse what would stop the moving half-way."""
+def _require_place(path: Path, folder: Path) -> None:
+    """Refuse what would stop the moving half-way, and links to other folders."""
+    if leads_out(path.parent, folder):
+        raise NotADirectoryError(20, "A part of it is a link to another folder", str(path.parent))
     if path.is_dir():
         raise IsADirectoryError(21, "Is a directory", str(path))
     parent = path.parent

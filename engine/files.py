@@ -36,6 +36,11 @@ def read_text(path: str | Path, limit: Limit = TEXT_BYTES) -> str:
     return read_bytes(path, limit).decode("utf-8-sig")
 
 
+def leads_out(path: str | Path, folder: str | Path) -> bool:
+    """A path is, or goes through, a link out of a folder, or never was in it."""
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def require_regular(path: str | Path) -> None:
     """Refuse pipes, sockets and devices before they are opened: reading them may never end.
 

@@ -30,8 +30,9 @@ def require_file(path: Path) -> None:
         raise OutputError("the output is a folder, not a file", where=str(path), help="name a file in it")
     if path.exists() and not os.access(path, os.W_OK):
         raise OutputError("the output may not be written", where=str(path), help="allow writing it, or name another")
-    if not path.exists() or path.is_file():  # no pipe and no device
-        require_folder(path.parent)
+    if path.exists() and not path.is_file():
+        raise OutputError("the output is a pipe or a device", where=str(path), help="name a file")
+    require_folder(path.parent)
 
 
 def require_folder(path: Path) -> None:

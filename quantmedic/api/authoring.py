@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from quantmedic.api.rulebase import load_rulebase, rule_folder
+from quantmedic.api.rulebase import load_rulebase, require_own_files, rule_folder
 from quantmedic.engine.case.facts import Scope, fact_paths
 from quantmedic.engine.errors import OutputError, RuleError
 from quantmedic.engine.output_files import write_file
@@ -177,6 +177,7 @@ def lint_rules(folders: Sequence[Path]) -> tuple[RuleBase, list[Rule], list[Rema
     """
     refused: list[RuleError] = []
     builtin = load_rulebase()
+    require_own_files(folders)
     base = load_rules([rule_folder(), *folders], refused=refused)
     granted = {rule.id for rule in builtin.rules}
     own = [rule for rule in base.rules if rule.id not in granted]

@@ -54,7 +54,7 @@ def load_case(*paths: str | Path) -> Case:
     """
     files = [file for path in paths for file in case_paths(path)]
     cases = [read_case(file) for file in files]
-    if len(cases) > 1 and any(SHARD in case.record.run for case in cases):
+    if any(SHARD in case.record.run for case in cases):
         require_all_shards(files, cases)
     return merge_cases(cases)
 

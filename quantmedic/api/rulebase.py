@@ -5,6 +5,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.files import leads_out
 from quantmedic.engine.rules.examples import read_page
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -17,7 +19,24 @@ def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:
         RuleError: A rule cannot be used; names file, line and the nearest known name.
     """
     own = [Path(folder) for folder in folders]
+    require_own_files(own)
     return load_rules([rule_folder(), *own]) if own else _built_in_rules()
+
+
+def require_own_files(folders: Iterable[Path]) -> None:
+    """Refuse links out of folders of rules: what rules and pages say stands in reports, which others read.
+
+    Raises:
+        RuleError: Names the link.
+    """
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".yaml", ".md") and leads_out(path, folder):
+                raise RuleError(
+                    "a file among the rules is a link out of their folder",
+                    where=str(path),
+                    help="put the file itself there",
+                )
 
 
 @cache

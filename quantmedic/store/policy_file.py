@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from quantmedic.api.thresholds import translate
 from quantmedic.engine.errors import PolicyError, RuleError
-from quantmedic.engine.files import require_regular
+from quantmedic.engine.files import leads_out, require_regular
 from quantmedic.engine.gate.policy import Policy, PolicyFile
 from quantmedic.engine.limits import POLICY_BYTES, POLICY_DEPTH
 from quantmedic.engine.rules.rule import matches
@@ -62,7 +62,13 @@ def find_policy(start: Path) -> Path | None:
 
 
 def _trusted(policy: Path, start: Path) -> Path:
-    """A policy of the folder where the user is, or one above that no stranger put there."""
+    """A policy of the folder where the user is, or one above that no stranger put there; no link to another file."""
+    if policy.exists() and leads_out(policy, policy.parent):
+        raise PolicyError(
+            "the policy that was found is a link out of its folder",
+            where=place(policy),
+            help="name it with --config FILE, or put the file itself there",
+        )
     for each in (policy.parent, policy) if policy.parent != start else ():
         if why := _distrust(each):
             raise PolicyError(
@@ -125,7 +131,8 @@ def policy_folders(file: PolicyFile) -> list[Path]:
     """Folders of the user's own rules, for `load_rulebase`.
 
     Raises:
-        PolicyError: One is no folder.
+        PolicyError: One is no folder, or lies outside that of the policy: who may write a policy must not choose which
+            files of the machine are read, and shown in reports.
     """
     names = file.policy.rules.folders
     folders = [file.beside(name) for name in names]
@@ -135,6 +142,12 @@ def policy_folders(file: PolicyFile) -> list[Path]:
         if not folder.is_dir()
     )
     refuse(file, missing, help="folders of rules are looked up from the folder of the policy")
+    outside = (
+        Mistake(("rules", "folders", number), f"a rule folder outside that of the policy: {in_quotes(names[number])}")
+        for number, folder in enumerate(folders)
+        if file.path is not None and leads_out(folder, file.path.parent)
+    )
+    refuse(file, outside, help="name other folders on the command line: --rules FOLDER")
     return folders
 
 

@@ -29,7 +29,6 @@ def test_what_can_be_written_is_not_refused_and_not_made(tmp_path: Path) -> None
     require_file(tmp_path / "new" / "deep" / "file.txt")
     require_folder(tmp_path)
     require_folder(tmp_path / "new" / "deep")
-    require_file(Path(os.devnull))
     assert tree(tmp_path) == {"there.txt": b"mine"} and not (tmp_path / "new").exists()
 
 
@@ -172,3 +171,20 @@ def test_what_is_declared_is_a_plain_list(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("old")
     settle_files(tmp_path)
     assert tree(tmp_path) == {"a.txt": b"new"}
+
+
+def test_a_pipe_or_a_device_is_no_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(OutputError, match="a pipe or a device"):
+            require_file(path)
+
+
+def test_links_within_an_output_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "report" / "manual").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="link to another folder"):
+        write_together(tmp_path / "report", {"index.html": b"", "manual/A.html": b""})
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert [path.name for path in (tmp_path / "report").iterdir()] == ["manual"]

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.engine.errors import PolicyError
+from quantmedic.engine.errors import PolicyError, RuleError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
 from quantmedic.engine.limits import POLICY_BYTES, LimitError
 from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
@@ -593,6 +593,37 @@ def test_rule_folders_lie_beside_the_policy(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="no such rule folder") as caught:
         policy_folders(file)
     assert caught.value.where == (f"{tmp_path}/quantmedic.toml:3",)
+
+
+def test_a_policy_names_no_files_outside_its_folder(tmp_path: Path) -> None:
+    """A stranger's policy must not choose what is read from the machine, and shown in reports."""
+    (tmp_path / "repository" / "rules").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "repository" / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("..", "../elsewhere", str(tmp_path / "elsewhere"), "link"):
+        file = policy(tmp_path / "repository", f"[rules]\nfolders = ['{name}']\n")
+        with pytest.raises(PolicyError, match="outside that of the policy"):
+            policy_folders(file)
+
+
+def test_rules_and_their_pages_are_no_links_to_other_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("token")
+    (tmp_path / "rules").mkdir()
+    for name in ("U001.yaml", "U001.md"):
+        link = tmp_path / "rules" / name
+        link.symlink_to(tmp_path / "secret")
+        with pytest.raises(RuleError, match="a link out of their folder") as caught:
+            load_rulebase([tmp_path / "rules"])
+        assert caught.value.where == (str(link),)
+        link.unlink()
+
+
+def test_a_policy_that_is_found_is_no_link_to_another_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("token")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "quantmedic.toml").symlink_to(tmp_path / "secret")
+    with pytest.raises(PolicyError, match="is a link out of its folder"):
+        find_policy(tmp_path / "here")
 
 
 # The manual page

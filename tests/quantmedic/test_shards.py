@@ -63,6 +63,9 @@ def test_a_missing_shard_is_said(folder, tmp_path):
     assert run_quantmedic("collect", *options(folder), *shard).returncode == 0
     found = run_quantmedic("collect", *options(folder), "--shards", str(tmp_path), "-o", str(tmp_path / "all.case"))
     assert found.returncode == 2 and "1 of 2 shards are missing 2/2" in " ".join(found.stderr.split())
+    for alone in (tmp_path, tmp_path / "1.case"):
+        found = run_quantmedic("report", str(alone), "-o", str(tmp_path / "r"))
+        assert found.returncode == 2 and "1 of 2 shards are missing 2/2" in " ".join(found.stderr.split())
 
 
 def test_several_whole_cases_are_no_shards(folder, whole, tmp_path):

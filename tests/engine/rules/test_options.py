@@ -116,7 +116,7 @@ def test_no_name_of_a_model_is_code(name: str, many: int) -> None:
         "code": "=f({layers}, {name})",
     }
     names = (name, *(f"{name}{k}" for k in range(1, many)))
-    fields = {"layers": names, "bits": 8, "name": name, "rows": {each: (name, name) for each in names}}
+    fields = {"layers": names, "bits": 8, "name": name, "rows": dict.fromkeys(names, (name, name))}
     filled = fill(options, fields)
     assert "evil" not in called(write("g", Form(), filled))
     assert "evil" not in called(write("g", Form(), merge(filled, filled, [])))
