@@ -47,8 +47,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("open('stray.txt', 'w').close()", "file outside"),
         ("open(os.environ['HOME'] + '/stray', 'w').close()", "file outside"),
         ("os.mkdir('/var/quantmedic-fuzz')", "outside: os.mkdir /var/quantmedic-fuzz"),
-        ("print('\\x1b]0;owned\\x07')", "raw"),
-        ("print('::error::owned')", "raw"),
+        # below the guard of the standard streams, as what does not pass it would be written
+        ("os.write(1, b'\\x1b]0;owned\\x07')", "raw"),
+        ("os.write(1, b'::error::owned\\n')", "raw"),
         ("os._exit(7)", "exit code 7"),
     ],
 )
