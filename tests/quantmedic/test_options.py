@@ -43,7 +43,7 @@ ALL = "all"
 EXPECTED: dict[str, dict[str, str]] = {
     "demo": {
         "data": "samples",
-        "measuring": "mode batch_size threads seed operator_error step_error thumbnails profile attribution",
+        "measuring": "mode batch_size threads timeout seed operator_error step_error thumbnails profile attribution",
         "proof": ALL,
         "rules": ALL,
         "judging": ALL,
@@ -60,17 +60,22 @@ EXPECTED: dict[str, dict[str, str]] = {
     "trend": {"report": "output formats"},
     "compare": {"rules": ALL, "report": ALL},
     "fix": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget", "judging": "toolchain", "report": "output"},
-    "sensitivity": {"data": ALL, "measuring": "batch_size threads device seed", "report": "output verbose"},
-    "fallback": {"data": ALL, "measuring": "threads device seed", "judging": "toolchain", "report": "output formats"},
+    "sensitivity": {"data": ALL, "measuring": "batch_size threads timeout device seed", "report": "output verbose"},
+    "fallback": {
+        "data": ALL,
+        "measuring": "threads timeout device seed",
+        "judging": "toolchain",
+        "report": "output formats",
+    },
     "calibrations": {
         "data": ALL,
         "judging": "toolchain",
-        "measuring": "threads seed",
+        "measuring": "threads timeout seed",
         "report": "output formats",
     },
     "debugger": {
         "data": ALL,
-        "measuring": "threads",
+        "measuring": "threads timeout",
         "rules": "folders thresholds threshold_file",
         "report": "output verbose",
     },

@@ -59,7 +59,7 @@ def test_nothing_is_repaired_of_a_healthy_model(tmp_path):
         (("--prove", "--budget", "soon"), "'soon' is not a valid duration, e.g. 90s or 5m"),
         (("--prove", "--budget", "0s"), "'0s' is not a valid duration"),
         (("--write-fixed", patient()[0][1]), "the repaired model would replace one of yours"),
-        (("--write-fixed", "/dev/null/fixed.onnx"), "the model cannot be written"),
+        (("--write-fixed", "/dev/null/fixed.onnx"), "the output folder is a file"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path, arguments, said):

@@ -9,7 +9,7 @@ from builders.onnx_models import conv_net, images, random, save_pair, static
 
 import quantmedic
 from quantmedic.api.judging import inspect
-from quantmedic.collectors.measure import collect
+from quantmedic.collectors.measure import collect, sampling
 from quantmedic.engine.case.records import Case
 
 #: Elements of the measured tensors of ``conv_net`` per pixel (image and both activations), and bytes of each.
@@ -53,8 +53,8 @@ def test_the_first_sample_tells_how_many_fit(
     pair: tuple[Path, Path], side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, sizes = run_sizes(pair, squares(40 if side == 8 else 5, side), monkeypatch)
-    room = collect.BATCH_BYTES // (PIXEL_BYTES * side**2)
-    expected = min(max(room, 1), collect.MAX_BATCH)
+    room = sampling.BATCH_BYTES // (PIXEL_BYTES * side**2)
+    expected = min(max(room, 1), sampling.MAX_BATCH)
     assert case.record.run["batch_size"] == pytest.approx(expected, rel=0.25)
     assert max(sizes) == min(case.record.run["batch_size"], 40 if side == 8 else 5)
 
@@ -80,7 +80,7 @@ def test_the_size_is_known_beforehand_where_shapes_are_fixed(tmp_path: Path, mon
     net = conv_net()
     fixed = save_pair(tmp_path, net, static(net, {"image": images(16)}, tmp_path))
     case, _ = run_sizes(fixed, images(40), monkeypatch)
-    assert case.record.run["batch_size"] == collect.MAX_BATCH
+    assert case.record.run["batch_size"] == sampling.MAX_BATCH
 
 
 def test_the_figures_are_those_of_one_sample_at_a_time(pair: tuple[Path, Path]) -> None:
