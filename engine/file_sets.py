@@ -39,6 +39,7 @@ def write_together(folder: Path, files: Mapping[str, bytes], stale: Collection[s
     folder.mkdir(parents=True, exist_ok=True)
     written = temporary_path(folder)
     try:
+        (written / _FRESH).mkdir(parents=True)
         for path, content in files.items():
             (written / _FRESH / path).parent.mkdir(parents=True, exist_ok=True)
             (written / _FRESH / path).write_bytes(content)

@@ -188,3 +188,9 @@ def test_links_within_an_output_folder_are_not_followed(tmp_path: Path) -> None:
         write_together(tmp_path / "report", {"index.html": b"", "manual/A.html": b""})
     assert not list((tmp_path / "elsewhere").iterdir())
     assert [path.name for path in (tmp_path / "report").iterdir()] == ["manual"]
+
+
+def test_no_files_at_all_are_written_too(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("old")
+    write_together(tmp_path, {}, stale=["old.txt"])
+    assert not list(tmp_path.iterdir())
