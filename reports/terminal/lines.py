@@ -33,6 +33,7 @@ STYLES = {
     "failed": "1;31",
     "healthy": "1;32",
     "high": "31",
+    "good": "32",
     "medium": "33",
     "help": "36",
 }
