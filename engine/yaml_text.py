@@ -21,6 +21,8 @@ else:
 
 #: Whole numbers as YAML writes them: with signs, underscores, and bases of 2, 8, 16 and 60.
 _NUMBER = re.compile(r"[-+]?[0-9][0-9a-fA-Fxob_:]*")
+#: What libyaml calls a text that is nested too deeply.
+_TOO_DEEP = "exceeded maximum nesting depth"
 
 
 class NotYaml(ValueError):
@@ -94,7 +96,11 @@ def _check_limits(text: str, where: str | Path) -> None:
             elif isinstance(event, yaml.AliasEvent):
                 extent.add_alias(event)
     except yaml.YAMLError as error:
-        raise _not_yaml(error) from error
+        refusal = _not_yaml(error)
+        # libyaml 0.2.6 reads ahead of its events, and ends at a depth of its own, which is far above this one.
+        if refusal.problem == _TOO_DEEP:
+            raise DEPTH.exceeded(f"{where}:{refusal.line}") from error
+        raise refusal from error
     except UnicodeEncodeError as error:
         raise NotYaml("it holds half of a character", text.count("\n", 0, error.start) + 1) from error
 
