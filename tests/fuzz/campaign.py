@@ -33,7 +33,8 @@ os.environ |= {"QUANTMEDIC_NO_PROVE": "1", "QUANTMEDIC_EXACT_KERNELS": "1", "COL
 
 from case import Outcome, run_case, warm_up  # noqa: E402
 from seeds import Seeds, make_seeds  # noqa: E402
-from targets import Target, make_targets, own_seeds, prepare, refused_seeds  # noqa: E402
+from target import Target, own_seeds, prepare, refused_seeds  # noqa: E402
+from targets import OWN, make_targets  # noqa: E402
 
 KINDS = ("ok", "refused", "verdict", "defect")
 #: Inputs that are kept of one and the same defect.
@@ -92,7 +93,7 @@ def open_campaign(seed: int, log: Path) -> Campaign:
     """Warm the interpreter up and make the seeds; every case is a fork of this process."""
     warm_up()
     seeds = make_seeds()
-    seeds |= own_seeds(seeds)
+    seeds |= own_seeds(seeds, OWN)
     rows = make_targets(seeds)
     for complaint in refused_seeds(list({row.commands: row for row in rows}.values()), seeds):
         print(f"a sound seed is refused: {complaint}")

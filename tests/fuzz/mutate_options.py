@@ -7,11 +7,12 @@ import click
 from mutate_text import NUMBERS, STRINGS, times
 
 
-def _listed(text: str, between: str) -> tuple[str, ...]:
+def listed(text: str, between: str) -> tuple[str, ...]:
+    """Texts that ``between`` divides."""
     return tuple(text.split(between))
 
 
-_VALUES = _listed(
+_VALUES = listed(
     "0 -1 1 2 99999999999999999999 1e400 nan a=b = a,b , 1/0 0/1 3/2 @x x.npz out validation=1,2,3 x=1,2 local:0 5m -5"
     " 1e9h mine: : a.b:c NHWC BGR quantized recall@0",
     " ",
@@ -50,22 +51,22 @@ def _options(name: str) -> list[tuple[str, bool, tuple[str, ...]]]:
     ]
 
 
-_ARRAYS = _listed(
+_ARRAYS = listed(
     "np.zeros((2, 3, 4, 4), 'f4')|np.zeros((2, 3, 4, 4))|np.full((2, 3, 4, 4), np.nan, 'f4')"
     "|np.zeros((2, 3, 4, 4), 'u1')|np.zeros(3)|np.float32(1)|np.zeros((2, 3, 4, 4), object)|np.array(['a'])"
     "|np.broadcast_to(np.float32(1), (2, 3, 4, 4))|np.ma.masked_all((2, 3, 4, 4))|np.matrix([[1.0]])|[[1.0]]|'text'"
     "|b'x'|Array()|np.zeros((0, 3, 4, 4), 'f4')|np.zeros((10**6, 3, 4, 4), 'f4')[:2]|np.zeros((2, 4, 4, 3), 'f4')",
     "|",
 )
-_OTHERS = _listed(
+_OTHERS = listed(
     r"None|1|float('nan')|float('inf')|10**400|True|'\x1b]0;owned\x07'|object()|{}|[]|{'x': None}|1j|type|range(3)", "|"
 )
-_RAISED = _listed(
+_RAISED = listed(
     r"ValueError('bad\x1b[31m\x07 value')|SystemExit(1)|SystemExit('gone')|KeyboardInterrupt()|MemoryError()|Odd()"
     "|RecursionError()|StopIteration()|BaseException('base')|GeneratorExit()|OSError(2, 'none')|ValueError()",
     "|",
 )
-_BODIES = _listed(
+_BODIES = listed(
     "raise {raised}|return {value}|yield {value}|yield {array}\n    yield {value}|yield {array}\n    raise {raised}"
     "|return {{'x': {array}}}|yield {{'x': {array}}}, {value}|yield {array}, {array}|return iter([{array}] * 3)"
     "|for _ in range(500):\n        yield {array}|yield ({array}, {value}, 3)|sys.exit(1)|return {array}|return data"
@@ -91,7 +92,7 @@ class Array:
 
 
 def write_module(_: bytes, rng: random.Random) -> bytes:
-    """A module with functions ``data`` and ``metric`` that return, yield and raise what is not asked for."""
+    """A module whose functions return, yield and raise what nobody asked for."""
 
     def fill(template: str) -> str:
         value, length = rng.choice((*_ARRAYS, *_OTHERS)), rng.choice(("2", "-1", "2**70"))
@@ -100,4 +101,5 @@ def write_module(_: bytes, rng: random.Random) -> bytes:
     data, metric = fill(rng.choice(_BODIES)), fill(rng.choice(_BODIES))
     given = rng.choice(("", "", "", "x", "*a", "x=1", "a, b"))
     compared = rng.choice(("outputs, labels", "*a", "outputs", "", "outputs, labels, more", "a, b=None"))
-    return f"{fill(_HEAD)}def data({given}):\n    {data}\n\ndef metric({compared}):\n    {metric}\n".encode()
+    functions = {f"data({given})": data, f"metric({compared})": metric, "number(*given)": metric}
+    return "\n".join([fill(_HEAD), *(f"def {head}:\n    {body}\n" for head, body in functions.items())]).encode()

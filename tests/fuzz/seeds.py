@@ -16,6 +16,7 @@ from builders import checkpoints
 from builders.onnx_models import Net, Recipe, qdq, random, static
 from builders.recordings import RECORDINGS
 from builders.toml_styles import Writer
+from mutate_torch import sound_pair
 
 Seeds = dict[str, bytes]
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,18 @@ when:
     - any: [{fact: producer, in: [Conv, Gemm]}, {not: {fact: model.harmed, is: true}}]
 message: "its own grid leaves {data.rounding.sqnr_db:.1f} dB"
 remedies: [keep-layers-float]
+"""
+FUNCTIONS = """\
+import numpy as np
+
+def data():
+    yield np.zeros((2, 3, 4, 4), np.float32)
+
+def metric(*given):
+    return np.zeros(4)
+
+def number(*given):
+    return 1.0
 """
 PAGE = """\
 # wide-x (U001)
@@ -84,6 +97,7 @@ def _onnx(folder: Path) -> Seeds:
     operators = static(net, feed, folder, quant_format=QuantFormat.QOperator)
     wide = Recipe(np.int8, np.int8, per_channel=True, weights="float")
     models = {"float.onnx": net, "qdq.onnx": qdq(net, feed), "wide.onnx": qdq(net, feed, wide), "qop.onnx": operators}
+    models["clipped.onnx"] = qdq(net, {"x": feed["x"] * np.float32(0.1)})
     return {name: model.SerializeToString(deterministic=True) for name, model in models.items()} | {
         "inc-float.onnx": (RECORDINGS / "inc/float.onnx").read_bytes(),
         "inc-int8.onnx": (RECORDINGS / "inc/int8.onnx").read_bytes(),
@@ -99,6 +113,7 @@ def _arrays() -> Seeds:
         "x.npz": _written(lambda file: np.savez_compressed(file, x=x)),
         "labels.npy": _written(lambda file: np.save(file, np.array([0, 1, 2, 0]))),
         "outputs.npz": _written(lambda file: np.savez(file, scores=random(6, 4, 3))),
+        "names.txt": b"relu\n",
         "labels.txt": b"0\n1\n2\n0\n",
         "labels.csv": b"0\n1\n2\n0\n",
         "a.png": _written(lambda file: picture.save(file, "png")),
@@ -128,6 +143,8 @@ def _texts() -> Seeds:
     policy = (ROOT / "examples/ci/quantmedic.toml").read_text().replace("baseline =", "# baseline =")
     project = Writer(0).write(tomllib.loads(policy), ("tool", "quantmedic"))
     texts = {
+        "pair.py": sound_pair().decode(),
+        "mine.py": FUNCTIONS,
         "rule.yaml": RULE,
         "rule.md": PAGE,
         "thresholds.yaml": THRESHOLDS,

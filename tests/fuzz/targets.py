@@ -1,114 +1,181 @@
 """The table of what is tried: for each format its input, which file of that is changed and how, and what reads it."""
 
-import contextlib
-import io
-import random
-import shlex
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 import mutate_files as files
 import mutate_models as models
-from mutate_options import mutate_words, write_module
+from mutate_options import write_module
 from mutate_text import Mutator, mutate_bytes, mutate_lines
+from mutate_torch import write_torch
 from mutate_trees import mutate_json, mutate_toml, mutate_yaml
 from seeds import Seeds
+from target import Target
 
-from quantmedic.cli.main import main
-
-Files = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Target:
-    """``files``: name in the folder of the case and the seed that it is; ``changed``: the one that is hostile.
-
-    ``weight``: how often it is tried. Without ``changed`` the words of the command are hostile.
-    """
-
-    format: str
-    weight: float
-    files: Files
-    changed: str
-    mutate: Mutator
-    commands: Sequence[str]
-
-
-_COLLECT = "collect float.onnx int8.onnx --threads 1 --no-attribution -o out/x.case -v "
-_WHOLE = ("collect float.onnx int8.onnx -r x.npz -v x.npz --threads 1 -o out/x.case",)
-_STATIC = ("check float.onnx int8.onnx --static --threads 1",)
-_LITE = ("collect float.tflite int8.tflite -v x.npz --threads 1 --no-attribution -o out/x.case",)
+_ONE = "--threads 1"
+_BOTH = f"float.onnx int8.onnx {_ONE}"
+_COLLECT = f"collect {_BOTH} --no-attribution -o out/x.case -v "
+_WHOLE = (f"collect {_BOTH} -r x.npz -v x.npz -o out/x.case",)
+_STATIC = (f"check {_BOTH} --static",)
+_LITE = (f"collect float.tflite int8.tflite -v x.npz {_ONE} --no-attribution -o out/x.case",)
 _CHECK = ("check x.case",)
 _SHOW = ("show x.case", "show x.case --table all", "show x.case --loss-budget", "compare x.case good.case")
 _RULES = ("rules lint rules", "rules test rules")
-_WORDS = (*_WHOLE, *_CHECK, *_SHOW[:1], *_SHOW[3:], "rules", "explain D005", "baseline write x.case -o out/b.json")
+_JSON = "-o out/r --format json"
+#: Searches and repairs: each measures the pair, and then it or copies of it again and again.
+_SEARCHES = (
+    f"sensitivity {_BOTH} -v x.npz -o out/r",
+    f"fallback {_BOTH} -v x.npz --min-sqnr 30",
+    f"fallback {_BOTH} -v x.npz --labels labels.npy --max-drop 1",
+    f"debugger {_BOTH} -v x.npz --denylist suspected,first --pages out/p",
+    f"fix {_BOTH} -r x.npz -v x.npz -o out/fixed.onnx --report out/r",
+    f"diagnose {_BOTH} -r x.npz -v x.npz --prove --write-fixed out/fixed.onnx {_JSON}",
+    f"check {_BOTH} -r x.npz -v x.npz --no-prove {_JSON}",
+    f"{_COLLECT}x.npz --memory 200MB --operator-error --step-error",
+)
+_CALIBRATIONS = f"calibrations float.onnx -r x.npz -v x.npz {_ONE} --methods min-max"
+_LITE_SEARCHES = (
+    f"sensitivity float.tflite int8.tflite -v x.npz {_ONE} -o out/r",
+    f"fallback float.tflite int8.tflite -v x.npz --min-sqnr 30 {_ONE}",
+    f"debugger float.tflite int8.tflite -v x.npz {_ONE}",
+)
+_TORCH = (
+    f"collect mine:reference mine:quantized -v mine:data {_ONE} -o out/x.case",
+    f"diagnose mine:reference mine:quantized -r mine:data -v mine:data {_ONE} --no-prove {_JSON}",
+    f"sensitivity mine:reference mine:quantized -v mine:data {_ONE} -o out/r",
+    f"fallback mine:reference mine:quantized -v mine:data --min-sqnr 30 {_ONE}",
+)
+#: Every command, for hostile words.
+_WORDS = (
+    *(*_WHOLE, *_CHECK, *_SHOW[:1], *_SHOW[3:], *_SEARCHES[:6:2], *_STATIC, _CALIBRATIONS),
+    "rules",
+    "rules facts conv",
+    "rules lint rules",
+    "rules new wide-input-range -o out/n",
+    "rules thresholds",
+    "explain D005",
+    "doctor",
+    "completion bash",
+    "trend out/h.db",
+    "baseline write x.case -o out/b.json",
+    "import deploy.yaml -o out/i.case",
+    f"report x.case {_JSON}",
+    f"weights float gptq {_ONE} {_JSON}",
+    f"diagnose float.onnx --log x.log {_JSON}",
+    f"demo --samples 8 --no-prove {_ONE} {_JSON}",
+)
 _PAIR = {"float.onnx": "float.onnx", "int8.onnx": "qdq.onnx", "x.npz": "x.npz"}
+_SEARCHED = {"float.onnx": "float.onnx", "int8.onnx": "clipped.onnx", "x.npz": "x.npz", "labels.npy": "labels.npy"}
 _TFLITE = {"float.tflite": "float.tflite", "int8.tflite": "int8.tflite", "x.npz": "lite.npz"}
 _CASE = {"x.case": "x.case", "good.case": "x.case"}
+_SHARDS = {"shards/1.case": "1.case", "shards/2.case": "2.case"}
 _OWN_RULES = {"rules/U001.yaml": "rule.yaml", "rules/U001.md": "rule.md", "x.case": "x.case"}
 _HISTORY = {"out/h.db": "h.db", "x.case": "x.case"}
 _IMAGES = {"d/a.png": "a.png", "d/b.jpeg": "a.jpeg"}
+#: Files for every command.
+_EVERYTHING = {
+    **(_SEARCHED | _CASE | _OWN_RULES | _HISTORY),
+    **{"x.log": "ort-no-model.log", "deploy.yaml": "settings/deploy.yaml"},
+    **{f"{kind}/model.safetensors": f"{kind}/model-00001-of-00001.safetensors" for kind in ("float", "gptq")},
+    "gptq/config.json": "gptq/config.json",
+}
+_QUANTIZED = ("qdq.onnx", "wide.onnx", "qop.onnx")
+#: Commands, each run in a folder with these files, that write the seeds of quantmedic's own formats.
+OWN = (
+    _PAIR,
+    (
+        *(*_WHOLE, "baseline write out/x.case -o out/b.json", *["check out/x.case --record out/h.db"] * 3),
+        *(f"{_COLLECT}x.npz --batch-size 2 --shard {k}/2 -o out/{k}.case" for k in (1, 2)),
+        f"{_COLLECT}x.npz -o out/begun.case",
+        f"sensitivity {_BOTH} -v x.npz -o out",
+    ),
+    ("x.case", "b.json", "h.db", "1.case", "2.case", "begun.case", "sensitivity.json"),
+)
 
 
 def make_targets(seeds: Seeds) -> list[Target]:
     """All rows; importers, logs and checkpoints have one for each of their seeds."""
-    policy = (*_CHECK, "check x.case --strict", "baseline write x.case -o out/b.json")
+    return [*_models(), *_data(), *_cases(), *_policies(), *_checkpoints(seeds), *_importers(seeds), *_logs(seeds)]
+
+
+def _models() -> Iterator[Target]:
+    onnx = models.mutate_onnx
+    for name in _QUANTIZED:
+        yield Target("ONNX", 2.5, _PAIR | {"int8.onnx": name}, "int8.onnx", onnx, _WHOLE)
+        yield Target("ONNX", 1, _PAIR | {"int8.onnx": name}, "int8.onnx", onnx, _STATIC)
+    yield Target("ONNX", 2.5, _PAIR, "float.onnx", onnx, _WHOLE)
+    staged = (f"{_COLLECT}x.npz --stage mid=mid.onnx --stage last=int8.onnx",)
+    yield Target("ONNX", 0.5, _PAIR | {"mid.onnx": "float.onnx"}, "mid.onnx", onnx, staged)
+    for name in list(_TFLITE)[:2]:
+        yield Target("LiteRT", 2, _TFLITE, name, models.mutate_litert, _LITE)
+        yield Target("searches", 0.5, _TFLITE, name, models.mutate_litert, _LITE_SEARCHES)
+    yield Target("searches", 2, _SEARCHED, "int8.onnx", onnx, _SEARCHES)
+    yield Target("searches", 2, _SEARCHED, "float.onnx", onnx, (*_SEARCHES, _CALIBRATIONS))
+    yield Target("searches", 1, _SEARCHED, "x.npz", files.mutate_zip, (*_SEARCHES, _CALIBRATIONS))
+    yield Target("torch", 4, {"mine.py": "pair.py"}, "mine.py", write_torch, _TORCH)
+
+
+def _data() -> Iterator[Target]:
+    zips = files.mutate_zip
+    yield Target("npz", 5, _PAIR, "x.npz", zips, (f"{_COLLECT}x.npz", f"{_COLLECT}x.npz -r x.npz --layout NHWC"))
     outputs = tuple(f"{_COLLECT}x.npz --{side}-outputs o.npz" for side in ("reference", "device"))
-    pictures = (f"{_COLLECT}d --scale 255", f"{_COLLECT}d --resize 4,4 --scale 255")
-    functions = (f"{_COLLECT}mine:data --metric mae", f"{_COLLECT}x.npz --labels labels.npy --metric mine:metric")
-    onnx, zips = models.mutate_onnx, files.mutate_zip
-    return [
-        *(Target("ONNX", 2.5, _PAIR | {"int8.onnx": q}, "int8.onnx", onnx, _WHOLE) for q in _QUANTIZED),
-        *(Target("ONNX", 1, _PAIR | {"int8.onnx": q}, "int8.onnx", onnx, _STATIC) for q in _QUANTIZED),
-        Target("ONNX", 2.5, _PAIR, "float.onnx", onnx, _WHOLE),
-        *(Target("LiteRT", 2, _TFLITE, name, models.mutate_litert, _LITE) for name in list(_TFLITE)[:2]),
-        Target("npz", 5, _PAIR, "x.npz", zips, (f"{_COLLECT}x.npz", f"{_COLLECT}x.npz -r x.npz --layout NHWC")),
-        Target("npz", 1, _PAIR | {"o.npz": "outputs.npz"}, "o.npz", zips, outputs),
-        *_labels(),
-        Target("images", 1, _PAIR | _IMAGES, "d/a.png", files.mutate_png, pictures),
-        Target("images", 1, _PAIR | _IMAGES, "d/b.jpeg", mutate_bytes, pictures),
-        Target("case", 9, _CASE, "x.case", zips, (*_SHOW, *_CHECK)),
-        Target("case", 0.7, _CASE, "x.case", zips, ("report x.case -o out/r --format json",)),
-        Target("rules", 1.5, _OWN_RULES, "rules/U001.yaml", mutate_yaml, (*_RULES, "show x.case --rules rules")),
-        Target("rules", 0.4, _OWN_RULES, "rules/U001.md", mutate_lines, _RULES),
-        Target(
-            "thresholds",
-            4,
-            _CASE | {"t.yaml": "thresholds.yaml"},
-            "t.yaml",
-            mutate_yaml,
-            ("show x.case --thresholds t.yaml",),
-        ),
-        Target("policy", 5, _CASE | {"quantmedic.toml": "policy.toml"}, "quantmedic.toml", mutate_toml, policy),
-        Target("policy", 2, _CASE | {"pyproject.toml": "project.toml"}, "pyproject.toml", mutate_toml, policy),
-        Target("baseline", 5, _CASE | {"b.json": "b.json"}, "b.json", mutate_json, ("check x.case --baseline b.json",)),
-        Target(
-            "history", 5, _HISTORY, "out/h.db", files.mutate_sqlite, ("trend out/h.db", "trend out/h.db --format json")
-        ),
-        Target("history", 1, _HISTORY, "out/h.db", files.mutate_sqlite, ("check x.case --record out/h.db",)),
-        *_checkpoints(seeds),
-        *_importers(seeds),
-        *_logs(seeds),
-        Target(
-            "module:function",
-            4,
-            _PAIR | {"mine.py": "x.npz", "labels.npy": "labels.npy"},
-            "mine.py",
-            write_module,
-            functions,
-        ),
-        Target("options", 8, _PAIR | _CASE, "", mutate_bytes, _WORDS),
-    ]
-
-
-_QUANTIZED = ("qdq.onnx", "wide.onnx", "qop.onnx")
-
-
-def _labels() -> Iterator[Target]:
+    yield Target("npz", 1, _PAIR | {"o.npz": "outputs.npz"}, "o.npz", zips, outputs)
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):
         yield Target("labels", 1, _PAIR | {name: name}, name, mutate, (f"{_COLLECT}x.npz --labels {name}",))
+    pictures = (f"{_COLLECT}d --scale 255", f"{_COLLECT}d --resize 4,4 --scale 255")
+    yield Target("images", 1, _PAIR | _IMAGES, "d/a.png", files.mutate_png, pictures)
+    yield Target("images", 1, _PAIR | _IMAGES, "d/b.jpeg", mutate_bytes, pictures)
+    functions = (
+        f"{_COLLECT}mine:data --metric mae",
+        f"{_COLLECT}x.npz --labels labels.npy --metric mine:metric --metric-direction higher",
+        *(f"debugger {_BOTH} -v x.npz --{of}-metric m=mine:number" for of in ("layer", "pair", "output")),
+    )
+    called = _PAIR | {"mine.py": "mine.py", "labels.npy": "labels.npy"}
+    yield Target("module:function", 4, called, "mine.py", write_module, functions)
+    denied = _PAIR | {"names.txt": "names.txt"}
+    yield Target(
+        "options", 0.5, denied, "names.txt", mutate_lines, (f"debugger {_BOTH} -v x.npz --denylist @names.txt",)
+    )
+    yield Target("options", 8, _EVERYTHING, "", mutate_bytes, _WORDS)
+
+
+def _cases() -> Iterator[Target]:
+    zips = files.mutate_zip
+    yield Target("case", 9, _CASE, "x.case", zips, (*_SHOW, *_CHECK, "compare good.case x.case"))
+    written = ("baseline write x.case -o out/b.json", f"report x.case {_JSON}", f"compare good.case x.case {_JSON}")
+    yield Target("case", 1, _CASE, "x.case", zips, written)
+    before = (f"report good.case --previous x.case {_JSON}", "check good.case --baseline x.case")
+    yield Target("case", 1, _CASE, "x.case", zips, before)
+    unfinished = _PAIR | {"out/x.case": "begun.case"}
+    yield Target("case", 1, unfinished, "out/x.case", zips, (f"{_COLLECT}x.npz --resume",))
+    rest = (f"report shards {_JSON}", f"diagnose {_BOTH} -v x.npz --batch-size 2 --shards shards --no-prove {_JSON}")
+    yield Target("case", 1, _PAIR | _SHARDS, "shards/2.case", zips, rest)
+    begun = _PAIR | {"out/sensitivity.json": "sensitivity.json"}
+    again = f"sensitivity {_BOTH} -v x.npz -o out --resume"
+    yield Target("sensitivity", 1, begun, "out/sensitivity.json", mutate_json, (again,))
+
+
+def _policies() -> Iterator[Target]:
+    read = "show x.case --rules rules", "rules --rules rules", "explain U001 --rules rules"
+    yield Target("rules", 1.5, _OWN_RULES, "rules/U001.yaml", mutate_yaml, (*_RULES, *read))
+    yield Target("rules", 0.4, _OWN_RULES, "rules/U001.md", mutate_lines, (*_RULES, *read[2:]))
+    limits = ("show x.case --thresholds t.yaml", "rules thresholds --thresholds t.yaml")
+    yield Target("thresholds", 4, _CASE | {"t.yaml": "thresholds.yaml"}, "t.yaml", mutate_yaml, limits)
+    policy = (*_CHECK, "check x.case --strict", "baseline write x.case -o out/b.json")
+    yield Target("policy", 5, _CASE | {"quantmedic.toml": "policy.toml"}, "quantmedic.toml", mutate_toml, policy)
+    yield Target("policy", 2, _CASE | {"pyproject.toml": "project.toml"}, "pyproject.toml", mutate_toml, policy)
+    named = ("check x.case --config p.toml",)
+    yield Target("policy", 0.5, _CASE | {"p.toml": "policy.toml"}, "p.toml", mutate_toml, named)
+    place = ("check x.case --location p.toml --format sarif",)
+    yield Target("policy", 0.2, _CASE | {"p.toml": "policy.toml"}, "p.toml", mutate_lines, place)
+    yield Target(
+        "baseline", 5, _CASE | {"b.json": "b.json"}, "b.json", mutate_json, ("check x.case --baseline b.json",)
+    )
+    kept = _CASE | {"out/b.json": "b.json"}
+    yield Target("baseline", 0.5, kept, "out/b.json", mutate_json, ("baseline prune x.case --baseline out/b.json",))
+    yield Target("baseline", 0.5, kept, "x.case", files.mutate_zip, ("baseline prune x.case --baseline out/b.json",))
+    trends = ("trend out/h.db", "trend out/h.db --format json")
+    yield Target("history", 5, _HISTORY, "out/h.db", files.mutate_sqlite, trends)
+    yield Target("history", 1, _HISTORY, "out/h.db", files.mutate_sqlite, ("check x.case --record out/h.db",))
 
 
 def _logs(seeds: Seeds) -> Iterator[Target]:
@@ -131,6 +198,8 @@ def _importers(seeds: Seeds) -> Iterator[Target]:
         last = name.rpartition("/")[2]
         mutate = _mutator_of(last, seeds[name])
         yield Target("importers", 0.8, {last: name}, last, mutate, (f"import {last} -o out/x.case",))
+        beside = (f"{_COLLECT}x.npz --settings {last}", f"check {_BOTH} --static --settings {last}")
+        yield Target("importers", 0.1, _PAIR | {last: name}, last, mutate, beside)
 
 
 def _mutator_of(name: str, content: bytes) -> Mutator:
@@ -141,52 +210,3 @@ def _mutator_of(name: str, content: bytes) -> Mutator:
     if content.lstrip()[:1] in (b"{", b"["):
         return mutate_json
     return mutate_bytes if b"\x00" in content else mutate_lines
-
-
-def prepare(target: Target, seeds: Seeds, rng: random.Random) -> list[str]:
-    """Write the input of a case into the current folder; returns the command's words."""
-    _write_all(target.files, seeds)
-    words = shlex.split(rng.choice(target.commands))
-    if not target.changed:
-        return mutate_words(words, rng)
-    Path(target.changed).write_bytes(target.mutate(seeds[target.files[target.changed]], rng))
-    return words
-
-
-def refused_seeds(rows: Sequence[Target], seeds: Seeds) -> list[str]:
-    """Run every command on what is sound. What it loads and compiles, every fork has then; what it refuses is told."""
-    found = []
-    for target in (row for row in rows if row.mutate is not write_module):
-        for command in target.commands:
-            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-                _write_all(target.files, seeds)
-                code, said = _call(command)
-            if code == 2:
-                found.append(f"{command}, {dict(target.files)}\n{said}")
-    return found
-
-
-def own_seeds(seeds: Seeds) -> Seeds:
-    """A case, a baseline and a history, as quantmedic writes them."""
-    commands = (*_WHOLE, "baseline write out/x.case -o out/b.json", *["check out/x.case --record out/h.db"] * 3)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        _write_all(_PAIR, seeds)
-        for command in commands:
-            _call(command)
-        return {name: Path("out", name).read_bytes() for name in ("x.case", "b.json", "h.db")}
-
-
-def _call(command: str) -> tuple[object, str]:
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
-        try:
-            main(shlex.split(command))
-        except SystemExit as end:
-            return end.code, out.getvalue()
-
-
-def _write_all(own: Files, seeds: Seeds) -> None:
-    Path("out").mkdir()
-    for name, seed in own.items():
-        path = Path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(seeds[seed])
