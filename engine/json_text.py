@@ -6,6 +6,10 @@ from pathlib import Path
 
 from quantmedic.engine.files import read_text
 from quantmedic.engine.limits import DEPTH, DIGITS, JSON_LISTS, TEXT_BYTES, Limit
+from quantmedic.engine.text import whole
+
+#: An escape that may be half of a character.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: str | Path, limit: Limit = TEXT_BYTES) -> object:
@@ -20,7 +24,7 @@ def read_json(path: str | Path, limit: Limit = TEXT_BYTES) -> object:
 
 
 def parse_json(text: str, where: str | Path) -> object:
-    """The content of a JSON text; ``where`` is named in the errors of limits.
+    """The content of a JSON text; ``where`` is named in the errors of limits. Halves of characters become text.
 
     Raises:
         ValueError: It is not JSON; a ``JSONDecodeError`` knows line and column.
@@ -40,7 +44,16 @@ def parse_json(text: str, where: str | Path) -> object:
         raise DEPTH.exceeded(where) from error
     if not _within(content, DEPTH.in_force):
         raise DEPTH.exceeded(where)
-    return content
+    return with_whole_text(content) if _HALF.search(text) else content
+
+
+def with_whole_text(content: object) -> object:
+    """Lists, tuples and tables of plain values, in whose texts no character is half a one."""
+    if isinstance(content, str):
+        return whole(content)
+    if isinstance(content, dict):
+        return {with_whole_text(key): with_whole_text(value) for key, value in content.items()}
+    return type(content)(map(with_whole_text, content)) if isinstance(content, list | tuple) else content
 
 
 def _within(content: object, levels: int) -> bool:

@@ -73,8 +73,9 @@ class Limit:
         """The error for what is larger; ``found`` says how large where that is known."""
         limit, raised = self.in_force, f"{self.variable}={2 * self.in_force}"
         help = f"raise the limit with {f'{self.option}, or ' if self.option else ''}{raised}, if you trust it"
+        verb = "takes" if self.unit == "seconds" else "has"
         return LimitError(
-            f"{self.what} has too many {self.unit}: {found}, the limit is {self.amount(limit)}",
+            f"{self.what} {verb} too many {self.unit}: {found}, the limit is {self.amount(limit)}",
             where=str(where),
             help=help,
         )
@@ -104,10 +105,11 @@ LABEL_ROWS = Limit("label_rows", "a file of labels", "rows", 5_000_000)
 IMPORTED_LAYERS = Limit("imported_layers", "a file of a toolchain", "tensors and layers", 50_000)
 DEPTH = Limit("depth", "a file of nested lists and tables", "levels", 64)
 DIGITS = Limit("digits", "a whole number", "digits", 300)
-#: Seconds that one run of a model may take, on one batch, unless ``--timeout`` says otherwise.
-RUN_SECONDS = 600.0
+#: Beyond those of any machine: each takes memory before it does anything.
+THREADS = Limit("threads", "a run", "threads", 1024)
+RUN_SECONDS = Limit("run_seconds", "a run of a model on one batch", "seconds", 600, "--timeout")
 
-#: All of them but the seconds, as the manual lists them.
+#: All of them, as the manual lists them.
 LIMITS = (
     TEXT_BYTES,
     YAML_BYTES,
@@ -125,4 +127,6 @@ LIMITS = (
     IMPORTED_LAYERS,
     DEPTH,
     DIGITS,
+    THREADS,
+    RUN_SECONDS,
 )

@@ -25,6 +25,19 @@ def visible(text: str, limit: int | None = None) -> str:
     return f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
 
 
+def whole(text: str) -> str:
+    """Text without halves of characters (surrogates), which no encoding has: they are shown as ``\\uXXXX``.
+
+    Names of files that are no UTF-8 hold them, and escapes of JSON can write them.
+    """
+    return utf8(text).decode()
+
+
+def utf8(text: str) -> bytes:
+    """Text as the bytes of a file, whatever it holds; see `whole`."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def inert_line(line: str) -> str:
     """One line without a character that a terminal obeys, which no continuous integration takes for a command."""
     return without_commands(visible(line))

@@ -1,5 +1,6 @@
 """Where raw samples come from: arrays, files of one sample each, images, or functions."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, tee
 from pathlib import Path
@@ -294,7 +295,7 @@ class _FileSource:
                 yield Piece({self._name: self._load_sample(path)}, labels, rows=row, place=path.name)
 
     def content(self) -> Iterator[bytes]:
-        names = ((path.relative_to(self._folder).as_posix().encode() + b"\0", path) for path in self._paths)
+        names = ((os.fsencode(path.relative_to(self._folder).as_posix()) + b"\0", path) for path in self._paths)
         files = chain.from_iterable(chain((name,), file_content([path])) for name, path in names)
         return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
 

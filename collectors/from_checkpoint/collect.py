@@ -29,7 +29,7 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
 )
 from quantmedic.collectors.from_checkpoint.weight_groups import Measured, measure_packed, measure_values
 from quantmedic.collectors.from_checkpoint.weight_slices import slices
-from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
 from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.records import Case, CaseRecord, OperatorRecord
@@ -107,7 +107,7 @@ class CheckpointPair:
     def compare(self, names: Sequence[str], threads: int | None = None) -> Found:
         """What comparing these float tensors with their counterparts finds."""
         own = replace(self._pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
-        with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
+        with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
             layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
         rows = [[one.name, one.quantized_name, one.facts.model_dump(), one.is_embedding] for one in layers]
         return {"layers": rows, **{name: getattr(own, name) for name in _FOUND}}
@@ -150,7 +150,7 @@ def collect_checkpoints(
     if elsewhere is not None:
         found = _compare_elsewhere(ordered, pair, elsewhere, progress)
     else:
-        with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
+        with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
             for done, name in enumerate(ordered, 1):
                 found += _compare_tensor(name, pair, workers)
                 progress("weights", done, len(ordered))

@@ -72,10 +72,7 @@ def write_case(case: Case, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            temporary_file(path) as temporary,
-            zipfile.ZipFile(temporary, "w") as archive,
-        ):
+        with temporary_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for role, statistics in case.statistics.items():
                 for name, array in _arrays(statistics).items():
                     _write_member(archive, f"{role}/{name}.npy", _npy(array))
@@ -193,6 +190,7 @@ def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) 
         raise ValueError(f"data sets {sorted(record.datasets)} with statistics of {sorted(statistics)}")
     used = [record.input_tensor, *(output.tensor for output in record.outputs)]
     used += [index for op in record.operators for index in (*op.inputs, *op.outputs)]
+    used += [tensor.gate.source for tensor in record.tensors if tensor.gate is not None]
     for index in used:
         if index is not None and not 0 <= index < len(record.tensors):
             raise ValueError(f"tensor {index} of {len(record.tensors)}")

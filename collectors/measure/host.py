@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from quantmedic.engine.limits import THREADS
+
 #: Environment variable with which models are measured as on processors with VNNI, on ARM or on an NPU.
 EXACT_KERNELS = "QUANTMEDIC_EXACT_KERNELS"
 
@@ -37,6 +39,18 @@ def available_threads() -> int:
     """Processors that this process may use, which a container or a batch system may have limited."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def threads_to_use(wanted: int | None) -> int:
+    """As many threads as are wanted, all processors where nothing is.
+
+    Raises:
+        LimitError: They are more than any machine has: each takes memory before it does anything.
+    """
+    if not wanted:
+        return available_threads()
+    THREADS.check(wanted, f"--threads {wanted}")
+    return wanted
 
 
 def resident_memory() -> int | None:

@@ -312,7 +312,7 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
     if setting.tensors is not None and grouped:
         models.limit_memory(setting.tensors)
         models.float_graph.notices.append(
-            f"the tensors of {first} samples do not fit into {_megabytes(memory.size)} together: they are observed in "
+            f"the tensors of {first} samples do not fit into {_mebibytes(memory.size)} together: they are observed in "
             "groups, and both models run once for each (--memory)"
         )
     lowered = batch if usual is not None and batch < usual else options.batch_size
@@ -358,12 +358,12 @@ def _too_small(models: Models, needed: int, memory: Memory, options: Options) ->
         "these models do not fit into the memory that was allowed",
         where=[
             str(models.quantized.path),
-            f"--memory allows {_megabytes(memory.size)}; one batch at a time takes up to {_megabytes(needed)}",
+            f"--memory allows {_mebibytes(memory.size)}; one batch at a time takes up to {_mebibytes(needed)}",
         ],
-        help=f"allow {_megabytes(needed)} or more with --memory"
+        help=f"allow {_mebibytes(needed)} or more with --memory"
         + (", or leave --operator-error and --step-error out" if _runs_again(options) else ""),
     )
 
 
-def _megabytes(size: int) -> str:
-    return f"{-(-size // (1 << 20))} MB"
+def _mebibytes(size: int) -> str:
+    return f"{-(-size // (1 << 20))} MiB"

@@ -6,7 +6,7 @@ Neither model is run. Whatever rests on data stays None, so that its rules are n
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import FileModels, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, foresee
 from quantmedic.collectors.measure.record import record_models
@@ -51,7 +51,7 @@ def case_of_files(models: FileModels, *, version: str, threads: int | None = Non
         threads: Processor threads; all cores by default.
     """
     plan = foresee(models)
-    kernels, refused = _kernels(models, threads or available_threads())
+    kernels, refused = _kernels(models, threads_to_use(threads))
     record, weights = record_models(models, _Unobserved(plan), kernels, how={"mode": STATIC}, version=version)
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:

@@ -25,7 +25,8 @@ T = TypeVar("T")
 STEP = 0.1
 #: Seconds that a run gets to end by itself when it is interrupted, and to give up when it was stopped.
 GRACE = 5.0
-_limit: ContextVar[float | None] = ContextVar("limit", default=RUN_SECONDS)
+#: Seconds; 0 is no limit, None the usual one.
+_limit: ContextVar[float | None] = ContextVar("limit", default=None)
 _here = threading.local()
 
 
@@ -36,7 +37,8 @@ class TimeLimitError(ModelError, LimitError):
         super().__init__(
             "a run of the model takes longer than the time limit",
             where=[where, f"the limit is {seconds:g} s for one batch"],
-            help=f"does it end at all? --timeout {2 * seconds:g}s gives it more time, --timeout 0 all that it takes",
+            help="does it end at all (a Loop without end does not), and is the machine busy with something else? "
+            f"--timeout {2 * seconds:g}s gives it more time, --timeout 0 all that it takes",
         )
 
 
@@ -45,9 +47,9 @@ class Stopped(Exception):
 
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Context in which one run of a model may take so many seconds; 0 is no limit."""
-    token = _limit.set(seconds or None)
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Context in which one run of a model may take so many seconds; 0 is no limit, None is ``RUN_SECONDS``."""
+    token = _limit.set(RUN_SECONDS.in_force if seconds is None else seconds)
     try:
         yield
     finally:
@@ -56,7 +58,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def current_limit() -> float | None:
     """Seconds that one run of a model may take; None where there is no limit."""
-    return _limit.get()
+    seconds = _limit.get()
+    return RUN_SECONDS.in_force if seconds is None else seconds or None
 
 
 class _Run:

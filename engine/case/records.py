@@ -1,7 +1,7 @@
 """The case: everything measured of one pair of models, mergeable, independent of any framework."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quantmedic.engine.case.facts import (
     BiasFacts,
@@ -38,6 +38,14 @@ IMPORTED = "imported"
 WEIGHT_CHANNELS, WEIGHT_BINS, CHANNEL_BINS = 256, 64, 32
 
 
+#: Operators on the way from a tensor to its product with itself, and how many constants each has.
+GATE_STEPS: Mapping[str, int] = {
+    **dict.fromkeys(("Sigmoid", "Tanh", "Erf", "Relu", "Softplus"), 0),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), 1),
+    **dict.fromkeys(("HardSigmoid", "Clip"), 2),
+}
+
+
 class GateStep(Record):
     """One operator on the way from a tensor to its product with itself, and the grid that its result is rounded to.
 
@@ -48,6 +56,14 @@ class GateStep(Record):
     constants: tuple[float, ...] = ()
     reverse: bool = False
     grid: tuple[float, float, float] | None = None
+
+    @model_validator(mode="after")
+    def _is_known(self) -> "GateStep":
+        if GATE_STEPS.get(self.op_type) != len(self.constants):
+            raise ValueError(f"{self.op_type:.80} with {len(self.constants)} constants is no step of a gate")
+        if self.reverse and self.op_type not in ("Sub", "Div"):
+            raise ValueError(f"{self.op_type} has no order of its operands")
+        return self
 
 
 class GateRecord(Record):

@@ -13,6 +13,8 @@ from quantmedic.engine.rules.rule import Severity
 
 #: Budgets by the figure that they bound; any other metric is the task metric.
 AGREEMENT, SQNR = "agreement", "sqnr_db"
+#: Beyond any bound on a figure that anybody means: formulas and their digits stay within what floats hold.
+_MOST = 1e12
 Unit = Literal["points", "percent", "absolute"]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -61,8 +63,8 @@ class Budget(Settings):
     """
 
     metric: Text
-    max_drop: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    min: float | None = Field(default=None, allow_inf_nan=False)
+    max_drop: float | None = Field(default=None, ge=0, le=_MOST, allow_inf_nan=False)
+    min: float | None = Field(default=None, ge=-_MOST, le=_MOST, allow_inf_nan=False)
     unit: Unit | None = None
     output: str | None = None
     # Closer to 1, its normal quantile is lost to rounding.

@@ -34,7 +34,7 @@ from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
-from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
@@ -265,7 +265,7 @@ def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options
     return Options(
         samples=data.samples,
         batch_size=measuring.batch_size,
-        threads=measuring.threads or available_threads(),
+        threads=threads_to_use(measuring.threads),
         operator_error=measuring.operator_error,
         seed=measuring.seed,
         mode=measuring.mode,

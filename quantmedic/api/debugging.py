@@ -11,13 +11,12 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
-from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import read_text
 from quantmedic.engine.formulas.debugger import FIRST_LAYERS, DebuggerRecord
 from quantmedic.engine.json_text import parse_json
-from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.files import debugger_files
 from quantmedic.reports.machines.spreadsheets import debugger_csv
@@ -43,7 +42,7 @@ def debugger(
     preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
     threads: int | None = None,
-    timeout: float = RUN_SECONDS,
+    timeout: float | None = None,
     threshold: float | None = None,
     denylists: Sequence[str] = (),
     labels: str | Path | None = None,
@@ -149,7 +148,7 @@ def debug_pair(
         datasets[role],
         functions,
         samples=data.samples,
-        threads=measuring.threads or available_threads(),
+        threads=threads_to_use(measuring.threads),
         suspect_steps=limit,
         progress=progress,
     )

@@ -11,7 +11,7 @@ from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.front_end import GivenData
-from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.classes import is_one_hot
@@ -56,7 +56,7 @@ def open_evaluation(
         models.run_on(measuring.device)
     dataset = datasets[role]
     metric = open_metric(data, [dataset])
-    threads = measuring.threads or available_threads()
+    threads = threads_to_use(measuring.threads)
     options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
     with models.as_deployed():
         case = collect(models, {role: dataset}, options=options, version=VERSION, metric=metric)

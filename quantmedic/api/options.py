@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.limits import RUN_SECONDS
 
 if TYPE_CHECKING:
     from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -65,15 +64,11 @@ class DataOptions:
         return next(reversed(self.sources.items()), None)
 
 
-#: Threads that may be asked for, beyond those of any machine: each takes memory before it does anything.
-MOST_THREADS = 1024
-
-
 @dataclass(frozen=True)
 class MeasuringOptions:
     """How models are run and what is measured.
 
-    ``timeout`` is in seconds and limits each run of a model; 0 is no limit.
+    ``timeout`` is in seconds and limits each run of a model; 0 is no limit, None the usual one (``RUN_SECONDS``).
     """
 
     mode: MeasuringMode = "exact"
@@ -87,7 +82,7 @@ class MeasuringOptions:
     thumbnails: bool = True
     profile: bool = False
     attribution: bool = True
-    timeout: float = RUN_SECONDS
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -259,7 +254,7 @@ class FixArguments(TypedDict, total=False):
     thumbnails: bool
     profile: bool
     attribution: bool
-    timeout: float
+    timeout: float | None
     cluster: object | None
 
 

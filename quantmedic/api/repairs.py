@@ -16,7 +16,7 @@ from quantmedic.collectors.from_onnx.file import load_model, save_content, save_
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.errors import DataError, OutputError
 from quantmedic.engine.output_files import require_file
@@ -92,7 +92,7 @@ def smooth(
     target = _target(output, float_model)
     graph = parse(Path(float_model), load_model(Path(float_model)))
     read = _samples_of(data, input_specs(graph), samples)
-    smoothed = smooth_model(graph, read(), alpha=alpha, insert=insert, threads=threads or available_threads())
+    smoothed = smooth_model(graph, read(), alpha=alpha, insert=insert, threads=threads_to_use(threads))
     save_model(smoothed.model, target)
     return smoothed
 
@@ -185,7 +185,7 @@ def _repair(
     """Repair a quantized model on data, and write it."""
     deadline = None if seconds is None else time.monotonic() + seconds
     target = _target(output, float_model)
-    settings: dict[str, object] = {"threads": threads or available_threads(), "deadline": deadline}
+    settings: dict[str, object] = {"threads": threads_to_use(threads), "deadline": deadline}
     paths = Path(float_model), Path(quantized_model)
     if front_end_of(str(quantized_model)).name == "litert":
         return _repair_litert(repair, paths, data, target, samples, settings)

@@ -23,7 +23,6 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, Outcome, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
 from quantmedic.engine.json_text import read_json
-from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.output_files import require_file
 from quantmedic.reports.files import sensitivity_files
 from quantmedic.reports.machines.records import sensitivity_json
@@ -62,7 +61,7 @@ def sensitivity(
     samples: int | None = None,
     batch_size: int | None = None,
     threads: int | None = None,
-    timeout: float = RUN_SECONDS,
+    timeout: float | None = None,
     device: str | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,

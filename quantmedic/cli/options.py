@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from quantmedic.api.options import (
-    MOST_THREADS,
     CollectOptions,
     DataOptions,
     MeasuringOptions,
@@ -23,7 +22,6 @@ from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import OptionGroup, OutputFile, OutputFolder, join_groups, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import RUN_SECONDS
 
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.lines import Verbosity
@@ -41,7 +39,7 @@ class Seconds(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", str(value).strip())
+        parts = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h)?", str(value).strip())
         seconds = float(parts[1]) * {"s": 1, "m": 60, "h": 3600}[parts[2] or "s"] if parts else 0.0
         if seconds <= 0:
             self.fail(f"{value!r} is not a valid duration, e.g. 90s or 5m", param, ctx)
@@ -56,15 +54,15 @@ class Limit(Seconds):
 
 
 class Bytes(click.ParamType[int]):
-    """A size: ``2GB``, ``500MB`` or bytes."""
+    """A size: bytes, or decimal (``500MB``, ``2GB``) or binary (``512MiB``, ``2GiB``) multiples of them."""
 
     name = "size"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|)b?", str(value).strip().lower())
-        size = int(float(parts[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}[parts[2]]) if parts else 0
+        parts = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kmgt])(i?))?b?", str(value).strip().lower())
+        size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** " kmgt".index(parts[2] or " ")) if parts else 0
         if size <= 0:
-            self.fail(f"{value!r} is not a valid size, e.g. 2GB or 500MB", param, ctx)
+            self.fail(f"{value!r} is not a valid size, e.g. 2GB, 500MB or 512MiB", param, ctx)
         return size
 
 
@@ -175,14 +173,13 @@ measuring_options = OptionGroup(
         "batch_size": option(
             "--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"
         ),
-        "threads": option("--threads", type=click.IntRange(1, MOST_THREADS), help="Processor threads. [all cores]"),
+        "threads": option("--threads", type=click.IntRange(1), help="Processor threads. [all cores]"),
         "timeout": option(
             "--timeout",
             type=Limit(),
             metavar="TIME",
-            default=RUN_SECONDS,
-            show_default="10m",
-            help="Time that one run of a model may take, on one batch; 0 or never: no limit.",
+            help="Time that one run of a model may take, on one batch; opening it counts as one. 0 or never: no limit. "
+            "[default: 10m]",
         ),
         "memory": option(
             "--memory",

@@ -15,7 +15,6 @@ from quantmedic.cluster.jobs import Job, read_job
 from quantmedic.collectors.from_checkpoint.collect import CheckpointPair, open_checkpoints
 from quantmedic.collectors.measure.slice_run import SliceRun
 from quantmedic.collectors.native.runs import time_limit
-from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.trials.fallback import FallbackTrial
 from quantmedic.trials.sensitivity import Experiment
 from quantmedic.version import VERSION
@@ -38,7 +37,7 @@ def borrow(open_job: Callable[[Job], Opened], job: Job) -> Iterator[Opened]:
             del _IDLE[other]
         kept = _IDLE.get(key)
         found = cast(Opened, kept.pop()) if kept else None
-    with time_limit(job.get("measuring", {}).get("timeout", RUN_SECONDS)):
+    with time_limit(job.get("measuring", {}).get("timeout")):
         opened = open_job(job) if found is None else found
         yield opened
     with _LOCK:

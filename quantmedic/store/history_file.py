@@ -22,6 +22,7 @@ from quantmedic.engine.files import require_regular
 from quantmedic.engine.gate.history import figures_of
 from quantmedic.engine.limits import HISTORY_BYTES
 from quantmedic.engine.output_files import require_file
+from quantmedic.engine.text import whole
 from quantmedic.reports.text import count, visible
 
 if TYPE_CHECKING:
@@ -388,4 +389,4 @@ def _choose_model(model: str | None, known: Mapping[str, int], path: str | Path)
 
 def _storable(text: str | None) -> str | None:
     """Text as UTF-8 can hold it: names of files may hold other bytes."""
-    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+    return None if text is None else whole(text)

@@ -7,15 +7,14 @@ from pydantic_core.core_schema import FloatSchema
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.snippets import render_snippets
-from quantmedic.reports.text import inert_json
+from quantmedic.reports.machines.records import record_json
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def render_json(diagnosis: Diagnosis) -> str:
     """``report.json``: ASCII, safe inside markup and terminals; what is not finite becomes null."""
-    text = _filled_in(diagnosis).model_dump_json(indent=1, fallback=str)
-    return inert_json(text)
+    return record_json(_filled_in(diagnosis))
 
 
 def _filled_in(diagnosis: Diagnosis) -> Diagnosis:

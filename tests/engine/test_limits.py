@@ -145,6 +145,11 @@ def test_deep_or_long_json_is_refused() -> None:
     assert parse_json("[" * DEPTH.most + "]" * DEPTH.most, "x")
 
 
+def test_halves_of_characters_in_json_become_text() -> None:
+    text = json.dumps({"a\ud800": ["\udfff", {"b": "x\ude00\ud83d"}], "c": "😀 \\ud800"})
+    assert parse_json(text, "x") == {"a\\ud800": ["\\udfff", {"b": "x\\ude00\\ud83d"}], "c": "😀 \\ud800"}
+
+
 def test_pipes_devices_and_folders_are_never_opened(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from builders.commands import run_quantmedic
 
+import quantmedic
 from quantmedic.cli import main as command_line
 from quantmedic.collectors.data.functions import FunctionSource, failing_as, import_function
 from quantmedic.collectors.metrics.user_functions import call_metric
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.limits import LimitError
 
 LOADER = """\
 class Mine(BaseException):
@@ -216,8 +218,14 @@ def test_numba_switched_off_by_its_own_variable(tmp_path: Path) -> None:
 
 
 def test_threads_beyond_reason_are_refused(tmp_path: Path) -> None:
-    done = run_quantmedic("check", "a.onnx", "b.onnx", "--threads", "100000", cwd=tmp_path)
+    (float_model, quantized), options = patient()
+    done = run_quantmedic(*("check", float_model, quantized, "--static", "--threads", "100000"), cwd=tmp_path)
     assert done.returncode == 2 and "--threads" in done.stderr and "1024" in done.stderr
+    for threads in (1025, 10**9):
+        with pytest.raises(LimitError, match="a run has too many threads"):
+            quantmedic.collect(float_model, quantized, **options, threads=threads)
+    with pytest.raises(LimitError, match="a run has too many threads"):
+        quantmedic.collect_static(float_model, quantized, threads=1025)
 
 
 def test_our_own_errors_pass() -> None:

@@ -15,6 +15,7 @@ import quantmedic
 from quantmedic.api.options import CollectArguments, CollectOptions
 from quantmedic.cli.main import COMMANDS, cli
 from quantmedic.cli.options import (
+    Bytes,
     collect_options,
     data_options,
     judging_options,
@@ -174,7 +175,9 @@ def test_the_list_of_commands_needs_none_of_them() -> None:
     ("arguments", "message"),
     [
         (["diagnose", "a", "b", "--prove", "--budget", "soon"], "'soon' is not a valid duration, e.g. 90s or 5m"),
-        (["collect", "a", "b", "--memory", "much"], "'much' is not a valid size, e.g. 2GB or 500MB"),
+        (["collect", "a", "b", "--memory", "much"], "'much' is not a valid size, e.g. 2GB, 500MB or 512MiB"),
+        (["collect", "a", "b", "--memory", "9" * 400], "is not a valid size"),
+        (["collect", "a", "b", "--timeout", "9" * 400], "is not a valid duration"),
         (["check", "a", "b", "--today", "now"], "'now' is not a valid date, e.g. 2026-11-30"),
         (
             ["collect", "a", "b", "--no-prove", "--budget", "5m"],
@@ -187,6 +190,36 @@ def test_wrong_values(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1000", 1000),
+        ("512b", 512),
+        ("3 kB", 3000),
+        ("463MiB", 463 << 20),
+        ("463 MiB", 463 << 20),
+        ("2GB", 2 * 10**9),
+        ("1.5g", 1_500_000_000),
+        ("2GiB", 2 << 30),
+        ("1TB", 10**12),
+        ("1Ti", 1 << 40),
+    ],
+)
+def test_sizes_are_decimal_or_binary(text: str, size: int) -> None:
+    assert Bytes().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["1EB", "i", "1 iB", "1e9", "-1GB", "0", "1GBs"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Bytes().convert(text, None, None)
+
+
+def test_the_help_shows_the_default_of_the_time_limit() -> None:
+    text = " ".join(CliRunner().invoke(cli, ["collect", "--help"]).output.split())
+    assert "opening it counts as one. 0 or never: no limit. [default: 10m]" in text
 
 
 @pytest.fixture(scope="module")

@@ -214,24 +214,38 @@ MISTAKES = [
     (
         '[[check.budget]]\nmetric = "top1"\nmax_drop = "1"\n',
         3,
-        'check.budget.max_drop must be a number from 0 on, not "1"',
+        'check.budget.max_drop must be a number from 0 to 1e12, not "1"',
     ),
     (
         '[[check.budget]]\nmetric = "top1"\nmax_drop = -1\n',
         3,
-        "check.budget.max_drop must be a number from 0 on, not -1",
+        "check.budget.max_drop must be a number from 0 to 1e12, not -1",
     ),
     (
         '[[check.budget]]\nmetric = "top1"\nmax_drop = inf\n',
         3,
-        "check.budget.max_drop must be a number from 0 on, not inf",
+        "check.budget.max_drop must be a number from 0 to 1e12, not inf",
+    ),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1e308\nunit = "percent"\n',
+        3,
+        "check.budget.max_drop must be a number from 0 to 1e12, not 1e+308",
+    ),
+    (
+        '[[check.budget]]\nmetric = "sqnr_db"\nmin = -1e308\n',
+        3,
+        "check.budget.min must be a number from -1e12 to 1e12, not -1e+308",
     ),
     (
         f'[[check.budget]]\nmetric = "top1"\nmax_drop = 0x{"f" * 5000}\n',
         3,
-        "check.budget.max_drop must be a number from 0 on, not a number that is too large",
+        "check.budget.max_drop must be a number from 0 to 1e12, not a number that is too large",
     ),
-    ('[[check.budget]]\nmetric = "sqnr_db"\nmin = nan\n', 3, "check.budget.min must be a number, not nan"),
+    (
+        '[[check.budget]]\nmetric = "sqnr_db"\nmin = nan\n',
+        3,
+        "check.budget.min must be a number from -1e12 to 1e12, not nan",
+    ),
     (
         '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nunit = "point"\n',
         4,

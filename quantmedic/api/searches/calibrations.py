@@ -16,7 +16,7 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_named, source_name
-from quantmedic.collectors.measure.host import EXACT_KERNELS, available_threads, has_vnni, wants_exact_kernels
+from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_to_use, wants_exact_kernels
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
@@ -29,7 +29,6 @@ from quantmedic.engine.contract.calibrations import (
 from quantmedic.engine.contract.remedies import Configuration
 from quantmedic.engine.diagnosis.prescription import user_names
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.output_files import scratch_folder
 from quantmedic.engine.rules.toolchain import Toolchain, find_toolchain
 from quantmedic.reports.files import calibrations_files
@@ -57,7 +56,7 @@ def calibrations(
     methods: Sequence[str] = (),
     samples: int | None = None,
     threads: int | None = None,
-    timeout: float = RUN_SECONDS,
+    timeout: float | None = None,
     seed: int = 0,
     toolchain: str | None = None,
     progress: Progress = no_progress,
@@ -208,7 +207,7 @@ def _open(
         metric=_metric(data, datasets["validation"]),
         toolchain=toolchain,
         executor=executor,
-        threads=measuring.threads or available_threads(),
+        threads=threads_to_use(measuring.threads),
         seed=measuring.seed,
     )
 

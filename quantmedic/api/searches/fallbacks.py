@@ -21,7 +21,6 @@ from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import write_prescription
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.change import Targets
-from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Chosen
@@ -82,7 +81,7 @@ def fallback(
     min_sqnr_db: float | None = None,
     samples: int | None = None,
     threads: int | None = None,
-    timeout: float = RUN_SECONDS,
+    timeout: float | None = None,
     device: str | None = None,
     seed: int = 0,
     toolchain: str | None = None,

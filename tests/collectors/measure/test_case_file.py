@@ -511,6 +511,36 @@ def test_channels_without_end_make_no_columns(rebuilt):
     assert "too many bytes" in refused(rebuilt(edit)).message
 
 
+@pytest.mark.parametrize(
+    ("step", "source"),
+    [
+        ({"op_type": "Explode"}, 0),
+        ({"op_type": "Sigmoid", "constants": [1.0]}, 0),
+        ({"op_type": "Clip", "constants": []}, 0),
+        ({"op_type": "Mul", "constants": [1.0], "reverse": True}, 0),
+        ({"op_type": "Sigmoid"}, 10**6),
+        ({"op_type": "Sigmoid"}, -1),
+    ],
+)
+def test_gates_that_nothing_can_compute_are_refused(rebuilt, step, source):
+    def edit(files: Files) -> None:
+        record = json.loads(files["case.json"])
+        record["tensors"][0]["gate"] = {"source": source, "factors": [[], [step]]}
+        files["case.json"] = json.dumps(record).encode()
+
+    assert refused(rebuilt(edit)).message == "not a readable case file"
+
+
+def test_a_gate_of_known_steps_is_read(rebuilt):
+    def edit(files: Files) -> None:
+        record = json.loads(files["case.json"])
+        steps = [{"op_type": "Sub", "constants": [1.0], "reverse": True}, {"op_type": "Sigmoid"}]
+        record["tensors"][0]["gate"] = {"source": 0, "factors": [[], steps]}
+        files["case.json"] = json.dumps(record).encode()
+
+    assert quantmedic.judge(read_case(rebuilt(edit))).layers
+
+
 def test_a_table_of_contents_without_end_is_not_read(saved, monkeypatch):
     monkeypatch.setattr("quantmedic.collectors.data.archives.STEP", 1000)
     monkeypatch.setenv("QUANTMEDIC_MAX_ZIP_TABLE_BYTES", "1000")

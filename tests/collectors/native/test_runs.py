@@ -22,6 +22,7 @@ from quantmedic.collectors.native import runs
 from quantmedic.collectors.native.child import run_child
 from quantmedic.collectors.native.runs import Crew, TimeLimitError, in_background, run_native, time_limit, wait_for
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.trials.child import run_script
 
 WAIT = 60
@@ -62,6 +63,15 @@ def test_the_limit_is_seen_in_the_background() -> None:
         assert run_native(runs.current_limit, "a model") is None
 
 
+def test_the_environment_sets_the_usual_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runs.current_limit() == RUN_SECONDS.most == 600
+    monkeypatch.setenv(RUN_SECONDS.variable, "7")
+    with time_limit(None):
+        assert run_native(runs.current_limit, "a model") == 7
+    with time_limit(9.0):
+        assert runs.current_limit() == 9.0
+
+
 def test_a_run_is_stopped_at_the_limit() -> None:
     stopped = threading.Event()
 
@@ -72,6 +82,7 @@ def test_a_run_is_stopped_at_the_limit() -> None:
     with time_limit(0.2), pytest.raises(TimeLimitError, match=r"time limit\n  net\.onnx\n.*0\.2 s") as raised:
         run_native(work, "net.onnx", stopped.set)
     assert "--timeout 0.4s" in str(raised.value)
+    assert "a Loop without end" in str(raised.value) and "busy" in str(raised.value)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
-from quantmedic.engine.case.records import GateRecord, GateStep
+from quantmedic.engine.case.records import GATE_STEPS, GateRecord, GateStep
 from quantmedic.engine.formulas.self_gating import product_error
 from quantmedic.engine.formulas.simulate import Grid
 
@@ -25,6 +25,12 @@ def bins_of(x: Any) -> Bins:
 
 def gate(*steps: GateStep, first: tuple[GateStep, ...] = ()) -> GateRecord:
     return GateRecord(source=0, factors=(first, steps))
+
+
+@pytest.mark.parametrize("name", GATE_STEPS)
+def test_every_step_of_a_gate_is_computed(name: str) -> None:
+    step = GateStep(op_type=name, constants=(1.0,) * GATE_STEPS[name])
+    assert np.isfinite(product_error(bins_of(np.array([-1.0, 2.0])), gate(step), None)).all()
 
 
 def on(x: Any, grid: Grid) -> Any:
