@@ -59,7 +59,11 @@ class Runners(NamedTuple):
 
 
 class Bench:
-    """Samples on which networks are judged, with what the float network makes of them."""
+    """Samples on which networks are judged, with what the float network makes of them.
+
+    Attributes:
+        threads: Processor threads.
+    """
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class Bench:
             ModelError: A model fails.
             DataError: The metric does not fit.
         """
-        self._batches, self._threads = batches, threads
+        self._batches, self.threads = batches, threads
         labelled = all(batch.labels is not None for batch in batches)
         self._metric = metric if labelled else None
         self._float_names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
@@ -104,17 +108,21 @@ class Bench:
         self.before = self.judge_outputs(deployed)
 
     def measure(self, edited: Edited, deadline: float | None = None) -> Measured:
-        """The quantized model with a change carried out.
+        """The quantized model with a change carried out; see ``measure_run``."""
+        return self.measure_run(edited.runner(self.threads), deadline)
+
+    def measure_run(self, run: Runner, deadline: float | None = None) -> Measured:
+        """What a changed model makes of the samples.
 
         Args:
-            edited: The changed model.
+            run: Runs the changed model.
             deadline: ``time.monotonic()`` at which to give up.
 
         Raises:
             ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
             OutOfTimeError: The deadline has passed.
         """
-        outputs = self._run(edited.runner(self._threads), deadline)
+        outputs = self._run(run, deadline)
         for found in outputs:
             for name, array in zip(self._names, found, strict=True):
                 if not np.isfinite(array).all():

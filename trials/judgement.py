@@ -45,8 +45,12 @@ class Judgement:
             ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
             OutOfTimeError: The deadline has passed.
         """
-        each = models if len(models) == len(self._benches) else [models[0]] * len(self._benches)
-        self.add(keys, [bench.measure(one, deadline) for bench, one in zip(self._benches, each, strict=True)])
+        if len(models) == len(self._benches):
+            found = [bench.measure(one, deadline) for bench, one in zip(self._benches, models, strict=True)]
+        else:
+            run = models[0].runner(self._benches[0].threads)
+            found = [bench.measure_run(run, deadline) for bench in self._benches]
+        self.add(keys, found)
 
     def add(self, keys: tuple[str, ...], found: Sequence[Measured]) -> None:
         """Keep what was measured on each bench."""

@@ -13,7 +13,7 @@ from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
-from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
 from quantmedic.engine.errors import QuantmedicError
@@ -42,8 +42,7 @@ FOR_EXECUTION = 0.5
 
 def prove(
     models: Models,
-    case: Case,
-    base: RuleBase,
+    opened: Inspection,
     suspects: Sequence[Suspect],
     datasets: Mapping[Role, Dataset],
     *,
@@ -61,8 +60,7 @@ def prove(
 
     Args:
         models: Both models; neither is changed.
-        case: What was measured of them.
-        base: Rules in force; their thresholds decide when a loss is explained.
+        opened: What was measured of them, under the rules in force, whose thresholds decide when a loss is explained.
         suspects: Suspected causes, the likeliest first.
         datasets: The data that the case was measured on.
         options: How the case was collected.
@@ -77,11 +75,11 @@ def prove(
         QuantmedicError: The models cannot be run on these data.
     """
     trials = Trials(
-        models, case, base, dict(datasets), options=options, metric=metric, allowance=allowance, progress=progress
+        models, opened, dict(datasets), options=options, metric=metric, allowance=allowance, progress=progress
     )
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
-        search = _Search(trials, base)
+        search = _Search(trials, opened.base)
         stopped = search.run_first(suspects, pair) if first else search.run(suspects, pair)
     except OutOfTimeError:
         stopped = "budget"

@@ -25,6 +25,7 @@ from quantmedic.engine.case.proof import (
 )
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import to_decibels
+from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair, general_repairs
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -84,6 +85,7 @@ class Trials:
 
     Attributes:
         case: What was measured of both models on all samples.
+        facts: The facts of all samples.
         chain: Proven repairs, each on top of those before it.
         speed: Seconds of the allowance that both networks take for one sample.
     """
@@ -91,8 +93,7 @@ class Trials:
     def __init__(
         self,
         models: Models,
-        case: Case,
-        base: RuleBase,
+        opened: Inspection,
         datasets: dict[Role, Dataset],
         *,
         options: Options,
@@ -105,8 +106,9 @@ class Trials:
         Raises:
             QuantmedicError: The models cannot be run on these data.
         """
-        self.case, self.chain = case, list[Repair]()
-        self._models, self._base, self._metric, self._datasets = models, base, metric, datasets
+        case = opened.case
+        self.case, self.facts, self.chain = case, opened.facts, list[Repair]()
+        self._models, self._base, self._metric, self._datasets = models, opened.base, metric, datasets
         self._limit = options.samples
         self._options = replace(options, samples=None, operator_error=False, mode="exact")
         self._started, self._allowance, self._progress = allowance.now(), allowance, progress
@@ -122,8 +124,6 @@ class Trials:
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)
         self._fitted, self._unit = samples_of(found[0].fitted), dataset.unit
-        #: Facts of all samples.
-        self.facts = derive(case, base)
         self._halves = [self._half(fold, runners) for fold in found]
         judged = samples_of(batch for fold in found for batch in fold.judged)
         self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)

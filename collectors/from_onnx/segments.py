@@ -1,8 +1,8 @@
 """A simulated network in segments, one behind the other: a run computes only those from its first change on.
 
 Runs differ in few quantizers. What a segment gives under settings that it had before, behind segments that had theirs,
-is kept. A segment with all of its quantizers off, or all as deployed, has a session of its own where the settings are
-constants: without branches onnxruntime takes half of the time.
+is kept, and so are the outputs. A segment with all of its quantizers off, or all as deployed, has a session of its own
+where the settings are constants: without branches onnxruntime takes half of the time.
 """
 
 from collections import OrderedDict
@@ -68,8 +68,16 @@ class _Segment:
         return self.expected[settings] > self.often
 
 
-#: By batch and settings: the batch, and what is needed behind the segment.
-_Kept = OrderedDict[tuple[int, int], tuple[Batch, dict[str, Array]]]
+class _Values(NamedTuple):
+    """What is needed behind a segment, and the batch that it is of, whose place in memory no other one may take."""
+
+    batch: Batch
+    found: dict[str, Array]
+    bytes: int
+
+
+#: By batch and settings.
+_Kept = OrderedDict[tuple[int, int], _Values]
 
 
 class State(NamedTuple):
@@ -160,33 +168,35 @@ class Segments:
             own = {value.name: taken[value.name] for value in session.get_inputs()}
             found = dict(zip(segment.gives, run(session, segment.gives, own, self._path), strict=True))
             values = {name: array for name, array in {**values, **found}.items() if name in segment.carries}
-            if k + 1 < len(self._segments):
-                self._keep(batch, state, k, values)
+            self._keep(batch, state, k, values)
         return [values[name] for name in self._outputs]
 
     def _longest(self, batch: Batch, states: Sequence[int]) -> tuple[int, dict[str, Array]]:
         """The first segment to run, and what those before it gave."""
-        for k in reversed(range(len(states) - 1)):
+        for k in reversed(range(len(states))):
             key = id(batch), states[k]
             for kept in self._kept:
                 if key in kept:
                     kept.move_to_end(key)
-                    return k + 1, kept[key][1]
+                    return k + 1, kept[key].found
         return 0, {}
 
     def _keep(self, batch: Batch, state: State, k: int, values: dict[str, Array]) -> None:
-        """Keep what segment ``k`` gave, and the batch, whose place in memory no other one may take meanwhile.
+        """Keep what segment ``k`` gave.
 
         Where there is no room, what came under settings that are not expected goes first: few runs start from it.
         """
         is_expected = all(
             own in segment.expected for own, segment in zip(state.own, self._segments[: k + 1], strict=False)
         )
-        self._kept[is_expected][id(batch), state.until[k]] = batch, values
-        self._bytes += _bytes_of(values)
+        # Samples that are read anew in every run would stay for the sake of their outputs: they count as well.
+        is_last = k + 1 == len(self._segments)
+        size = _bytes_of(values) + (_bytes_of(batch.inputs) if is_last else 0)
+        self._kept[is_expected][id(batch), state.until[k]] = _Values(batch, values, size)
+        self._bytes += size
         while self._bytes > self._most:
-            _, (_, oldest) = (self._kept[False] or self._kept[True]).popitem(last=False)
-            self._bytes -= _bytes_of(oldest)
+            _, oldest = (self._kept[False] or self._kept[True]).popitem(last=False)
+            self._bytes -= oldest.bytes
 
     def _open_constant(self, segment: _Segment, values: Feed) -> ort.InferenceSession:
         """A session with constant values of inputs."""

@@ -66,6 +66,12 @@ def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     return assemble(case, thresholds, tensors_with_sources(case, tensor_facts(case)))
 
 
+@without_garbage_collection
+def derive_with_budget(facts: CaseFacts, case: Case, thresholds: Thresholds) -> CaseFacts:
+    """All facts of a case that has a loss budget, from those that it had before."""
+    return assemble(case, thresholds, tensors_with_sources(case, facts.tensors))
+
+
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}

@@ -34,7 +34,7 @@ from quantmedic.engine.diagnosis.suspects import (
 )
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.derive import derive, derive_with_budget
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.evaluate import evaluate
@@ -107,7 +107,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
         if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
             # What the budget shows, rules may name.
-            facts = derive(case, measurement.base)
+            facts = derive_with_budget(facts, case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
         runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run, measurement.base)
         if facts.model.harmed:
@@ -201,8 +201,7 @@ def prove_remedies(
         workshop, reason = _open_workshop(measurement, judged)
         proven = prove(
             copies,
-            case,
-            base,
+            opened,
             suspects,
             measurement.datasets,
             options=measurement.options,

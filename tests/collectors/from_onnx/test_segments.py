@@ -94,10 +94,20 @@ def test_what_is_known_before_the_first_change_is_not_computed_again(monkeypatch
     assert len(parts.inputs()) > 1
     before = outputs_of(parts, batch, plain, X)
     late = [*plain[:-1], 0.5]
-    assert not np.allclose(outputs_of(parts, batch, late, X), before)
-    np.testing.assert_array_equal(
-        outputs_of(parts, batch, late, np.full_like(X, np.nan)), outputs_of(parts, batch, late, X)
-    )
+    found = outputs_of(parts, batch, late, np.full_like(X, np.nan))
+    assert not np.allclose(found, before)
+    np.testing.assert_array_equal(found, outputs_of(parts, Batch({"x0": X}), late, X))
+
+
+def test_a_run_that_was_made_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless another batch has the place of the first one; of one segment as of several."""
+    for nodes in (4, 2 * LENGTH):
+        monkeypatch.setattr(segments, "LEAST_NODES", nodes)
+        parts = Segments(chain(list(range(LENGTH)), [0] * LENGTH), [f"x{LENGTH}"], Path("chain"), 1)
+        batch, added = Batch({"x0": X}), [0.25] * LENGTH
+        before = outputs_of(parts, batch, added, X)
+        np.testing.assert_array_equal(outputs_of(parts, batch, added, np.full_like(X, np.nan)), before)
+        assert np.isnan(outputs_of(parts, Batch({"x0": X}), added, np.full_like(X, np.nan))).all()
 
 
 def test_what_came_under_other_settings_goes_first_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
