@@ -450,7 +450,8 @@ def _samples_per_layer(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
     if dataset.role is None:
         return ""
     counts = {getattr(row, dataset.role).samples for row in diagnosis.layers} - {None, 0, dataset.samples}
-    return f" (layers on {number(min(counts))} or more of them)" if counts else ""
+    fast = "fast mode: " if diagnosis.run.get("mode") == "fast" else ""
+    return f" ({fast}layers on {number(min(counts))} or more of them)" if counts else ""
 
 
 def _metric_drop(metrics: MetricFacts) -> Drop | None:

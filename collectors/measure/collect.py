@@ -260,7 +260,7 @@ class Run:
             if then != now:
                 raise CaseError(
                     "what was measured before was measured with other options",
-                    where=f"{name}: {then} then, {now} now",
+                    where=f"{name}: {_given(then)} then, {_given(now)} now",
                     help="repeat the earlier options, or measure anew: without --resume or --shards",
                 )
         refuse_strangers(record, mine)
@@ -478,6 +478,11 @@ def _has_columns(graph: Graph) -> bool:
 def _sides(spec: TensorSpec) -> list[int]:
     """Sides of a sample; 0 where they depend on the data."""
     return [side or 0 for side in (spec.shape or ())[1:]]
+
+
+def _given(option: object) -> object:
+    """The value of an option, as a message says it."""
+    return "not given" if option is None else option
 
 
 def _total(dataset: Dataset, options: Options) -> int | None:

@@ -20,7 +20,7 @@ from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OutputFolder, option
 from quantmedic.cli.lazy import OrderedGroup
 from quantmedic.cli.options import CONTEXT, rule_options
-from quantmedic.cli.streams import print_line, print_report
+from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import print_markdown, with_color
 from quantmedic.engine.case.fact_base import Scope
 from quantmedic.engine.case.facts import SCOPES
@@ -49,12 +49,20 @@ def explain(context: click.Context, /, code: str, rules: RuleOptions) -> None:
     """
     try:
         page = explanation(code, rules.folders)
-    except QuantmedicError as error:
-        root = context.find_root()
-        if not isinstance(root.command, click.Group) or code not in root.command.list_commands(root):
+    except QuantmedicError:
+        command = _command(context.find_root(), code)
+        if command is None:
             raise
-        raise QuantmedicError(error.message, help=f"it is a command: quantmedic {code} --help") from None
+        print_format(command + "\n")
+        return
     print_markdown(with_page_names(page))
+
+
+def _command(root: click.Context, name: str) -> str | None:
+    """The help of a command that has no page of its own."""
+    group = root.command
+    command = group.get_command(root, name) if isinstance(group, click.Group) else None
+    return command.get_help(click.Context(command, root, info_name=name)) if command is not None else None
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, context_settings=CONTEXT)
