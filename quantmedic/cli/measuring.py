@@ -32,7 +32,7 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
         print_line(f"help: add --resume to continue, or judge it: quantmedic report {checkpoint}", err=True)
         raise click.exceptions.Exit(interrupted_status()) from None
     except KeyboardInterrupt:
-        if checkpoint is None or checkpoint.exists():
+        if checkpoint is None or Path(checkpoint).exists():
             raise
         print_line("interrupted before a sample was measured: there is nothing to resume", err=True)
         raise click.exceptions.Exit(interrupted_status()) from None
