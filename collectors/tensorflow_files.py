@@ -6,20 +6,21 @@ Both run in a process of their own, by the commands that an error prints where t
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from quantmedic.collectors.data.archives import open_archive
 from quantmedic.collectors.data.cache_folder import cache_folder
 from quantmedic.collectors.data.hashes import sha256_of
+from quantmedic.collectors.native.child import run_child
+from quantmedic.collectors.native.runs import TimeLimitError, current_limit
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.files import require_regular
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.limits import TEXT_BYTES, LimitError
 
 Kind = Literal["SavedModel", "Keras model", "frozen graph"]
 Target = Literal["onnx", "litert"]
@@ -32,6 +33,7 @@ _KERAS_ENTRY = "config.json"
 _NODE_TAG = b"\n"
 #: Names that stand for those of a graph that was not read.
 _UNREAD = ("INPUT",), ("OUTPUT",)
+_QUIET = "import os; os.environ.update(TF_CPP_MIN_LOG_LEVEL='3', CUDA_VISIBLE_DEVICES='-1')\n"
 #: What nothing writes and what nothing reads are the ends of a graph.
 _LIST_ENDS = """\
 import sys
@@ -77,6 +79,7 @@ def convert_tensorflow(path: Path, kind: Kind, target: Target) -> tuple[Path, st
     Raises:
         ModelError: TensorFlow or the converter is not installed, the converter fails, or the user has no private cache
             folder.
+        TimeLimitError: The converter takes longer than a run of a model may.
     """
     source = path.parent if path.name == "saved_model.pb" else path
     missing = [package for package in _PACKAGES[target] if find_spec(package) is None]
@@ -170,21 +173,31 @@ def _ends_of_graph(source: Path) -> tuple[list[str], list[str]]:
     return lines[0], lines[1]
 
 
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(TEXT_BYTES.in_force).decode(errors="replace")
+
+
 def _run(command: Command, source: Path) -> str:
     """What a command prints.
 
     Raises:
         ModelError: It fails.
+        TimeLimitError: It takes longer than a run of a model may.
     """
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, *command[1:]], env=os.environ | quiet, capture_output=True, text=True, check=False
-    )
-    if done.returncode == 0:
-        return done.stdout
-    said = [line for line in done.stderr.splitlines() if line.strip()]
+    _, kind, code, *arguments = command
+    code = code if kind == "-c" else f"import runpy; runpy.run_module({code!r}, run_name='__main__', alter_sys=True)"
+    limit = current_limit()
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaints:
+        try:
+            status = run_child(_QUIET + code, arguments, stdout=said, stderr=complaints, seconds=limit)
+        except subprocess.TimeoutExpired:
+            raise TimeLimitError(f"{source}: TensorFlow's converter", limit or 0.0) from None
+        if status == 0:
+            return _text_of(said)
+        lines = [line for line in _text_of(complaints).splitlines() if line.strip()]
     raise ModelError(
         "TensorFlow's converter refuses the model",
-        where=[str(source), *said[-1:]],
+        where=[str(source), *lines[-1:]],
         help=f"see all that it says: {_shell_lines([command])[0]}",
     )

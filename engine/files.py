@@ -20,7 +20,9 @@ def read_bytes(path: str | Path, limit: Limit = TEXT_BYTES) -> bytes:
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         limit.check(size, path)
-        content = stream.read(most + 1)
+        content = stream.read(size + 1)  # room for what the limit allows would be gigabytes
+        if len(content) > size:
+            content += stream.read(max(most + 1 - len(content), 0))
     limit.check(len(content), path)  # it may have grown
     return content
 

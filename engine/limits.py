@@ -96,10 +96,13 @@ JSON_LISTS = Limit("json_lists", "a JSON file", "lists and objects", 2_000_000)
 CASE_BYTES = Limit("case_bytes", "a case file, decompressed,", "bytes", 1 << 30)
 ARRAY_BYTES = Limit("array_bytes", "an array that is read at once", "bytes", 1 << 30)
 IMAGE_PIXELS = Limit("image_pixels", "an image", "pixels", 100_000_000)
-#: What protobuf can hold; larger weights stand in files of their own.
+#: What protobuf, and what a flatbuffer, can hold; larger weights stand in files of their own.
 ONNX_BYTES = Limit("onnx_bytes", "an ONNX file", "bytes", (2 << 30) - 1)
+LITERT_BYTES = Limit("litert_bytes", "a LiteRT file", "bytes", (2 << 30) - 1)
+EVENT_BYTES = Limit("event_bytes", "an event file of MCT", "bytes", 256 << 20)
 ZIP_TABLE_BYTES = Limit("zip_table_bytes", "the table of contents of an archive", "bytes", 16 << 20)
 HISTORY_BYTES = Limit("history_bytes", "a history", "bytes", 256 << 20)
+SAMPLES = Limit("samples", "a data set", "samples", 5_000_000)
 LABEL_ROWS = Limit("label_rows", "a file of labels", "rows", 5_000_000)
 #: Each takes about 26 kB until it is judged.
 IMPORTED_LAYERS = Limit("imported_layers", "a file of a toolchain", "tensors and layers", 50_000)
@@ -108,6 +111,7 @@ DIGITS = Limit("digits", "a whole number", "digits", 300)
 #: Beyond those of any machine: each takes memory before it does anything.
 THREADS = Limit("threads", "a run", "threads", 1024)
 RUN_SECONDS = Limit("run_seconds", "a run of a model on one batch", "seconds", 600, "--timeout")
+LOG_SECONDS = Limit("log_seconds", "the search of logs for patterns of your rules", "seconds", 60)
 
 #: All of them, as the manual lists them.
 LIMITS = (
@@ -121,12 +125,16 @@ LIMITS = (
     ARRAY_BYTES,
     IMAGE_PIXELS,
     ONNX_BYTES,
+    LITERT_BYTES,
+    EVENT_BYTES,
     ZIP_TABLE_BYTES,
     HISTORY_BYTES,
+    SAMPLES,
     LABEL_ROWS,
     IMPORTED_LAYERS,
     DEPTH,
     DIGITS,
     THREADS,
     RUN_SECONDS,
+    LOG_SECONDS,
 )

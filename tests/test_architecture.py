@@ -49,7 +49,7 @@ ROOMS = {
         "from_litert": _MEASURING | {"from_litert", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
-        "from_settings": {"data", "from_settings"},
+        "from_settings": {"data", "native", "from_settings"},
     },
 }
 #: How a report is made, from left to right: rooms and modules of ``reports`` import what stands before them, and those

@@ -186,14 +186,18 @@ def _member_column(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
 
 
 def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> Column:
+    if min(info.shape, default=0) < 0 or offset + math.prod(info.shape) * info.dtype.itemsize > path.stat().st_size:
+        raise _damaged_data(path, f"{info.name} has another length than its header says")
     if not info.shape or 0 in info.shape:
-        few = np.fromfile(path, info.dtype, math.prod(info.shape), offset=offset).reshape(info.shape)
+        with _damage_reported(path):
+            few = np.fromfile(path, info.dtype, math.prod(info.shape), offset=offset).reshape(info.shape)
         return Column(info, lambda rows: _memory_blocks(few, rows))
 
     def map_file() -> Array:
         return np.memmap(path, info.dtype, "r", offset, info.shape, "F" if fortran else "C")
 
     def read(rows: Rows) -> Array:
+        _check_block(rows, info, path)
         with _damage_reported(path):
             return np.array(map_file()[rows])
 
@@ -216,8 +220,7 @@ def _decompressed_blocks(
         begin, width = file.tell(), math.prod(info.shape[1:]) * info.dtype.itemsize
         for rows in wanted:
             ranges = runs(rows)
-            # An archive of kilobytes may declare samples of gigabytes.
-            ARRAY_BYTES.check(sum(map(len, ranges)) * width, f"{path}  {info.name}")
+            _check_block(rows, info, path)
             block = np.empty((sum(map(len, ranges)), *info.shape[1:]), info.dtype)
             filled = 0
             for run in ranges:
@@ -225,6 +228,12 @@ def _decompressed_blocks(
                 _read_into(file, block[filled : filled + len(run)])
                 filled += len(run)
             yield block
+
+
+def _check_block(rows: Rows, info: ArrayInfo, path: Path) -> None:
+    """Refuse what takes too much memory at once: a file of kilobytes may declare samples of gigabytes."""
+    count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+    ARRAY_BYTES.check(count * math.prod(info.shape[1:]) * info.dtype.itemsize, f"{path}  {info.name}")
 
 
 def _skip_to(file: IO[bytes], position: int) -> None:

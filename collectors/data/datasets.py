@@ -14,6 +14,7 @@ from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.sources import Source, open_source
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import SAMPLES
 
 __all__ = ["Batch", "Dataset", "InputSpec", "Part", "open_dataset"]
 
@@ -122,6 +123,18 @@ class Dataset:
         wanted = Selection(first if part is None else part.position(first), limit, part)
         size = self._fixed or size
         return self._cut_and_converted(self._pieces(size, wanted), size, skipped, whole=not start and part is None)
+
+    def reads(self, limit: int | None) -> int | None:
+        """Samples that a pass over the whole set reads; where only that finds it out, the limit.
+
+        Raises:
+            LimitError: They are too many: a file of kilobytes may declare millions.
+        """
+        if self.samples is None:
+            return limit
+        samples = min(self.samples, limit or self.samples)
+        SAMPLES.check(samples, f"{self.origin}; with --samples fewer are read")
+        return samples
 
     @property
     def unit(self) -> int:

@@ -41,7 +41,8 @@ from quantmedic.collectors.from_litert.flatbuffer import (
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.files import require_regular
+from quantmedic.engine.files import read_bytes, require_regular
+from quantmedic.engine.limits import LITERT_BYTES
 
 Array = NDArray[np.generic]
 
@@ -145,8 +146,8 @@ def _content(path: Path) -> bytes:
         require_regular(path)
         with path.open("rb") as file:
             start = file.read(8)
-            if start[4:] == IDENTIFIER:
-                return start + file.read()
+        if start[4:] == IDENTIFIER:
+            return read_bytes(path, LITERT_BYTES)
     except OSError as error:
         raise ModelError(
             f"cannot read this model: {error.strerror or error}", where=str(path), help="check the path"

@@ -154,8 +154,8 @@ def _check_extent(tensors: Sequence[onnx.TensorProto], folder: Path, path: Path)
 def _check_location(tensor: onnx.TensorProto, folder: Path, path: Path) -> None:
     location = _location(tensor)
     try:
-        target = (folder / location).resolve()
-        inside, there = bool(location) and target.is_relative_to(folder), target.is_file()
+        inside = bool(location) and not files.leads_out(folder / location, folder)
+        there = inside and (folder / location).is_file()
     except (ValueError, OSError):
         inside = there = False
     if not inside:

@@ -269,10 +269,13 @@ def _float_names(start: Stage, end: Stage) -> dict[str, tuple[str, ...]]:
     gone = [name for name in start.nodes if name not in end.nodes]
     owner: dict[str, str] = {}
     for new in (name for name in end.nodes if name not in start.nodes):
-        parts = [name for name in gone if name not in owner and re.search(rf"(?:^|_){re.escape(name)}(?:_|$)", new)]
+        parts = [name for name in gone if f"_{name}_" in f"_{new}_" and name not in owner]
         if parts:
             owner[max(parts, key=len)] = new
-    readers = {name: [n.name for n in start.nodes.values() if name in n.inputs] for name in gone}
+    readers: dict[str, list[str]] = {name: [] for name in start.nodes}
+    for node in start.nodes.values():
+        for source in node.inputs:
+            readers.setdefault(source, []).append(node.name)
     for name in gone:  # a part behind the one that gave the name: topological order reaches chains
         near = {owner[source] for source in start.nodes[name].inputs if source in owner}
         if name not in owner and len(near) == 1:

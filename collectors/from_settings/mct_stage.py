@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.files import require_regular
+from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS
 from quantmedic.engine.record import Record
 
 if TYPE_CHECKING:
@@ -84,7 +86,9 @@ def read_stage(file: Path) -> Stage:
         if kind == "file_version":
             stage.written = event.wall_time
         elif kind == "graph_def":
-            _add_graph(stage, GraphDef.FromString(event.graph_def))
+            graph = GraphDef.FromString(event.graph_def)
+            IMPORTED_LAYERS.check(len(graph.node), file)
+            _add_graph(stage, graph)
         elif kind == "tagged_run_metadata":
             metadata = RunMetadata.FromString(event.tagged_run_metadata.run_metadata)
             for device in metadata.step_stats.dev_stats:
@@ -138,6 +142,8 @@ def _events(file: Path) -> "Iterator[Event]":
     from tensorboard.compat.proto.event_pb2 import Event  # optional package
 
     try:
+        require_regular(file)
+        EVENT_BYTES.check(file.stat().st_size, file)
         for raw in event_file_loader().RawEventFileLoader(str(file)).Load():
             yield Event.FromString(raw)
     except (OSError, ValueError) as error:

@@ -1,7 +1,9 @@
 """Logs of toolchains, read as text: patterns of the rule base say which facts a line states."""
 
 import codecs
+import json
 import re
+import subprocess
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +14,11 @@ from pydantic import ValidationError
 
 from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.collectors.from_settings.values import Fields
+from quantmedic.collectors.native.child import ask_child
 from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import LOG_SECONDS
+from quantmedic.engine.record import Record
 from quantmedic.engine.rules.log_patterns import LogPattern
 
 #: Bytes of one log that are read: the beginning, which states the settings, and the end, which states how it went.
@@ -26,6 +31,8 @@ SHOWN, FAILURE_SHOWN, LINES_SHOWN = 200, 400, 5
 HEAD_SHOWN = 100
 #: Lines between what a library printed and the traceback of the error that it led to.
 NEAR = 20
+#: Patterns of a user's rules that an error names.
+OWN_SHOWN = 3
 #: Frames of a traceback that are kept for the patterns that ask where an error arose.
 FRAMES = 200
 
@@ -44,6 +51,22 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(:|$)")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
+class _Question(Record):
+    """What a process of its own is asked."""
+
+    paths: tuple[str, ...]
+    patterns: tuple[LogPattern, ...]
+    own: tuple[LogPattern, ...]
+
+
+class _Answer(Record):
+    """What it says: the fields of `LogFacts`."""
+
+    search: SearchFacts
+    failure: FailureFacts
+    settings: SettingsFacts
+
+
 class LogFacts(NamedTuple):
     """Facts of logs: of a search, of how quantization failed, and settings."""
 
@@ -52,13 +75,21 @@ class LogFacts(NamedTuple):
     settings: SettingsFacts
 
 
-def read_logs(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> SearchFacts:
+def read_logs(
+    paths: Sequence[str | Path], patterns: Sequence[LogPattern], own: Sequence[LogPattern] = ()
+) -> SearchFacts:
     """Facts of the toolchain's search in the logs; see ``read_log_facts``."""
-    own = [p for p in patterns if SearchFacts.model_fields.keys() & {*p.sets, *re.compile(p.pattern).groupindex}]
-    return read_log_facts(paths, own).search
+    return read_log_facts(paths, _of_searches(patterns), _of_searches(own)).search
 
 
-def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> LogFacts:
+def _of_searches(patterns: Sequence[LogPattern]) -> list[LogPattern]:
+    names = SearchFacts.model_fields.keys()
+    return [pattern for pattern in patterns if names & {*pattern.sets, *re.compile(pattern.pattern).groupindex}]
+
+
+def read_log_facts(
+    paths: Sequence[str | Path], patterns: Sequence[LogPattern], own: Sequence[LogPattern] = ()
+) -> LogFacts:
     """Facts of the logs; empty where none was given.
 
     Nothing in a log is executed, and what matches no pattern is ignored. A log that was read and does not complain
@@ -69,15 +100,54 @@ def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) 
     known stands right in front of it. Lines that only say that a run has failed never hide what they follow, and what
     stands before a line about a model that was written was overcome.
 
+    Args:
+        paths: The logs.
+        patterns: Expressions that end soon on every line, as those of the built-in rules do.
+        own: Those of a user's rules, of which nobody knows that: a process of its own searches for them.
+
     Raises:
         DataError: A file cannot be read.
+        LimitError: The search for the user's expressions takes too long.
     """
-    compiled = [_Compiled.of(pattern) for pattern in patterns]
+    contents = [_log_content(Path(path).expanduser()) for path in paths]
+    return _search_apart(paths, patterns, own) if own else _facts_in(contents, patterns)
+
+
+def _search_apart(paths: Sequence[str | Path], patterns: Sequence[LogPattern], own: Sequence[LogPattern]) -> LogFacts:
+    """What `_facts_in` finds, in a process that is killed where it takes too long."""
+    places = [str(Path(path).expanduser().absolute()) for path in paths]
+    question = _Question(paths=tuple(places), patterns=tuple(patterns), own=tuple(own))
+    where = [*map(str, paths), *(f"pattern  {each.pattern:.200}" for each in own[:OWN_SHOWN])]
+    try:
+        found = ask_child(f"{__name__}:answer", _plain_bytes(question), LOG_SECONDS.in_force)
+    except subprocess.TimeoutExpired:
+        error = LOG_SECONDS.exceeded("")
+        error.where, error.help = tuple(where), f"bound the repeats of the pattern ({{1,200}}), or {error.help}"
+        raise error from None
+    except OSError as error:
+        raise DataError("the logs cannot be searched for the patterns of your rules", where=where) from error
+    return LogFacts(**dict(_Answer.model_validate(json.loads(found))))
+
+
+def answer(question: bytes) -> bytes:
+    """What the child process finds, as JSON."""
+    asked = _Question.model_validate(json.loads(question))
+    contents = [_log_content(Path(path)) for path in asked.paths]
+    return _plain_bytes(_Answer(**_facts_in(contents, asked.patterns, asked.own)._asdict()))
+
+
+def _plain_bytes(record: Record) -> bytes:
+    """JSON with infinities, which ``model_dump_json`` leaves out."""
+    return json.dumps(record.model_dump(mode="json")).encode()
+
+
+def _facts_in(contents: Iterable[bytes], patterns: Sequence[LogPattern], own: Sequence[LogPattern] = ()) -> LogFacts:
+    compiled, others = [_Compiled.of(pattern) for pattern in patterns], [_Compiled.of(pattern) for pattern in own]
     reading = _Reading()
-    for path in paths:
-        content = _log_content(Path(path).expanduser())
+    for content in contents:
         text = content.decode("utf-8", errors="replace")
-        reading.begin([pattern for pattern in compiled if pattern.anywhere.search(text)])
+        # A user's expression is searched in lines alone: of a whole text it could remember every character.
+        reading.begin([*(pattern for pattern in compiled if pattern.anywhere.search(text)), *others])
         for line in content.splitlines():
             reading.take_line(line[:MAX_LINE].decode("utf-8", errors="replace"))
     return LogFacts(

@@ -196,7 +196,7 @@ class Run:
         parts, dataset = len(self._parts[role]), self._datasets[role]
         if parts > 1:
             return Slicing(None, parts)
-        samples = _total(dataset, self._options) if dataset.samples is not None else None
+        samples = dataset.reads(self._options.samples) if dataset.samples is not None else None
         whole = samples // dataset.unit * dataset.unit if samples is not None else None
         return Slicing.of_samples(whole, self._size if dataset.unit == 1 else dataset.unit)
 
@@ -229,7 +229,7 @@ class Run:
         """
         if self._options.mode == "exact":
             return [None]
-        samples, others = _total(dataset, self._options), OTHER_PARTS
+        samples, others = dataset.reads(self._options.samples), OTHER_PARTS
         if dataset.samples is None:
             enough = MAX_SHARE * EXTREME_SAMPLES
             enough, others = min(enough, self._options.samples or enough), 1
@@ -330,7 +330,7 @@ class Run:
         if into.knows("stage.0.0"):
             return
         limit = self._options.samples
-        total = _total(dataset, self._options)
+        total = dataset.reads(self._options.samples)
         found = compare_stages(
             stages,
             dataset,
@@ -356,7 +356,7 @@ class Run:
         if any(state.seen[index + 1 :]):
             return
         done, self._reading = sums.samples, (role, index, sums.samples - state.seen[index])
-        total = _total(self._datasets[role], self._options)
+        total = self._datasets[role].reads(self._options.samples)
         batches = self._items_of_part(role, index)
 
         def work(item: _Item, lane: Lane) -> None:
@@ -483,9 +483,3 @@ def _sides(spec: TensorSpec) -> list[int]:
 def _given(option: object) -> object:
     """The value of an option, as a message says it."""
     return "not given" if option is None else option
-
-
-def _total(dataset: Dataset, options: Options) -> int | None:
-    if dataset.samples is None:
-        return options.samples
-    return min(dataset.samples, options.samples or dataset.samples)

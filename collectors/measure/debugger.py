@@ -202,6 +202,7 @@ def debug(
         ModelError: A model fails on the data, its operators cannot be run by themselves, or none is quantized.
     """
     require_steps(models, "quantmedic debugger")
+    total = dataset.reads(samples)
     first = next(dataset.batches(1, limit=samples))
     table = _Table(models, first, threads)
     if not table.rows:
@@ -211,8 +212,7 @@ def debug(
             help="quantmedic diagnose tells what is quantized in this model",
         )
     outputs: dict[str, list[float]] = {metric.name: [0.0, 0.0] for metric in metrics.output}
-    total, done = dataset.samples, 0
-    total = samples if total is None else min(total, samples or total)
+    done = 0
     for batch in dataset.batches(1, limit=samples):
         ends = table.add(batch, metrics)
         for metric in metrics.output:

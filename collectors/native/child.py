@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from quantmedic.engine.output_files import scratch_folder
+
 #: Holds a pipe whose other end this process alone has: its end, be it by a kill, ends the child and what that started.
 _LIFELINE = """
 def _hold_on():
@@ -64,6 +66,35 @@ def run_child(
     finally:
         for end in lifeline or ():
             os.close(end)
+
+
+#: Calls a function on the bytes of one file, and writes what it returns to another.
+_ANSWER = """
+import sys
+from importlib import import_module
+from pathlib import Path
+module, _, name = sys.argv[1].partition(":")
+answer = getattr(import_module(module), name)(Path("question").read_bytes())
+Path("answer").write_bytes(answer)
+"""
+
+
+def ask_child(function: str, question: bytes, seconds: float) -> bytes:
+    """What a function of ours returns that may never end.
+
+    Args:
+        function: ``module:function``, which makes bytes of bytes.
+        question: What it is given.
+        seconds: After which its process is killed.
+
+    Raises:
+        OSError: No process starts, or it fails.
+        subprocess.TimeoutExpired: The time has passed.
+    """
+    with scratch_folder() as folder:
+        (folder / "question").write_bytes(question)
+        run_child(_ANSWER, [function], folder=folder, seconds=seconds)
+        return (folder / "answer").read_bytes()
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

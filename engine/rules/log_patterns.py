@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping
 
-from pydantic import (
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from quantmedic.engine.case.facts import FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.text import suggest
 
+#: Characters of an expression: no line of a log is searched beyond so many.
+MOST_CHARACTERS = 2000
 #: Facts that a line of a log can state. A name that several of them have, such as ``toolchain``, goes to all.
 LOG_FACTS = (SearchFacts, FailureFacts, SettingsFacts)
 
@@ -24,8 +24,8 @@ class LogPattern(Data):
     """
 
     toolchain: str | None = None
-    pattern: str
-    within: str | None = None
+    pattern: str = Field(max_length=MOST_CHARACTERS)
+    within: str | None = Field(default=None, max_length=MOST_CHARACTERS)
     general: bool = False
     sets: Mapping[str, bool | int | float | str] = {}
 
@@ -35,7 +35,7 @@ class LogPattern(Data):
         try:
             groups = re.compile(self.pattern).groupindex
             re.compile(self.within or "")
-        except re.error as error:
+        except (re.error, RecursionError, OverflowError) as error:
             raise ValueError(f"the pattern is not a valid regular expression: {error}") from error
         for name in (*groups, *self.sets):
             if name not in known:

@@ -8,7 +8,7 @@ from pathlib import Path
 from quantmedic.api.imports import read_mct
 from quantmedic.api.opening import models_of
 from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
-from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.rulebase import known_and_own_patterns, load_rulebase
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.inputs import InputSpec
@@ -80,7 +80,7 @@ def collect_failed(
             "there is neither a quantized model nor a log",
             help="give the quantized model as QUANT; if quantization failed, what the tool printed with --log FILE",
         )
-    logged = read_log_facts(logs, (rules or load_rulebase()).logs)
+    logged = read_log_facts(logs, *known_and_own_patterns(rules or load_rulebase()))
     model = _open_float(float_model)
     notices = [*model.notices, *([mct.notice] if mct is not None and mct.notice else [])]
     failure, data_notices = _with_data(logged.failure, model, representative, preprocessing or {}, samples, progress)

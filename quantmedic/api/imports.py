@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from quantmedic.api.cases import is_case, load_case
 from quantmedic.api.options import ToolchainOptions
+from quantmedic.api.rulebase import known_and_own_patterns
 from quantmedic.collectors.from_settings.mct_settings import MctSettings, read_mct_settings
 from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
 from quantmedic.collectors.from_settings.toolchain_log import read_logs
@@ -95,7 +96,7 @@ def toolchain_facts(module: object, base: RuleBase, options: ToolchainOptions) -
     """
     mct = read_mct(module, options)
     logs = [*options.toolchain_logs, *(mct.logs if mct is not None else ())]
-    search = read_logs(logs, base.logs) if logs else None
+    search = read_logs(logs, *known_and_own_patterns(base)) if logs else None
     if mct is None:
         return ToolchainFacts(search, None, None)
     known = mct.search.model_dump(exclude_none=True)

@@ -1,6 +1,6 @@
 """The rules in force and their manual pages: the built-in ones, and the user's beside them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +9,7 @@ from quantmedic.engine.errors import RuleError
 from quantmedic.engine.files import leads_out
 from quantmedic.engine.rules.examples import read_page
 from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.log_patterns import LogPattern
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
@@ -43,6 +44,12 @@ def require_own_files(folders: Iterable[Path]) -> None:
 def _built_in_rules() -> RuleBase:
     """Read once per process: more than a hundred files, which do not change."""
     return load_rules([rule_folder()])
+
+
+def known_and_own_patterns(base: RuleBase) -> tuple[Sequence[LogPattern], Sequence[LogPattern]]:
+    """Patterns of logs: the built-in ones, which end soon on every line, and those of the user's folders."""
+    known = _built_in_rules().logs
+    return (known, base.logs[len(known) :]) if base.logs[: len(known)] == known else ((), base.logs)
 
 
 def rule_folder() -> Path:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.collectors import tensorflow_files
+from quantmedic.collectors.native.runs import TimeLimitError, time_limit
 from quantmedic.collectors.tensorflow_files import convert_tensorflow, tensorflow_kind
 from quantmedic.engine.errors import ModelError
 
@@ -25,6 +26,8 @@ CONVERTER = f"""\
 import shutil, sys
 if "fails" in sys.argv[sys.argv.index("--saved-model") + 1]:
     sys.exit("ValueError: no such operator: Bessel")
+while "endless" in sys.argv[sys.argv.index("--saved-model") + 1]:
+    pass
 shutil.copy({str(FLOAT)!r}, sys.argv[sys.argv.index("--output") + 1])
 open({{log!r}}, "a").write(" ".join(sys.argv[1:]) + "\\n")
 """
@@ -131,6 +134,13 @@ def test_a_refusal_of_the_converter_is_told(written: dict[str, Path], converter:
         convert_tensorflow(refused, "SavedModel", "onnx")
     assert "ValueError: no such operator: Bessel" in error.value.where
     assert "python -m tf2onnx.convert --saved-model" in str(error.value.help)
+
+
+def test_a_converter_that_never_ends_is_killed(written: dict[str, Path], converter: Path) -> None:
+    endless = written["saved"].rename(written["saved"].with_name("endless"))
+    with time_limit(1.5), pytest.raises(TimeLimitError, match=r"endless: TensorFlow's converter\n.*1\.5 s"):
+        convert_tensorflow(endless, "SavedModel", "onnx")
+    assert not list((converter.parent / "cache").rglob("*.onnx"))
 
 
 MAKE = """\

@@ -15,7 +15,7 @@ from quantmedic.collectors.data.functions import FunctionSource, failing_as, imp
 from quantmedic.collectors.metrics.user_functions import call_metric
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, QuantmedicError
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.limits import SAMPLES, LimitError
 
 LOADER = """\
 class Mine(BaseException):
@@ -226,6 +226,17 @@ def test_threads_beyond_reason_are_refused(tmp_path: Path) -> None:
             quantmedic.collect(float_model, quantized, **options, threads=threads)
     with pytest.raises(LimitError, match="a run has too many threads"):
         quantmedic.collect_static(float_model, quantized, threads=1025)
+
+
+def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models, options = patient()
+    monkeypatch.setenv(SAMPLES.variable, "16")
+    with pytest.raises(LimitError, match="a data set has too many samples: 160 samples") as raised:
+        quantmedic.collect(*models, **options)
+    assert "fewer are read" in str(raised.value)
+    assert quantmedic.collect(*models, **options, samples=16).statistics
+    done = run_quantmedic("debugger", *models, "-v", options["validation"], "--scale", "255", cwd=tmp_path)
+    assert done.returncode == 2 and SAMPLES.variable in done.stderr
 
 
 def test_our_own_errors_pass() -> None:

@@ -21,7 +21,7 @@ from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import QuantmedicError, RuleError
-from quantmedic.engine.limits import LIMITS
+from quantmedic.engine.limits import LIMITS, LOG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "manuals" / "general" / "trust.md").read_text(encoding="utf-8")
@@ -144,6 +144,21 @@ def test_a_rule_makes_no_objects(tmp_path: Path) -> None:
     with pytest.raises(RuleError):
         quantmedic.load_rulebase([tmp_path])
     assert not (tmp_path / "trace").exists()
+
+
+@breaks("Rules, thresholds, policies and baselines are data")
+def test_a_regular_expression_that_never_ends_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "logs.yaml").write_text(r"- {pattern: '^(\w+\s?)+$', sets: {unreachable: true}}")
+    (tmp_path / "x.log").write_text("word " * 300 + "!\n")
+    (float_model, quantized), _ = patient()
+    done = run_quantmedic(
+        *("check", float_model, quantized, "--static", "--log", "x.log", "--rules", "."),
+        cwd=tmp_path,
+        env={**os.environ, LOG_SECONDS.variable: "1"},
+    )
+    assert done.returncode == 2
+    assert "the search of logs for patterns of your rules takes too many seconds" in done.stderr
+    assert "QUANTMEDIC_MAX_LOG_SECONDS=2" in done.stderr and r"(\w+\s?)+$" in done.stderr
 
 
 @breaks("External data of ONNX models")

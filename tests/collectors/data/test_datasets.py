@@ -1,6 +1,7 @@
 """Data sets: every kind of source, real files, and what users are told when something does not fit."""
 
 import hashlib
+import io
 import pickle
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from quantmedic.collectors.data.batches import Selection
 from quantmedic.collectors.data.datasets import Batch, InputSpec, Part, open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import LimitError
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 IMAGE = InputSpec("image", (None, 3, 6, 5), F32)
@@ -636,6 +638,36 @@ def test_missing_and_ambiguous_label_files(tmp_path):
     assert "none named labels" in refusal(numbers(3, 2), labels=tmp_path / "l.npz")
     (tmp_path / "l.json").write_text("[]")
     assert "unrecognised format of a labels file" in refusal(numbers(3, 2), labels=tmp_path / "l.json")
+
+
+def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("role", ["labels", "samples"])
+def test_a_mapped_file_is_not_read_at_once_beyond_the_limit(tmp_path, role, monkeypatch):
+    """It is all hole: a terabyte that takes no room on the disk."""
+    header = npy_header((4, 1 << 36))
+    with (tmp_path / "large.npy").open("wb") as file:
+        file.write(header)
+        file.truncate(len(header) + (1 << 40))
+    with pytest.raises(LimitError, match="an array that is read at once has too many bytes"):
+        if role == "labels":
+            opened(numbers(4, 2), labels=tmp_path / "large.npy")
+        else:
+            next(opened(tmp_path / "large.npy", InputSpec("x", (None, 1 << 36), F32)).batches(1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((), "<f4"), ((), "|V2000000000"), ((-3,), "<f4"), ((1 << 62, 4), "<f4"), ((0, 1 << 63), "<f4"), ((5,), "<f4")],
+)
+def test_an_array_that_its_file_does_not_hold_is_refused(tmp_path, shape, dtype):
+    (tmp_path / "labels.npy").write_bytes(npy_header(shape, dtype) + b"12")
+    with pytest.raises(DataError, match="damaged or was cut off"):
+        opened(numbers(4, 2), labels=tmp_path / "labels.npy")
 
 
 @pytest.mark.parametrize(("count", "message"), [(3, "at least 4"), (6, "5 samples")])

@@ -16,6 +16,7 @@ from builders.recordings import RECORDINGS
 
 from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpack_codes
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.limits import LITERT_BYTES, LimitError
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 
@@ -31,6 +32,12 @@ def test_a_float_model():
     assert weight.data is not None and weight.data.shape == weight.shape == (24, 3, 3, 1)
     assert all(tensor.quantizer is None for tensor in model.tensors)
     assert model.operators[0].options["strideH"] == 2
+
+
+def test_a_file_beyond_its_limit_is_not_read(monkeypatch):
+    monkeypatch.setenv(LITERT_BYTES.variable, "1000")
+    with pytest.raises(LimitError, match="a LiteRT file has too many bytes"):
+        read_litert(DATA / "image_example1.float32.tflite")
 
 
 def test_a_quantized_model():

@@ -1,14 +1,16 @@
 """The log folder of MCT where there is nothing to read; tests/mct reads real ones."""
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.from_settings.mct_log import MctLog, fitting_mct_log, read_mct_log, why_stale
-from quantmedic.collectors.from_settings.mct_stage import MctNode
+from quantmedic.collectors.from_settings.mct_log import MctLog, _float_names, fitting_mct_log, read_mct_log, why_stale
+from quantmedic.collectors.from_settings.mct_stage import MctNode, Stage
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS, Limit, LimitError
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
 
@@ -46,6 +48,58 @@ def test_a_file_of_something_else_is_said(tmp_path: Path) -> None:
         read_mct_log(tmp_path)
     found, why = fitting_mct_log(tmp_path, ["conv"])
     assert found is None and "stale" in (why or "")
+
+
+def written_graph(folder: Path, nodes: int) -> Path:
+    """An event file with a graph of so many nodes."""
+    from tensorboard.compat.proto.event_pb2 import Event  # optional package
+    from tensorboard.compat.proto.graph_pb2 import GraphDef  # optional package
+    from tensorboard.compat.proto.node_def_pb2 import NodeDef  # optional package
+    from tensorboard.summary.writer.record_writer import RecordWriter  # optional package
+
+    file = folder / "tensorboard_logs" / "initial_graph" / "events.out.tfevents.1700000000.host.1.0"
+    file.parent.mkdir(parents=True)
+    graph = GraphDef(node=[NodeDef(name=f"conv{number}", op="Conv2d") for number in range(nodes)])
+    with file.open("wb") as stream:
+        RecordWriter(stream).write(Event(graph_def=graph.SerializeToString()).SerializeToString())
+    return file
+
+
+@needs_tensorboard
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(EVENT_BYTES, "an event file of MCT has too many bytes"), (IMPORTED_LAYERS, "tensors and layers")],
+)
+def test_files_and_graphs_without_bounds_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit, said: str
+) -> None:
+    file = written_graph(tmp_path, 20)
+    assert len(read_mct_log(tmp_path).nodes) == 20
+    monkeypatch.setenv(limit.variable, "19")
+    for read in (lambda: read_mct_log(tmp_path), lambda: fitting_mct_log(tmp_path, ["conv0"])):
+        with pytest.raises(LimitError, match=said) as raised:
+            read()
+        assert raised.value.where == (str(file),)
+
+
+@needs_tensorboard
+def test_an_event_file_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    file = written_graph(tmp_path, 1)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(DataError, match="a pipe or a device"):
+        read_mct_log(tmp_path)
+
+
+def test_merged_nodes_are_known_by_their_parts() -> None:
+    def stage(*names: str) -> Stage:
+        before = ["", *names]
+        return Stage(nodes={n: MctNode(name=n, op_type="x", inputs=(b,)) for n, b in zip(names, before, strict=False)})
+
+    merged = _float_names(
+        stage("conv", "bn", "a.b", "relu", "con"), stage("conv_bn", "xa.b_collapsed", "a.b_c", "relu")
+    )
+    assert merged == {"relu": ("relu",), "conv_bn": ("conv", "bn"), "a.b_c": ("a.b",)}
 
 
 def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

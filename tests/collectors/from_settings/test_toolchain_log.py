@@ -1,14 +1,18 @@
 """Logs of toolchains: read as text, bounded, and only for words that the rule base knows."""
 
+import math
 import re
 
 import pytest
 from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
-from quantmedic.collectors.from_settings.toolchain_log import MAX_BYTES, read_logs
+from quantmedic.api.rulebase import known_and_own_patterns
+from quantmedic.collectors.from_settings.toolchain_log import MAX_BYTES, read_log_facts, read_logs
 from quantmedic.engine.errors import DataError, RuleError
+from quantmedic.engine.limits import LOG_SECONDS, LimitError
 from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.log_patterns import LogPattern
 
 BASE = quantmedic.load_rulebase()
 UNREACHABLE = {
@@ -88,12 +92,52 @@ def test_what_is_no_log(tmp_path) -> None:
         ("- {toolchain: mine, pattern: '(?P<imges>x)'}", "did you mean 'images'"),
         ("- {toolchain: mine, pattern: x, sets: {unreachible: true}}", "did you mean 'unreachable'"),
         ("pattern: x", "list of patterns"),
+        (f"- {{toolchain: mine, pattern: '{'(' * 900}{')' * 900}'}}", "not a valid regular expression"),
+        ("- {toolchain: mine, pattern: 'a{99999999999}'}", "not a valid regular expression"),
+        (f"- {{toolchain: mine, pattern: {'x' * 2001}}}", "at most 2000 characters"),
     ],
 )
 def test_broken_patterns_are_refused(text: str, message: str, tmp_path) -> None:
     (tmp_path / "logs.yaml").write_text(text)
     with pytest.raises(RuleError, match=re.escape(message) if "'" not in message else message):
         load_rules([tmp_path])
+
+
+OWN = LogPattern(
+    toolchain="mine", pattern=r"needs (?P<least_value>\d+) kB, has (?P<target_value>\d+)", sets={"unreachable": True}
+)
+
+
+def test_a_process_of_its_own_finds_the_same(tmp_path) -> None:
+    log = tmp_path / "a\udcff.log"
+    log.write_text("num_of_images=8\nneeds 900 kB, has 512\n" + traceback_of("MemoryError"))
+    apart = read_log_facts([log], BASE.logs, [OWN])
+    assert apart == read_log_facts([log], [*BASE.logs, OWN])
+    assert (apart.search.images, apart.search.target_value, apart.failure.kind) == (8, 512.0, "out-of-memory")
+    endless = LogPattern(pattern=r"has (?P<target_value>\d+e\d+)", sets={"unreachable": True})
+    log.write_text("has 9e999\n")
+    assert read_log_facts([log], (), [endless]).search.target_value == math.inf
+
+
+def traceback_of(error: str) -> str:
+    return f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n{error}\n'
+
+
+def test_a_pattern_of_the_user_that_never_ends_is_stopped(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOG_SECONDS.variable, "1")
+    (tmp_path / "a.log").write_text("a" * 100 + "!")
+    own = [OWN, LogPattern(pattern="^(a+)+$", sets={"unreachable": True})]
+    with pytest.raises(LimitError, match="takes too many seconds") as raised:
+        read_logs([tmp_path / "a.log"], BASE.logs, own)
+    assert raised.value.where[0] == str(tmp_path / "a.log") and "pattern  ^(a+)+$" in raised.value.where
+
+
+def test_built_in_patterns_are_told_from_those_of_the_user(tmp_path) -> None:
+    assert known_and_own_patterns(BASE) == (BASE.logs, ())
+    (tmp_path / "logs.yaml").write_text("- {pattern: mine, sets: {unreachable: true}}")
+    known, own = known_and_own_patterns(quantmedic.load_rulebase([tmp_path]))
+    assert (known, [each.pattern for each in own]) == (BASE.logs, ["mine"])
+    assert known_and_own_patterns(load_rules([tmp_path])) == ((), load_rules([tmp_path]).logs)
 
 
 def test_patterns_of_the_user_count(tmp_path) -> None:
