@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, Literal
 
 from quantmedic.collectors.data.archives import open_archive
-from quantmedic.collectors.data.cache_folder import cache_folder
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.native.child import run_child
 from quantmedic.collectors.native.runs import TimeLimitError, current_limit
+from quantmedic.engine.cache_folder import cache_folder
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.files import require_regular
 from quantmedic.engine.limits import TEXT_BYTES, LimitError

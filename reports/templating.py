@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from quantmedic.reports.charts.frame import DARK_PALETTE, INLINE_PALETTE, PALETTE, Drawing
+from quantmedic.reports.kept import KeptTemplates
 from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
@@ -73,6 +74,7 @@ def html_environment() -> jinja2.Environment:
     """Environment of the HTML pages and the SVG graphs."""
     environment = jinja2.Environment(
         loader=TEMPLATES,
+        bytecode_cache=KeptTemplates("html"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -109,6 +111,7 @@ def markdown_environment() -> jinja2.Environment:
     """Environment of the Markdown report: every value is escaped unless a filter made it safe."""
     environment = jinja2.Environment(
         loader=TEMPLATES,
+        bytecode_cache=KeptTemplates("markdown"),
         autoescape=False,
         finalize=escape_markdown,
         undefined=jinja2.StrictUndefined,

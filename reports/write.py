@@ -14,6 +14,7 @@ from quantmedic.engine.file_sets import write_together
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.kept import kept_pages
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
@@ -171,8 +172,14 @@ def _png(chart: Drawing) -> bytes:
 
 
 def _manual_files(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
-    for code, text in sorted({**manuals, "glossary": glossary_page()}.items()):
-        yield f"manual/{code}.html", render_manual_page(code, text, report).encode()
+    every = dict(sorted({**manuals, "glossary": glossary_page()}.items()))
+
+    def render() -> dict[str, str]:
+        return {code: render_manual_page(code, text, report) for code, text in every.items()}
+
+    pages = kept_pages(every, report, render)
+    for code, text in every.items():
+        yield f"manual/{code}.html", pages[code].encode()
         yield f"manual/{code}.md", text.encode()
 
 

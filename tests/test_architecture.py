@@ -57,6 +57,7 @@ ROOMS = {
 REPORT_STEPS = (
     ("text",),
     ("charts",),
+    ("kept",),
     ("templating", "sections", "manual"),
     ("context",),
     ("machines", "markdown", "page", "terminal"),

@@ -5,7 +5,7 @@ quantized is told by ``onnxruntime/quantization/operators``, version 1.31.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,15 +107,14 @@ class _Grids:
         restored = {node.output[0]: node for node in quantizers if node.op_type == "DequantizeLinear"}
         self._scales |= {name: node.input[1] for name, node in restored.items()}
         self._codes = {node.output[0] for node in quantizers if node.op_type == "QuantizeLinear"}
-        self._stored = {name for name, node in restored.items() if self._is_stored(node, quantizers)}
+        passed = {each.output[0]: each.input[0] for each in quantizers}
+        # What a DequantizeLinear reads is stored as codes, or as floats that pass a quantizer.
+        self._stored = {
+            name for name, node in restored.items() if passed.get(node.input[0], node.input[0]) in self._constants
+        }
         self._restored = frozenset(restored)
         self._readers = Counter(name for node in self._nodes for name in node.input)
         self._types = static_types(model)
-
-    def _is_stored(self, node: onnx.NodeProto, quantizers: Iterable[onnx.NodeProto]) -> bool:
-        """What a DequantizeLinear reads is stored, as codes or as floats that pass a quantizer."""
-        source = next((each.input[0] for each in quantizers if each.output[0] == node.input[0]), node.input[0])
-        return source in self._constants
 
     def pairs(self) -> Iterator[tuple[str, onnx.NodeProto, bool]]:
         """Nodes of a QDQ model, and whether they were quantized; without those that make no difference."""

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 from numba.core.runtime import rtsys
 
-from quantmedic.collectors.data.cache_folder import cache_folder
+from quantmedic.engine.cache_folder import cache_folder
 
 #: Versions of numba whose kept code was loaded so: it reaches behind its interface.
 _TRIED = (["0", "68"],)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "manuals" / "general" / "trust.md").read_text(encoding="utf-8")
 #: Sentences by what they begin with, and where they are tried.
 ELSEWHERE = {
-    "Compiled code that was kept": "tests/collectors/data/test_cache_folder.py",
+    "Compiled code that was kept": "tests/engine/test_cache_folder.py",
     "TensorFlow's converter": "tests/collectors/test_tensorflow_files.py",
     "Nothing in a report runs": "tests/browser/test_hostile.py",
     "Nothing is measured for others": "tests/quantmedic/test_fresh_home.py",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.data.cache_folder import cache_folder, is_private
 from quantmedic.collectors.tensorflow_files import convert_tensorflow
+from quantmedic.engine.cache_folder import cache_folder, is_private
 from quantmedic.engine.errors import ModelError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files tell nothing there")

@@ -1,0 +1,95 @@
+"""What every report is made with, kept between runs: templates as compiled code, and the manual as pages."""
+
+import hashlib
+import json
+import marshal
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from jinja2.bccache import Bucket
+
+from quantmedic.engine.cache_folder import cache_folder
+from quantmedic.engine.output_files import write_file
+
+#: What the manual's pages are made by, beside this package.
+_LIBRARIES = ("markdown", "jinja2", "markupsafe")
+
+
+class KeptTemplates(jinja2.BytecodeCache):
+    """Compiled templates of one environment; compiling those of a report takes as long as rendering it."""
+
+    def __init__(self, environment: str) -> None:
+        """Keep them where only the user writes, for they are executed; nowhere, where there is no such folder."""
+        self._folder = cache_folder("templates")
+        self._environment = environment
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """The code, if it was compiled from this very text by these versions."""
+        if self._folder is None:
+            return
+        head = self._head(bucket)
+        with suppress(OSError, ValueError, EOFError, TypeError):
+            stored = self._path(self._folder, bucket).read_bytes()
+            if stored.startswith(head):
+                bucket.code = marshal.loads(stored[len(head) :])  # noqa: S302  # from the user's own folder
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep the code, if there is room."""
+        if self._folder is not None and bucket.code is not None:
+            with suppress(OSError):
+                write_file(self._path(self._folder, bucket), self._head(bucket) + marshal.dumps(bucket.code))
+
+    def _path(self, folder: Path, bucket: Bucket) -> Path:
+        return folder / f"{self._environment}-{bucket.key}"
+
+    def _head(self, bucket: Bucket) -> bytes:
+        return f"{bucket.checksum} {sys.version} jinja2 {jinja2.__version__}\n".encode()
+
+
+def kept_pages(
+    manuals: Mapping[str, str], report: str | None, render: Callable[[], dict[str, str]]
+) -> Mapping[str, str]:
+    """The pages of a manual as HTML by the path of each, rendered unless they are kept; one manual is.
+
+    Args:
+        manuals: The pages in Markdown.
+        report: File name of the report that they link to.
+        render: Renders all of them.
+    """
+    folder = cache_folder("manual")
+    if folder is None:
+        return render()
+    made_by = [_renderer(), report, sorted(manuals.items())]
+    digest = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()
+    kept = folder / "pages.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        stored = json.loads(kept.read_bytes())
+        if stored["digest"] == digest:
+            return dict(stored["pages"])
+    pages = render()
+    with suppress(OSError):
+        write_file(kept, json.dumps({"digest": digest, "pages": pages}).encode())
+    return pages
+
+
+@cache
+def _renderer() -> list[str]:
+    """What tells another renderer: versions of libraries, and the code and templates of this package."""
+    digest = hashlib.sha256()
+    for text in _sources():
+        digest.update(text)
+    return [*(f"{name} {version(name)}" for name in _LIBRARIES), digest.hexdigest()]
+
+
+def _sources() -> Iterable[bytes]:
+    for folder in ("", "charts", "page", "templates"):
+        place = files("quantmedic.reports") / folder
+        for path in sorted(place.iterdir(), key=lambda each: each.name):
+            if path.is_file():
+                yield path.name.encode() + path.read_bytes()

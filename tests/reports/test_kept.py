@@ -1,0 +1,87 @@
+"""Templates and pages of the manual are made once, and again where what they are made of is another."""
+
+import sys
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from quantmedic.reports.kept import KeptTemplates, kept_pages
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files tell nothing there")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where things are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "quantmedic"
+
+
+class Counted(jinja2.Environment):
+    """Counts what it compiles."""
+
+    compiled = 0
+
+    def compile(self, *args: object, **options: object) -> object:
+        self.compiled += 1
+        return super().compile(*args, **options)  # type: ignore[call-overload]
+
+
+def render(text: str, *, autoescape: bool = True) -> tuple[str, int]:
+    """What a fresh environment makes of a template, and how many it compiled for that."""
+    kept = KeptTemplates("html" if autoescape else "markdown")
+    environment = Counted(loader=jinja2.DictLoader({"a": text}), autoescape=autoescape, bytecode_cache=kept)
+    return environment.get_template("a").render(x="<"), environment.compiled
+
+
+def test_a_template_is_compiled_once(folder: Path) -> None:
+    assert render("1 {{ x }}") == ("1 &lt;", 1)
+    assert render("1 {{ x }}") == ("1 &lt;", 0)
+    assert render("2 {{ x }}") == ("2 &lt;", 1)
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o700]
+
+
+def test_each_environment_has_its_own(folder: Path) -> None:
+    assert render("{{ x }}") == ("&lt;", 1)
+    assert render("{{ x }}", autoescape=False) == ("<", 1)
+    assert render("{{ x }}") == ("&lt;", 0)
+
+
+@pytest.mark.parametrize("keep", [0, 10, -1])
+def test_a_damaged_template_is_compiled_again(folder: Path, keep: int) -> None:
+    render("{{ x }}")
+    (path,) = (folder / "templates").iterdir()
+    path.write_bytes(path.read_bytes()[:keep])
+    assert render("{{ x }}") == ("&lt;", 1)
+    assert render("{{ x }}") == ("&lt;", 0)
+
+
+def test_pages_are_rendered_once(folder: Path) -> None:
+    made = []
+
+    def pages(text: str, report: str | None = None) -> dict[str, str]:
+        def render() -> dict[str, str]:
+            made.append(text)
+            return {"W001": f"<p>{text}</p>"}
+
+        return dict(kept_pages({"W001": text}, report, render))
+
+    assert pages("one") == pages("one") == {"W001": "<p>one</p>"}
+    assert made == ["one"]
+    assert pages("two") == {"W001": "<p>two</p>"}
+    assert pages("two", "index.html") == {"W001": "<p>two</p>"}
+    (folder / "manual" / "pages.json").write_text('{"digest": ', encoding="utf-8")
+    assert pages("two", "index.html") == {"W001": "<p>two</p>"}
+    assert made == ["one", "two", "two", "two"]
+
+
+def test_nothing_is_kept_where_others_may_write(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert [render("{{ x }}") for _ in range(2)] == [("&lt;", 1)] * 2
+    made: list[int] = []
+    for _ in range(2):
+        kept_pages({}, None, lambda: made.append(1) or {})
+    assert made == [1, 1]
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
