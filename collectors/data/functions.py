@@ -97,12 +97,21 @@ def items_of(returned: Any, refusal: Callable[[str], QuantmedicError]) -> Iterat
 
 
 def cause_line(error: BaseException) -> str:
-    """Type and text of an exception, whose text may be code of the user."""
+    """Type and text of an exception."""
+    return f"cause  {type(error).__name__}: {error_text(error)}"
+
+
+def error_text(error: BaseException) -> str:
+    """What an exception says, which may be code of the user."""
     try:
-        text = str(error)
+        return str(error)
     except BaseException as failed:
-        text = f"its text cannot be shown ({type(failed).__name__})"
-    return f"cause  {type(error).__name__}: {text}"
+        return f"its text cannot be shown ({type(failed).__name__})"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of that which is not empty."""
+    return next((line.strip() for line in error_text(error).splitlines() if line.strip()), "")
 
 
 class FunctionSource:

@@ -40,12 +40,14 @@ class Changed(Repeated):
 
 
 def on_grid(grid: Grid) -> Replace:
-    """Rounds to a grid, ``clip(round(x / step) · step, low, high)``."""
+    """Rounds to a grid, ``clip(round(x / step) · step, low, high)``; ends beyond all numbers of the type are none."""
 
     def replace(x: torch.Tensor) -> torch.Tensor:
         values = x.dequantize() if x.is_quantized else x
         wide = values.to(torch.promote_types(values.dtype, torch.float32))  # Grids may reach beyond half precision.
-        return torch.clamp(torch.round(wide / grid.step) * grid.step, grid.low, grid.high).to(values.dtype)
+        top = torch.finfo(wide.dtype).max
+        low, high = max(grid.low, -top), min(grid.high, top)
+        return torch.clamp(torch.round(wide / grid.step) * grid.step, low, high).to(values.dtype)
 
     return replace
 

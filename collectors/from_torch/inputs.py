@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import npy_column, npz_columns
-from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function, items_of
+from quantmedic.collectors.data.functions import FUNCTION, failing_as, first_line, import_function, items_of
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import did_you_mean, missing_path_error
 from quantmedic.collectors.from_torch.module import device_of, to_array
@@ -334,7 +334,7 @@ def _array(value: object, name: str) -> Array:
             "a tensor of the data cannot be read",
             where=[
                 f"{name}  {_describe_value(value)}",
-                f"cause  {type(error).__name__}: {str(error).splitlines()[0][:200]}",
+                f"cause  {type(error).__name__}: {first_line(error)[:200]}",
             ],
             help="give dense tensors of numbers",
         ) from error

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.functions import cause_line, first_line
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -66,7 +67,7 @@ def usable_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(
             "torch cannot use this device",
-            where=[f"--device {name}", f"torch {torch.__version__}: {str(error).strip().splitlines()[0][:200]}"],
+            where=[f"--device {name}", f"torch {torch.__version__}: {first_line(error)[:200]}"],
             help="name one that this torch was built for (cpu, cuda, cuda:1, mps, xpu), or leave --device out",
         ) from error
     return device
@@ -111,27 +112,49 @@ def require_module(module: object, what: str) -> torch.nn.Module:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """The numbers of ``to_plain`` in the memory of the processor, without a copy where they are there already."""
-    return to_plain(tensor).to("cpu").numpy()
+    """The numbers of ``to_plain`` in the memory of the processor, without a copy where they are there already.
+
+    Raises:
+        ModelError: See ``to_plain``.
+    """
+    plain = to_plain(tensor)
+    with _refusing(tensor):
+        return plain.to("cpu").numpy()
 
 
 def to_plain(tensor: torch.Tensor) -> torch.Tensor:
     """The numbers of a tensor where they are, as a tensor without layers around it.
 
     Of a quantized tensor its codes, of half precision and bfloat16 the same numbers in float32.
+
+    Raises:
+        ModelError: It is not dense, or has no numbers, as on the meta device.
     """
-    tensor = tensor.detach()
-    if tensor.is_quantized:
-        tensor = tensor.int_repr()
-    if (
-        type(tensor) is not torch.Tensor
-        and not isinstance(tensor, torch.nn.Parameter)
-        and hasattr(tensor, "dequantize")
-    ):
-        tensor = tensor.dequantize()
-    if tensor.is_floating_point() and tensor.dtype != torch.float32:
-        tensor = tensor.float()
-    return tensor.resolve_conj().resolve_neg().contiguous()
+    with _refusing(tensor):
+        tensor = tensor.detach()
+        if tensor.is_quantized:
+            tensor = tensor.int_repr()
+        if (
+            type(tensor) is not torch.Tensor
+            and not isinstance(tensor, torch.nn.Parameter)
+            and hasattr(tensor, "dequantize")
+        ):
+            tensor = tensor.dequantize()
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            tensor = tensor.float()
+        return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+@contextmanager
+def _refusing(tensor: torch.Tensor) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            "a tensor of a module cannot be read",
+            where=[f"{tensor.dtype}, {tensor.layout}, on {tensor.device}", cause_line(error)],
+            help="modules have to give dense tensors of numbers",
+        ) from error
 
 
 def is_watching(part: torch.nn.Module) -> bool:
@@ -165,9 +188,8 @@ def _is(part: torch.nn.Module, base: str) -> bool:
 def run_error(error: BaseException, what: str, feed: Mapping[str, Array]) -> ModelError:
     """The error of a module that fails on its data."""
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
-    lines = str(error).strip().splitlines() or [""]
     return ModelError(
         f"the {what} fails on this data",
-        where=[f"{type(error).__name__}: {lines[0][:300]}", f"fed with {shapes}"],
+        where=[f"{type(error).__name__}: {first_line(error)[:300]}", f"fed with {shapes}"],
         help="do shape, type and preprocessing of the data fit the model?",
     )

@@ -7,11 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.messages import aligned_rows, shape_text
 from quantmedic.collectors.data.rows import row_of
 from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.engine.case.output_columns import audible_columns, column_places, counts_alone, mixes_scores
 from quantmedic.engine.case.records import RunRecord
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.errors import ModelError
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -55,8 +57,13 @@ class OutputNoise:
             classes: The first output holds class scores along its last axis.
             whole: Judge all columns anyway.
             joints: What the outputs are joined of.
+
+        Raises:
+            ModelError: The two give outputs of different shapes.
         """
         floats, deployed = _with_rows(floats), _with_rows(deployed)
+        for found, others in zip(floats, deployed, strict=True):
+            _refuse_other_shapes(found, others)
         joints = _steady(joints, floats)
         self._floats, self._classes = floats, classes and not (joints and mixes_scores(joints[0].parts))
         self._by_sample = all(
@@ -82,7 +89,7 @@ class OutputNoise:
         """
         outputs = _with_rows(outputs)
         noise = [
-            self._energy_of_outputs([_difference(x, y) for x, y in zip(floats, found, strict=True)])
+            self._energy_of_outputs(_differences(floats, found))
             for floats, found in zip(self._floats, outputs, strict=False)
         ]
         same = self.same_classes(outputs)
@@ -115,10 +122,7 @@ class OutputNoise:
     def by_batch(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
         """What each batch has of that, ``[batches, parts]``."""
         outputs = _with_rows(outputs)
-        noise = [
-            [_difference(x, y) for x, y in zip(floats, found, strict=True)]
-            for floats, found in zip(self._floats, outputs, strict=True)
-        ]
+        noise = [_differences(floats, found) for floats, found in zip(self._floats, outputs, strict=True)]
         shares = list(zip(self._shares, self._totals, strict=True))
         return np.array([[float(self._energy(d, share).sum()) / total for share, total in shares] for d in noise])
 
@@ -212,10 +216,7 @@ class ColumnNoise:
     def worst(self, outputs: Sequence[Sequence[Float32]]) -> Worst:
         """The worst of other outputs for the same batches."""
         noise = np.concatenate(
-            [
-                self._energies([_difference(x, y) for x, y in zip(floats, found, strict=True)])
-                for floats, found in zip(self._floats, outputs, strict=True)
-            ]
+            [self._energies(_differences(floats, found)) for floats, found in zip(self._floats, outputs, strict=True)]
         )
         power, error = self._power.sum(axis=0), noise.sum(axis=0)
         levels = np.array([sqnr_db(p, e) if p > 0 else np.inf for p, e in zip(power, error, strict=True)])
@@ -263,6 +264,17 @@ class ColumnNoise:
         return columns
 
 
-def _difference(x: Float32, y: Float32) -> Float32:
-    """What the second adds to the first; a value that is not finite has lost all of the signal."""
-    return np.where(np.isfinite(y), y - x, x)
+def _differences(floats: Sequence[Float32], others: Sequence[Float32]) -> list[Float32]:
+    """What others add to the outputs of the float network; a value that is not finite has lost all of the signal."""
+    _refuse_other_shapes(floats, others)
+    return [np.where(np.isfinite(y), y - x, x) for x, y in zip(floats, others, strict=True)]
+
+
+def _refuse_other_shapes(floats: Sequence[Float32], others: Sequence[Float32]) -> None:
+    for x, y in zip(floats, others, strict=True):
+        if x.shape != y.shape:
+            raise ModelError(
+                "the outputs of both models have different shapes: their noise cannot be measured",
+                where=aligned_rows(("float", shape_text(x.shape)), ("quantized", shape_text(y.shape))),
+                help="is the quantized model made from this float model?",
+            )

@@ -129,12 +129,16 @@ def _is_same(x: Array, y: Array) -> bool:
 
 
 def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
-    """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite."""
+    """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite, or of another
+    shape.
+    """
     return max((_largest_change(x, y) for x, y in zip(a, b, strict=True) if not _is_same(x, y)), default=0.0)
 
 
 def _largest_change(x: Array, y: Array) -> float:
     before, after = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if before.shape != after.shape:
+        return np.inf
     finite = np.isfinite(before) & np.isfinite(after)
     top = float(np.abs(before[finite]).max(initial=0.0))
     if not np.array_equal(np.isfinite(before), np.isfinite(after)) or top == 0.0:

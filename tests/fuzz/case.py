@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from builders.processes import Stopwatch
 from judge import Ended, describe, judge, list_files
 
 #: Of the processor; and of waiting for nothing that runs. A busy machine adds to neither.
 CPU_SECONDS = int(os.environ.get("QUANTMEDIC_FUZZ_SECONDS", "15"))
 IDLE_SECONDS = int(os.environ.get("QUANTMEDIC_FUZZ_IDLE_SECONDS", "60"))
-_LOOK_SECONDS = 0.5
 MEMORY = 2 << 30
 #: Writes the input into the current folder and gives the words of the command.
 Prepare = Callable[[], list[str]]
@@ -68,36 +67,18 @@ def run_case(prepare: Prepare, folder: Path, *, anywhere: bool = False) -> Outco
 
 def _watch(child: int) -> str:
     """Wait until a child ends; one that takes too long or too much memory is ended, and which of both is told."""
-    descriptor, looked, ran, idle = os.pidfd_open(child), time.monotonic(), 0.0, 0.0
+    descriptor, watch = os.pidfd_open(child), Stopwatch(child)
     try:
         while not select.select([descriptor], [], [], 0.05)[0]:
-            if (passed := time.monotonic() - looked) > _LOOK_SECONDS:
-                before, ran = ran, _active_seconds(child)
-                looked, idle = looked + passed, idle + max(0.0, passed - max(0.0, ran - before))
+            watch.look()
             pages = int(Path(f"/proc/{child}/statm").read_text().split()[1])
-            over = "memory" if pages * resource.getpagesize() > MEMORY else "hang" if idle > IDLE_SECONDS else ""
+            over = "memory" if pages * resource.getpagesize() > MEMORY else "hang" if watch.idle > IDLE_SECONDS else ""
             if over:
                 os.kill(child, signal.SIGKILL)
                 return over
         return ""
     finally:
         os.close(descriptor)
-
-
-def _active_seconds(child: int) -> float:
-    """Seconds that threads of a process and of those that it started have run, or stood in line to run."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-    found = [child]
-    for each in found:
-        found += [own for own, parent in parents.items() if parent == each]
-    total = 0
-    for path in (path for each in found for path in Path(f"/proc/{each}/task").glob("*/schedstat")):
-        with suppress(OSError):
-            total += sum(map(int, path.read_text().split()[:2]))
-    return total / 1e9
 
 
 def _become(prepare: Prepare, case: Path, aside: Path, *, anywhere: bool) -> NoReturn:

@@ -11,6 +11,8 @@ from pathlib import Path
 #: What nothing may write to a terminal or a log: escapes, C1, bidirectional controls, and commands of a CI.
 _RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|^(::|##\[)", re.MULTILINE)
 _INTERNAL = re.compile(r"^Traceback \(most recent|internal error:", re.MULTILINE)
+#: What torch prints where a module of its own making fails, whoever called it.
+_OF_TORCH = re.compile(r"^Traceback .*?^Call using an FX-traced Module", re.MULTILINE | re.DOTALL)
 #: Errors of readers that could not even parse a file, and functions that refuse before anything is read.
 _SYNTAX = re.compile(
     r"\b(DecodeError|JSONDecodeError|YAMLError|BadZipFile|TOMLDecodeError|UnicodeDecodeError|UsageError|FileNotFoundError"
@@ -20,6 +22,8 @@ _FIRST_CHECKS = {"recognise_format", "first_text", "read_bytes", "read_text", "m
 #: Exit codes that are a judgement.
 _VERDICTS = {"check": (1, 3, 4), "rules": (1,), "fallback": (1,), "fix": (1,)}
 _HARNESS = 70
+#: What Ctrl-C ends with; here only code of a case can have raised it.
+_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ def judge(ended: Ended) -> tuple[str, bool, str]:
         return "verdict", True, place
     if ended.code == 0:
         return "ok", True, ""
+    if ended.code == _INTERRUPTED and any("mine:" in word for word in words):
+        return "refused", True, place
     if ended.code != 2:
         return "defect", True, f"exit code {ended.code}: {place}"
     shallow = _SYNTAX.search(kinds) or _FIRST_CHECKS & set(functions.split()[-4:])
@@ -86,7 +92,7 @@ def judge(ended: Ended) -> tuple[str, bool, str]:
 
 
 def _defect(ended: Ended, place: str) -> str:
-    said = ended.text("out") + ended.text("err")
+    said = _OF_TORCH.sub("", ended.text("out") + ended.text("err"))
     if ended.over or ended.code == -signal.SIGXCPU:
         return ended.over or "hang"
     if ended.code < 0:

@@ -200,6 +200,7 @@ torch.zeros(4, 3, 1, 1, 1, 1)
 _RAISED = lines_of(r"""
 ValueError('bad\x1b[31m\x07 value')
 SystemExit(1)
+KeyboardInterrupt()
 MemoryError()
 Odd()
 RecursionError()

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.functions import error_text
 from quantmedic.collectors.from_torch.calls import tensors_of
 from quantmedic.collectors.from_torch.module import as_deployed
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
@@ -188,7 +189,7 @@ def _quiet() -> Iterator[None]:
 
 def _refusal(toolchain: str, error: Exception) -> ModelError:
     """The toolchain's own words, the first lines of them."""
-    lines = [line for line in str(error).splitlines() if line.strip()][:LINES]
+    lines = [line for line in error_text(error).splitlines() if line.strip()][:LINES]
     return ModelError(
         f"{toolchain} refuses the prescription", where=[f"{type(error).__name__}: {' '.join(lines[:1])}", *lines[1:]]
     )

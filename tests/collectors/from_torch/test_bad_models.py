@@ -328,3 +328,73 @@ def test_a_mapping_is_for_modules(tmp_path):
     paths = save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": pictures()}))
     with pytest.raises(QuantmedicError, match="mapping"):
         quantmedic.collect(*paths, validation=pictures(), mapping={"conv1": "conv1"})
+
+
+class Elsewhere(Many):
+    """Ends with a tensor that has a shape and no numbers."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)[0].to("meta")
+
+
+class Growing(Many):
+    """Gives more columns with every call."""
+
+    calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return super().forward(x)[0].repeat(1, self.calls)
+
+
+def test_outputs_without_numbers_are_refused() -> None:
+    with pytest.raises(QuantmedicError, match="a tensor of a module cannot be read") as caught:
+        collected(made(Elsewhere), rounded(made(Elsewhere), X))
+    assert "on meta" in str(caught.value)
+
+
+def test_outputs_of_another_shape_are_refused_or_named() -> None:
+    """The last layer is left out of the quantized module."""
+    net = made(Dense)
+    cut = rounded(net, rows(24, 64), 2)
+    cut[2] = nn.Identity()
+    case = collected(net, cut, rows(24, 64))
+    assert any("differ in shape and are not measured" in notice for notice in case.record.notices)
+    with pytest.raises(QuantmedicError, match="outputs of both models have different shapes"):
+        quantmedic.sensitivity(net, cut, validation=rows(24, 64), threads=1)
+
+
+def test_outputs_whose_shape_changes_from_call_to_call_are_not_compared() -> None:
+    case = collected(made(Growing), rounded(made(Growing), X))
+    assert any("differ in shape and are not measured: repeat" in notice for notice in case.record.notices)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Tiring(Many):
+    """Fails after some calls, with an exception whose text cannot be had."""
+
+    calls = 0
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        if self.calls > 3:
+            raise Speechless
+        return super().forward(x)
+
+
+def test_an_exception_without_a_text_is_told_by_its_type() -> None:
+    with pytest.raises(QuantmedicError, match="fails on this data") as caught:
+        collected(made(Tiring), ROUNDED)
+    assert "Speechless: its text cannot be shown (ValueError)" in str(caught.value)
+
+
+def test_a_grid_wider_than_the_numbers_of_the_type() -> None:
+    from quantmedic.collectors.from_torch.changes import on_grid  # needs torch
+    from quantmedic.engine.formulas.simulate import Grid
+
+    x = torch.tensor([-3e38, 1.0, 2e38])
+    assert on_grid(Grid(-1.28e40, 1.27e40, 1e38))(x).tolist() == torch.tensor([-3e38, 0.0, 2e38]).tolist()

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from builders.processes import Stopwatch
+
 from quantmedic.cli.main import main
 from quantmedic.cli.terminal import heed_signals
 
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
-#: Seconds after which a process that was struck counts as hanging.
+#: Seconds after which a process that was struck counts as hanging: in which it does nothing, or runs without an end.
 PATIENCE = 120.0
 #: Exit status that stands for a process that does not end.
 HANGS = -1000
@@ -59,7 +61,16 @@ class Running:
                 return None
             time.sleep(min(left, 0.002))
 
-    def finish(self, *, blow: str = "none", after: float = PATIENCE) -> Ended:
+    def _wait_out(self) -> int | None:
+        """Its exit status; None where it hangs."""
+        watch = Stopwatch(self.child)
+        while (status := self.wait(time.monotonic() - self.begun + 0.5)) is None:
+            watch.look()
+            if max(watch.idle, watch.ran) > PATIENCE:
+                return None
+        return status
+
+    def finish(self, *, blow: str = "none", after: float = 0.0) -> Ended:
         """Strike it after so many seconds, and wait for its end.
 
         Args:
@@ -70,7 +81,7 @@ class Running:
         if status is None:
             struck = True
             _strike(blow, self.child, self.folder)
-            status = self.wait(after + PATIENCE)
+            status = self._wait_out()
         seconds = time.monotonic() - self.begun
         if status is None:
             os.kill(self.child, signal.SIGKILL)
@@ -139,7 +150,7 @@ def _become(words: Sequence[str], folder: Path, mark: str, told: int, most: int 
 
 def _left(mark: str) -> tuple[int, ...]:
     """Processes that the command started and that live on, after some time to end."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while (found := _marked(mark)) and time.monotonic() < end:
         time.sleep(0.05)
     return found
