@@ -6,6 +6,10 @@ Case N of a seed is always the same input. The log has a line for each case; the
 stopped. Inputs that show a defect are kept beside the log, in LOG.defects. ``--only N`` repeats one case, ``--kept
 FOLDER`` an input that was kept, and ``--table`` prints the table of a log and tries nothing.
 
+Inputs are drawn at random. Changing those further that reach new branches was tried, with the tracer of coverage: over
+90 s of the processor it tried 520 inputs instead of 910, and reached 2 048 branches beyond the sound seeds instead of
+2 348.
+
 Exit codes: 0 no defect, 1 defects, 2 a job of the campaign itself failed.
 """
 
