@@ -125,7 +125,11 @@ def _search_apart(paths: Sequence[str | Path], patterns: Sequence[LogPattern], o
         error.where, error.help = tuple(where), f"bound the repeats of the pattern ({{1,200}}), or {error.help}"
         raise error from None
     except OSError as error:
-        raise DataError("the logs cannot be searched for the patterns of your rules", where=where) from error
+        raise DataError(
+            "the logs cannot be searched for the patterns of your rules",
+            where=[*where, "the process that searches ended without an answer"],
+            help="is memory or the number of processes limited? without --rules the built-in patterns are searched",
+        ) from error
     return LogFacts(**dict(_Answer.model_validate(json.loads(found))))
 
 

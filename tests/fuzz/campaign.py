@@ -34,6 +34,8 @@ for library in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
 # Compiled code is kept for all cases in one folder, which is not among what a case must leave alone.
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"quantmedic-fuzz-{os.getuid()}"))
 os.environ |= {"QUANTMEDIC_NO_PROVE": "1", "QUANTMEDIC_EXACT_KERNELS": "1", "COLUMNS": "100"}
+#: What these limits allow otherwise takes longer than a case may.
+os.environ |= {"QUANTMEDIC_MAX_SAMPLES": "50000", "QUANTMEDIC_MAX_LOG_SECONDS": "5"}
 
 from case import Outcome, run_case, warm_up  # noqa: E402
 from seeds import Seeds, make_seeds  # noqa: E402

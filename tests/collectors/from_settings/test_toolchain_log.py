@@ -132,6 +132,13 @@ def test_a_pattern_of_the_user_that_never_ends_is_stopped(tmp_path, monkeypatch:
     assert raised.value.where[0] == str(tmp_path / "a.log") and "pattern  ^(a+)+$" in raised.value.where
 
 
+def test_a_search_that_dies_is_told(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.log").write_text("x")
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(DataError, match="ended without an answer"):
+        read_logs([tmp_path / "a.log"], BASE.logs, [OWN])
+
+
 def test_built_in_patterns_are_told_from_those_of_the_user(tmp_path) -> None:
     assert known_and_own_patterns(BASE) == (BASE.logs, ())
     (tmp_path / "logs.yaml").write_text("- {pattern: mine, sets: {unreachable: true}}")
