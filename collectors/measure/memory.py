@@ -235,8 +235,8 @@ class GroupedReading:
 
     def reading(self, codes: Sequence[int]) -> Reading:
         """All pairs, of which these show codes; not kept here, for a circle of references would outlive the batch."""
-        floats = dict.fromkeys((*self._number, *self._now.floats))
-        return Reading(_Lookup(self._float, list(floats)), _Lookup(self._code, codes), self._now.outputs)
+        floats = (*self._number, *self._now.floats)
+        return Reading(_Lookup(self._float, floats), _Lookup(self._code, codes), self._now.outputs)
 
     def _float(self, name: str) -> Array:
         if name not in self._now.floats:
@@ -257,7 +257,7 @@ class _Lookup(Mapping[K, Array]):
     """A mapping of which every value is looked up when it is asked for."""
 
     def __init__(self, find: Callable[[K], Array], keys: Sequence[K]) -> None:
-        self._find, self._keys = find, keys
+        self._find, self._keys = find, dict.fromkeys(keys)
 
     def __getitem__(self, key: K) -> Array:
         if key not in self._keys:
@@ -305,7 +305,9 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
     setting = settle_memory(need, memory.size, reserve, batch, first, options.lanes)
     if setting.saved:
         save_memory(memory, need)
-    grouped = setting.tensors is not None and models.observes_groups and not _runs_again(options)
+    # Where that reserve alone is more than a share that nobody asked for, groups would cost runs and keep no bound.
+    helps = memory.asked or reserve < memory.size
+    grouped = setting.tensors is not None and helps and models.observes_groups and not _runs_again(options)
     needed = setting.needed if grouped or setting.tensors is None else need.of(first) + reserve
     if memory.asked and needed > memory.size:
         raise _too_small(models, needed, memory, options)

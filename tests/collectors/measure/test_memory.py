@@ -175,6 +175,17 @@ def test_numbers_do_not_depend_on_the_bound(tmp_path: Path, monkeypatch: pytest.
             np.testing.assert_array_equal(column, parts.statistics["validation"].columns[name], err_msg=name)
 
 
+def test_a_share_that_nobody_asked_for_makes_no_groups_that_cannot_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = random(3, 2, 3, 32, 32)
+    net = residual_net()
+    pair = save_pair(tmp_path, net, static(net, {"image": x}, tmp_path))
+    monkeypatch.setattr(memory.Memory, "begin", lambda asked: memory.Memory(MB, 0, asked=False))
+    found = quantmedic.collect(*pair, validation=x, attribution=False)
+    assert not [notice for notice in found.record.notices if "observed in groups" in notice]
+
+
 def _need(pair: tuple[Path, Path]) -> tuple[int, int]:
     models = open_models(*pair)
     sizes = memory.sizes_of(dict(enumerate(models.pairs)), models.shapes, 1)
