@@ -16,28 +16,34 @@ Value = TypeVar("Value")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-class OutputFile(click.Path):
-    """A file that will be written: refused before any work is done for it where that cannot be."""
+class _Output(click.Path):
+    """A place that will be written to: refused before any work is done for it where that cannot be.
+
+    Attributes:
+        require: Raises where nothing can be written there.
+    """
+
+    require: Callable[[Path], None]
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        require_file(path)
+        self.require(path)
         return path
 
 
-class OutputFolder(click.Path):
-    """A folder that files will be written to; likewise."""
+class OutputFile(_Output):
+    """A file that will be written."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    require = staticmethod(require_file)
 
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        require_folder(path)
-        return path
+
+class OutputFolder(_Output):
+    """A folder that files will be written to."""
+
+    require = staticmethod(require_folder)
 
 
 #: A command's function before and after an option is added.
