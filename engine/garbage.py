@@ -5,15 +5,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-#: Objects that are made before the collector looks for garbage among them; Python's own 700 are made all the time.
-SELDOM = 50_000
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def collect_garbage_seldom() -> None:
-    """From now on the collector runs seldom: what a command loads and measures lives to its end."""
-    gc.set_threshold(SELDOM)
 
 
 def without_garbage_collection(function: Callable[P, T]) -> Callable[P, T]:

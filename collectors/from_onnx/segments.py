@@ -30,6 +30,9 @@ MAX_SEGMENTS, MAX_CROSSING = 4, 3
 LEAST_NODES = 24
 #: Bytes that are kept of what segments gave, at most.
 KEPT_BYTES = 512 << 20
+#: Bytes that are kept of outputs, with the samples that they are of: beside what crosses segments, which is large, they
+#: would be let go of before their run comes again.
+OUTPUT_BYTES = 64 << 20
 #: Runs under the same settings that cost about as much as opening a session of their own.
 OFTEN = 8
 #: Models of more bytes have no sessions with constant settings: those would hold all weights once more.
@@ -111,6 +114,8 @@ class Segments:
         #: Under settings that came once, and behind segments that all have expected ones, which others start from.
         self._kept: tuple[_Kept, _Kept] = OrderedDict(), OrderedDict()
         self._bytes, self._most = 0, kept_bytes(KEPT_BYTES)
+        self._whole: _Kept = OrderedDict()
+        self._whole_bytes = 0
         self._numbers: dict[tuple[int, Hashable], int] = {}
         self._chains: dict[tuple[int, int], int] = {}
         self._small = sum(len(c.raw_data) for c in model.graph.initializer) <= CONSTANT_BYTES
@@ -140,9 +145,9 @@ class Segments:
 
     def choose_at_once(self) -> None:
         """Sessions round differently: which of them runs is to depend on the settings alone, not on earlier runs."""
-        for kept in self._kept:
+        for kept in (*self._kept, self._whole):
             kept.clear()
-        self._bytes = 0
+        self._bytes = self._whole_bytes = 0
         for segment in self._segments:
             segment.often = 0
 
@@ -168,14 +173,17 @@ class Segments:
             own = {value.name: taken[value.name] for value in session.get_inputs()}
             found = dict(zip(segment.gives, run(session, segment.gives, own, self._path), strict=True))
             values = {name: array for name, array in {**values, **found}.items() if name in segment.carries}
-            self._keep(batch, state, k, values)
+            if k + 1 < len(self._segments):
+                self._keep(batch, state, k, values)
+            else:
+                self._keep_outputs(batch, state, values)
         return [values[name] for name in self._outputs]
 
     def _longest(self, batch: Batch, states: Sequence[int]) -> tuple[int, dict[str, Array]]:
         """The first segment to run, and what those before it gave."""
         for k in reversed(range(len(states))):
             key = id(batch), states[k]
-            for kept in self._kept:
+            for kept in self._kept if k + 1 < len(states) else (self._whole,):
                 if key in kept:
                     kept.move_to_end(key)
                     return k + 1, kept[key].found
@@ -189,14 +197,21 @@ class Segments:
         is_expected = all(
             own in segment.expected for own, segment in zip(state.own, self._segments[: k + 1], strict=False)
         )
-        # Samples that are read anew in every run would stay for the sake of their outputs: they count as well.
-        is_last = k + 1 == len(self._segments)
-        size = _bytes_of(values) + (_bytes_of(batch.inputs) if is_last else 0)
+        size = _bytes_of(values)
         self._kept[is_expected][id(batch), state.until[k]] = _Values(batch, values, size)
         self._bytes += size
         while self._bytes > self._most:
             _, oldest = (self._kept[False] or self._kept[True]).popitem(last=False)
             self._bytes -= oldest.bytes
+
+    def _keep_outputs(self, batch: Batch, state: State, values: dict[str, Array]) -> None:
+        """Keep the outputs; samples that are read anew in every run stay for their sake, so they count as well."""
+        size = _bytes_of(values) + _bytes_of(batch.inputs)
+        self._whole[id(batch), state.until[-1]] = _Values(batch, values, size)
+        self._whole_bytes += size
+        while self._whole_bytes > min(OUTPUT_BYTES, self._most):
+            _, oldest = self._whole.popitem(last=False)
+            self._whole_bytes -= oldest.bytes
 
     def _open_constant(self, segment: _Segment, values: Feed) -> ort.InferenceSession:
         """A session with constant values of inputs."""

@@ -19,7 +19,6 @@ from quantmedic.cli.lazy import LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.garbage import collect_garbage_seldom
 
 COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
@@ -76,7 +75,6 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: turns every error into one readable message and exit code 2."""
-    collect_garbage_seldom()
     open_closed_descriptors()
     with guarded_streams():
         heed_signals()
