@@ -10,7 +10,7 @@ Inputs are drawn at random. Changing those further that reach new branches was t
 90 s of the processor it tried 520 inputs instead of 910, and reached 2 048 branches beyond the sound seeds instead of
 2 348.
 
-Exit codes: 0 no defect, 1 defects, 2 a job of the campaign itself failed.
+Exit codes: 0 no defect, 1 defects, 2 a job of the campaign itself failed, or what should be sound is refused.
 """
 
 import argparse
@@ -60,6 +60,14 @@ class Campaign(NamedTuple):
         rng = random.Random(f"{self.seed}:{number}")
         return rng.choices(self.rows, [row.weight for row in self.rows])[0], rng
 
+    def warm_up(self, numbers: Iterable[int]) -> list[str]:
+        """Run the commands of these cases on what is sound, for their forks; returns which of them are refused."""
+        rows = {row.commands: row for row, _ in map(self.draw, numbers)}
+        refused = refused_seeds(list(rows.values()), self.seeds)
+        gc.collect()
+        gc.freeze()
+        return refused
+
     def run(self, number: int, folder: Path) -> Outcome:
         target, rng = self.draw(number)
         return run_case(lambda: prepare(target, self.seeds, rng), folder, anywhere=not target.changed)
@@ -84,27 +92,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show(lambda folder: run_case(lambda: _kept_input(given.kept.resolve()), folder))
     campaign = open_campaign(given.seed, given.log)
     if given.only is not None:
+        campaign.warm_up([given.only])
         return _show(lambda folder: campaign.run(given.only, folder))
     done = {line["number"] for line in read_log(given.log) if line["seed"] == given.seed}
     numbers = [number for number in range(given.cases) if number not in done]
     numbers = [n for n in numbers if given.format in (None, campaign.draw(n)[0].format)]
+    complaints = campaign.warm_up(numbers)
+    for complaint in complaints:
+        print(f"a sound seed is refused: {complaint}")
     workers = [_start(campaign, numbers[k :: given.jobs]) for k in range(given.jobs)]
     failed = [pid for pid in workers if os.waitpid(pid, 0)[1]]
     lines = read_log(given.log)
     print(closing_table(lines))
-    return 2 if failed else int(any(line["kind"] == "defect" for line in lines))
+    return 2 if failed or complaints else int(any(line["kind"] == "defect" for line in lines))
 
 
 def open_campaign(seed: int, log: Path) -> Campaign:
-    """Warm the interpreter up and make the seeds; every case is a fork of this process."""
+    """Make the seeds and the rows; every case is a fork of this process."""
     warm_up()
     seeds = make_seeds()
     seeds |= own_seeds(seeds, OWN)
     rows = make_targets(seeds)
-    for complaint in refused_seeds(list({row.commands: row for row in rows}.values()), seeds):
-        print(f"a sound seed is refused: {complaint}")
-    gc.collect()
-    gc.freeze()
     return Campaign(rows, seeds, seed, log)
 
 

@@ -381,7 +381,7 @@ OTHERS = {
     "no longer that set": ({"validation": None, "representative": _LABELLED}, "validation"),
     "batch size": ({"batch_size": 5}, "batch_size: 4 then, 5 now"),
     "mode": ({"mode": "fast"}, "mode: exact then, fast now"),
-    "samples": ({"samples": 30}, "samples: None then, 30 now"),
+    "samples": ({"samples": 30}, "samples: not given then, 30 now"),
     "seed": ({"seed": 3}, "seed: 0 then, 3 now"),
     "operator error": ({"operator_error": True}, "operator_error"),
     "step error": ({"step_error": True}, "step_error"),
