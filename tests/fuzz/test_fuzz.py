@@ -88,13 +88,13 @@ def test_every_kind_of_defect_is_told(body: str, what: str, models: Path, tmp_pa
 
 def test_a_case_repeats_and_a_campaign_goes_on(tmp_path: Path) -> None:
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    run("--cases", 12, "--seed", 7, "--log", first)
-    run("--cases", 30, "--seed", 7, "--log", first, "--jobs", 2)
-    run("--cases", 30, "--seed", 7, "--log", second)
+    run("--cases", 4, "--seed", 7, "--log", first)
+    run("--cases", 10, "--seed", 7, "--log", first, "--jobs", 2)
+    run("--cases", 10, "--seed", 7, "--log", second)
     same = [
         {k: v for k, v in line.items() if k != "seconds"} for line in sorted(lines(first), key=lambda d: d["number"])
     ]
-    assert [line["number"] for line in same] == list(range(30))
+    assert [line["number"] for line in same] == list(range(10))
     assert same == [{k: v for k, v in line.items() if k != "seconds"} for line in lines(second)]
 
 
