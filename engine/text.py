@@ -30,12 +30,7 @@ def whole(text: str) -> str:
 
     Names of files that are no UTF-8 hold them, and escapes of JSON can write them.
     """
-    return utf8(text).decode()
-
-
-def utf8(text: str) -> bytes:
-    """Text as the bytes of a file, whatever it holds; see `whole`."""
-    return text.encode("utf-8", "backslashreplace")
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def inert_line(line: str) -> str:

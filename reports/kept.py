@@ -82,12 +82,12 @@ def kept_pages(
 def _renderer() -> list[str]:
     """What tells another renderer: versions of libraries, and the code and templates of this package."""
     digest = hashlib.sha256()
-    for text in _sources():
+    for text in _code_of_reports():
         digest.update(text)
     return [*(f"{name} {version(name)}" for name in _LIBRARIES), digest.hexdigest()]
 
 
-def _sources() -> Iterable[bytes]:
+def _code_of_reports() -> Iterable[bytes]:
     for folder in ("", "charts", "page", "templates"):
         place = files("quantmedic.reports") / folder
         for path in sorted(place.iterdir(), key=lambda each: each.name):

@@ -114,6 +114,11 @@ def first_line(error: BaseException) -> str:
     return next((line.strip() for line in error_text(error).splitlines() if line.strip()), "")
 
 
+def error_line(error: BaseException) -> str:
+    """The same, at most 300 characters of it; the type where it says nothing."""
+    return first_line(error)[:300] or type(error).__name__
+
+
 class FunctionSource:
     """A function of the user that yields batches; called anew for every pass.
 

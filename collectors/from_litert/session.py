@@ -15,8 +15,8 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.functions import error_line
 from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
-from quantmedic.collectors.from_onnx.session import first_line
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
 
@@ -108,7 +108,7 @@ class Session:
         return ModelError(
             "the model fails on this data",
             where=[
-                f"{self._model.path}: {first_line(error)}",
+                f"{self._model.path}: {error_line(error)}",
                 f"fed with {', '.join(f'{name} {shape}' for name, shape in shapes.items())}",
             ],
             help="do shape, type and preprocessing of the data fit the model?",
@@ -132,7 +132,7 @@ class Session:
         except (ValueError, RuntimeError) as error:
             raise ModelError(
                 "the LiteRT interpreter cannot load the model",
-                where=f"{self._model.path}: {first_line(error)}",
+                where=f"{self._model.path}: {error_line(error)}",
                 help="does it run by itself? quantmedic doctor tells the version of ai-edge-litert",
             ) from error
 

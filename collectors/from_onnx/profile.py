@@ -12,8 +12,9 @@ from typing import Any
 import onnxruntime as ort
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.functions import error_line
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.session import Feed, first_line, named_after_outputs, run, written_by
+from quantmedic.collectors.from_onnx.session import Feed, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.feed import feed_of
@@ -58,7 +59,7 @@ def _session(model: str | bytes, graph: OnnxGraph, options: ort.SessionOptions) 
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise ModelError(
-            "onnxruntime cannot load the model to time it", where=f"{graph.path}: {first_line(error)}"
+            "onnxruntime cannot load the model to time it", where=f"{graph.path}: {error_line(error)}"
         ) from error
 
 

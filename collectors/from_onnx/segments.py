@@ -79,8 +79,35 @@ class _Values(NamedTuple):
     bytes: int
 
 
-#: By batch and settings.
-_Kept = OrderedDict[tuple[int, int], _Values]
+class _Room:
+    """Holds what was computed, up to a number of bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes = most, 0
+        #: By batch and settings. Where there is no room, those of the first go first, of each what is oldest.
+        self._held: tuple[OrderedDict[tuple[int, int], _Values], ...] = OrderedDict(), OrderedDict()
+
+    def find(self, batch: Batch, state: int) -> dict[str, Array] | None:
+        """What is held of a batch under settings; it becomes the youngest."""
+        key = id(batch), state
+        for held in self._held:
+            if key in held:
+                held.move_to_end(key)
+                return held[key].found
+        return None
+
+    def keep(self, state: int, values: _Values, *, longer: bool = False) -> None:
+        """Hold values of settings that are not held yet, and longer than others where asked."""
+        self._held[longer][id(values.batch), state] = values
+        self._bytes += values.bytes
+        while self._bytes > self._most:
+            _, oldest = (self._held[False] or self._held[True]).popitem(last=False)
+            self._bytes -= oldest.bytes
+
+    def clear(self) -> None:
+        for held in self._held:
+            held.clear()
+        self._bytes = 0
 
 
 class State(NamedTuple):
@@ -111,11 +138,8 @@ class Segments:
             ModelError: onnxruntime refuses the model.
         """
         self._outputs, self._path, self._threads = list(outputs), path, threads
-        #: Under settings that came once, and behind segments that all have expected ones, which others start from.
-        self._kept: tuple[_Kept, _Kept] = OrderedDict(), OrderedDict()
-        self._bytes, self._most = 0, kept_bytes(KEPT_BYTES)
-        self._whole: _Kept = OrderedDict()
-        self._whole_bytes = 0
+        most = kept_bytes(KEPT_BYTES)
+        self._crossing, self._whole = _Room(most), _Room(min(OUTPUT_BYTES, most))
         self._numbers: dict[tuple[int, Hashable], int] = {}
         self._chains: dict[tuple[int, int], int] = {}
         self._small = sum(len(c.raw_data) for c in model.graph.initializer) <= CONSTANT_BYTES
@@ -145,9 +169,8 @@ class Segments:
 
     def choose_at_once(self) -> None:
         """Sessions round differently: which of them runs is to depend on the settings alone, not on earlier runs."""
-        for kept in (*self._kept, self._whole):
-            kept.clear()
-        self._bytes = self._whole_bytes = 0
+        self._crossing.clear()
+        self._whole.clear()
         for segment in self._segments:
             segment.often = 0
 
@@ -182,36 +205,23 @@ class Segments:
     def _longest(self, batch: Batch, states: Sequence[int]) -> tuple[int, dict[str, Array]]:
         """The first segment to run, and what those before it gave."""
         for k in reversed(range(len(states))):
-            key = id(batch), states[k]
-            for kept in self._kept if k + 1 < len(states) else (self._whole,):
-                if key in kept:
-                    kept.move_to_end(key)
-                    return k + 1, kept[key].found
+            room = self._crossing if k + 1 < len(states) else self._whole
+            found = room.find(batch, states[k])
+            if found is not None:
+                return k + 1, found
         return 0, {}
 
     def _keep(self, batch: Batch, state: State, k: int, values: dict[str, Array]) -> None:
-        """Keep what segment ``k`` gave.
-
-        Where there is no room, what came under settings that are not expected goes first: few runs start from it.
-        """
+        """Keep what segment ``k`` gave, longer where all up to it have expected settings: most runs start there."""
         is_expected = all(
             own in segment.expected for own, segment in zip(state.own, self._segments[: k + 1], strict=False)
         )
-        size = _bytes_of(values)
-        self._kept[is_expected][id(batch), state.until[k]] = _Values(batch, values, size)
-        self._bytes += size
-        while self._bytes > self._most:
-            _, oldest = (self._kept[False] or self._kept[True]).popitem(last=False)
-            self._bytes -= oldest.bytes
+        self._crossing.keep(state.until[k], _Values(batch, values, _bytes_of(values)), longer=is_expected)
 
     def _keep_outputs(self, batch: Batch, state: State, values: dict[str, Array]) -> None:
         """Keep the outputs; samples that are read anew in every run stay for their sake, so they count as well."""
         size = _bytes_of(values) + _bytes_of(batch.inputs)
-        self._whole[id(batch), state.until[-1]] = _Values(batch, values, size)
-        self._whole_bytes += size
-        while self._whole_bytes > min(OUTPUT_BYTES, self._most):
-            _, oldest = self._whole.popitem(last=False)
-            self._whole_bytes -= oldest.bytes
+        self._whole.keep(state.until[-1], _Values(batch, values, size))
 
     def _open_constant(self, segment: _Segment, values: Feed) -> ort.InferenceSession:
         """A session with constant values of inputs."""

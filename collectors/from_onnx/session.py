@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.functions import error_line
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
@@ -89,7 +90,7 @@ def make_session(
     except Exception as error:
         raise ModelError(
             "onnxruntime cannot load the model",
-            where=f"{path}: {first_line(error)}",
+            where=f"{path}: {error_line(error)}",
             help=older_than_its_quantizers(model)
             or "does it run by itself? quantmedic doctor tells the version of onnxruntime",
         ) from error
@@ -153,7 +154,7 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
         raise ModelError(
             "the model fails on this data",
-            where=[f"{path}: {first_line(error)}", f"fed with {shapes}"],
+            where=[f"{path}: {error_line(error)}", f"fed with {shapes}"],
             help="do shape, type and preprocessing of the data fit the model?",
         ) from error
 
@@ -376,9 +377,3 @@ def _constants_of(quantizer: Quantizer, index: int) -> tuple[onnx.TensorProto, o
         onnx.numpy_helper.from_array(np.asarray(quantizer.scale, np.float32), f"quantmedic_scale_{index}"),
         onnx.numpy_helper.from_array(zero, f"quantmedic_zero_{index}"),
     )
-
-
-def first_line(error: Exception) -> str:
-    """What an exception says first."""
-    text = str(error).strip().splitlines()
-    return text[0][:300] if text else type(error).__name__

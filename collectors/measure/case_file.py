@@ -107,9 +107,7 @@ def read_case(path: Path) -> Case:
         LimitError: What it holds is larger than a case, or than its archive declares.
     """
     if not path.is_file():
-        raise CaseError(
-            "there is no such case file", where=str(path), help="write one with: quantmedic collect -o FILE.case"
-        )
+        raise CaseError("no such case file", where=str(path), help="write one with: quantmedic collect -o FILE.case")
     try:
         return _read_archive(path)
     except (CaseError, LimitError):

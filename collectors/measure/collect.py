@@ -260,7 +260,7 @@ class Run:
             if then != now:
                 raise CaseError(
                     "what was measured before was measured with other options",
-                    where=f"{name}: {_given(then)} then, {_given(now)} now",
+                    where=f"{name}: {_option_text(then)} then, {_option_text(now)} now",
                     help="repeat the earlier options, or measure anew: without --resume or --shards",
                 )
         refuse_strangers(record, mine)
@@ -480,6 +480,6 @@ def _sides(spec: TensorSpec) -> list[int]:
     return [side or 0 for side in (spec.shape or ())[1:]]
 
 
-def _given(option: object) -> object:
+def _option_text(option: object) -> object:
     """The value of an option, as a message says it."""
     return "not given" if option is None else option

@@ -89,7 +89,7 @@ class OutputNoise:
         """
         outputs = _with_rows(outputs)
         noise = [
-            self._energy_of_outputs(_differences(floats, found))
+            self._energy_of_outputs(_noise_of_outputs(floats, found))
             for floats, found in zip(self._floats, outputs, strict=False)
         ]
         same = self.same_classes(outputs)
@@ -122,7 +122,7 @@ class OutputNoise:
     def by_batch(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
         """What each batch has of that, ``[batches, parts]``."""
         outputs = _with_rows(outputs)
-        noise = [_differences(floats, found) for floats, found in zip(self._floats, outputs, strict=True)]
+        noise = [_noise_of_outputs(floats, found) for floats, found in zip(self._floats, outputs, strict=True)]
         shares = list(zip(self._shares, self._totals, strict=True))
         return np.array([[float(self._energy(d, share).sum()) / total for share, total in shares] for d in noise])
 
@@ -216,7 +216,10 @@ class ColumnNoise:
     def worst(self, outputs: Sequence[Sequence[Float32]]) -> Worst:
         """The worst of other outputs for the same batches."""
         noise = np.concatenate(
-            [self._energies(_differences(floats, found)) for floats, found in zip(self._floats, outputs, strict=True)]
+            [
+                self._energies(_noise_of_outputs(floats, found))
+                for floats, found in zip(self._floats, outputs, strict=True)
+            ]
         )
         power, error = self._power.sum(axis=0), noise.sum(axis=0)
         levels = np.array([sqnr_db(p, e) if p > 0 else np.inf for p, e in zip(power, error, strict=True)])
@@ -264,7 +267,7 @@ class ColumnNoise:
         return columns
 
 
-def _differences(floats: Sequence[Float32], others: Sequence[Float32]) -> list[Float32]:
+def _noise_of_outputs(floats: Sequence[Float32], others: Sequence[Float32]) -> list[Float32]:
     """What others add to the outputs of the float network; a value that is not finite has lost all of the signal."""
     _refuse_other_shapes(floats, others)
     return [np.where(np.isfinite(y), y - x, x) for x, y in zip(floats, others, strict=True)]

@@ -23,14 +23,13 @@ from quantmedic.engine.case.facts import (
     SourceFacts,
     TensorFacts,
     WeightErrorFacts,
-    WeightFacts,
 )
 from quantmedic.engine.case.output_columns import mixes_scores, output_column_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.error_facts import divisor_steps, weight_error_facts
+from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -124,7 +123,7 @@ def _layer_facts(
         is_first=op.is_first,
         is_last=op.is_last,
         executed_as="integer" if op.executed_as == "integer" else "float" if op.executed_as == "float" else None,
-        weight=op.weight.model_copy(update={"normalized_mse": _normalized_mse(op.weight)}),
+        weight=op.weight.model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
         weight_error=weight_error,
         bias=op.bias,
         constant=op.constant,
@@ -143,35 +142,6 @@ def _layer_facts(
         reported=op.reported,
         added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
     )
-
-
-def _normalized_mse(weight: WeightFacts) -> float | None:
-    """Mean square of u - v, the float weights x and the stored ones y = x + e scaled by their own extremes.
-
-    With k = 1 / width(x) - 1 / width(y) it is Var(k·x - e / width(y)) + (mean of u - v)².
-    """
-    floats = _all_known(weight.min, weight.max, weight.mean, weight.std)
-    stored = _all_known(weight.stored_min, weight.stored_max, weight.stored_mean, weight.stored_std)
-    mse = weight.rounding.mse
-    if floats is None or stored is None or mse is None or weight.input_gain_ratio not in (None, 1.0):
-        return None
-    low, high, mean, std = floats
-    stored_low, stored_high, stored_mean, stored_std = stored
-    width, stored_width = high - low, stored_high - stored_low
-    if not (0 < width < math.inf and 0 < stored_width < math.inf):
-        return None
-    slope, offset = 1 / width - 1 / stored_width, stored_mean - mean
-    variance = max(mse - offset**2, 0.0)
-    shared = (stored_std**2 - std**2 - variance) / 2
-    spread = (slope * std) ** 2 + variance / stored_width**2 - 2 * slope * shared / stored_width
-    centre = (mean - low) / width - (stored_mean - stored_low) / stored_width
-    return max(spread, 0.0) + centre**2
-
-
-def _all_known(*values: float | None) -> tuple[float, ...] | None:
-    """The values, where all of them were measured."""
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else None
 
 
 def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | None:

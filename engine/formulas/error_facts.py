@@ -1,5 +1,6 @@
 """Facts of errors: sums over pairs of values, per channel, of all tensors at once."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from quantmedic.engine.case.facts import (
     ErrorFacts,
     TensorFacts,
     WeightErrorFacts,
+    WeightFacts,
 )
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import Column
@@ -154,6 +156,35 @@ def weight_error_facts(case: Case, op: OperatorRecord, tensors: Sequence[TensorF
         shift_over_std=float((agreed[std > 0] / std[std > 0]).max()) if (std > 0).any() else None,
         shift_share=ratio(float((agreed * agreed).sum()), float(mse.sum())),
     )
+
+
+def normalized_mse(weight: WeightFacts) -> float | None:
+    """Mean square of u - v, the float weights x and the stored ones y = x + e scaled by their own extremes.
+
+    With k = 1 / width(x) - 1 / width(y) it is Var(k·x - e / width(y)) + (mean of u - v)².
+    """
+    floats = _all_known(weight.min, weight.max, weight.mean, weight.std)
+    stored = _all_known(weight.stored_min, weight.stored_max, weight.stored_mean, weight.stored_std)
+    mse = weight.rounding.mse
+    if floats is None or stored is None or mse is None or weight.input_gain_ratio not in (None, 1.0):
+        return None
+    low, high, mean, std = floats
+    stored_low, stored_high, stored_mean, stored_std = stored
+    width, stored_width = high - low, stored_high - stored_low
+    if not (0 < width < math.inf and 0 < stored_width < math.inf):
+        return None
+    slope, offset = 1 / width - 1 / stored_width, stored_mean - mean
+    variance = max(mse - offset**2, 0.0)
+    shared = (stored_std**2 - std**2 - variance) / 2
+    spread = (slope * std) ** 2 + variance / stored_width**2 - 2 * slope * shared / stored_width
+    centre = (mean - low) / width - (stored_mean - stored_low) / stored_width
+    return max(spread, 0.0) + centre**2
+
+
+def _all_known(*values: float | None) -> tuple[float, ...] | None:
+    """The values, where all of them were measured."""
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
 
 
 def divisor_steps(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> float | None:
