@@ -102,13 +102,13 @@ def _tensors_without_shape(model: onnx.ModelProto) -> tuple[list[str], str | Non
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:  # The checker is C++ and complains in many types.
-        return [], _first_line(str(error))
+        return [], _last_line(str(error))
     known = {v.name for v in _values(inferred.graph) if v.type.tensor_type.HasField("shape")}
     written = [name for node in model.graph.node for name in node.output if name]
     try:
         onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except Exception as error:
-        return [name for name in written if name not in known], _first_line(str(error))
+        return [name for name in written if name not in known], _last_line(str(error))
     return [name for name in written if name not in known], None
 
 
@@ -116,6 +116,6 @@ def _values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     return [*graph.value_info, *graph.output, *graph.input]
 
 
-def _first_line(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[-1] if lines else text)[:COMPLAINT_CHARACTERS]
