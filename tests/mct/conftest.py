@@ -21,6 +21,11 @@ if find_spec("model_compression_toolkit") is not None:
         for name in ("nms", "qnms"):
             OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup() -> None:
+        """What a test draws, and what its fixtures draw, is the same in any order of tests."""
+        torch.manual_seed(0)
+
     class Net(torch.nn.Module):
         """Convolution with batch norm, an activation, concatenation, addition and a linear layer."""
 
