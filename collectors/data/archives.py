@@ -47,6 +47,25 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
+@contextmanager
+def new_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip archive for writing.
+
+    Where its writing is interrupted it is left as it is: closing it would raise an error in place of the interruption.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with path.open("wb") as file:
+        archive = zipfile.ZipFile(file, "w")
+        try:
+            yield archive
+        except BaseException:
+            archive.fp = None  # what marks it as closed
+            raise
+        archive.close()
+
+
 def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
     """A member for reading.
 

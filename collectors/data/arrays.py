@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.archives import STEP, open_archive, open_member
-from quantmedic.collectors.data.messages import shape_text
+from quantmedic.collectors.data.messages import cause_line, shape_text
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import require_regular
 from quantmedic.engine.limits import ARRAY_BYTES
@@ -103,7 +103,7 @@ def as_array(value: object, where: str) -> Array:
         raise
     except BaseException as error:  # an object of the user may raise anything
         raise DataError(
-            "value cannot be turned into an array", where=[where, f"cause  {error}"], help="give a numpy array"
+            "value cannot be turned into an array", where=[where, cause_line(error)], help="give a numpy array"
         ) from error
 
 

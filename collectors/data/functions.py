@@ -15,7 +15,7 @@ from quantmedic.collectors.data.arrays import Array, ArrayInfo, as_array
 from quantmedic.collectors.data.batches import Piece, Selection
 from quantmedic.collectors.data.inputs import InputSpec, bind
 from quantmedic.collectors.data.labels import LABELS, checked_labels
-from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, shape_text
+from quantmedic.collectors.data.messages import aligned_rows, cause_line, did_you_mean, shape_text
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, QuantmedicError
 
@@ -94,29 +94,6 @@ def items_of(returned: Any, refusal: Callable[[str], QuantmedicError]) -> Iterat
         if item is end:
             return
         yield item
-
-
-def cause_line(error: BaseException) -> str:
-    """Type and text of an exception."""
-    return f"cause  {type(error).__name__}: {error_text(error)}"
-
-
-def error_text(error: BaseException) -> str:
-    """What an exception says, which may be code of the user."""
-    try:
-        return str(error)
-    except BaseException as failed:
-        return f"its text cannot be shown ({type(failed).__name__})"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of that which is not empty."""
-    return next((line.strip() for line in error_text(error).splitlines() if line.strip()), "")
-
-
-def error_line(error: BaseException) -> str:
-    """The same, at most 300 characters of it; the type where it says nothing."""
-    return first_line(error)[:300] or type(error).__name__
 
 
 class FunctionSource:

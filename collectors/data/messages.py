@@ -37,3 +37,26 @@ def missing_path_error(path: Path, what: str, otherwise: str = "; a function is 
         where=str(path),
         help=f"did you mean {path.parent / near[0]}?" if near else f"check the path{otherwise}",
     )
+
+
+def cause_line(error: BaseException) -> str:
+    """Type and text of an exception."""
+    return f"cause  {type(error).__name__}: {error_text(error)}"
+
+
+def error_text(error: BaseException) -> str:
+    """What an exception says, which may be code of the user."""
+    try:
+        return str(error)
+    except BaseException as failed:
+        return f"its text cannot be shown ({type(failed).__name__})"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of that which is not empty."""
+    return next((line.strip() for line in error_text(error).splitlines() if line.strip()), "")
+
+
+def error_line(error: BaseException) -> str:
+    """The same, at most 300 characters of it; the type where it says nothing."""
+    return first_line(error)[:300] or type(error).__name__

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.functions import error_line
+from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError

@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.functions import error_line
+from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import Feed, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts

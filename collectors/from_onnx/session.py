@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.functions import error_line
+from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers

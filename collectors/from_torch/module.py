@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.functions import cause_line, first_line
+from quantmedic.collectors.data.messages import cause_line, first_line
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]

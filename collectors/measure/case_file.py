@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.archives import open_archive, open_member, read_member
+from quantmedic.collectors.data.archives import new_archive, open_archive, open_member, read_member
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.facts import ROLES, Role
@@ -72,7 +72,7 @@ def write_case(case: Case, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        with temporary_file(path) as temporary, new_archive(temporary) as archive:
             for role, statistics in case.statistics.items():
                 for name, array in _arrays(statistics).items():
                     _write_member(archive, f"{role}/{name}.npy", _npy(array))
@@ -425,7 +425,8 @@ def _comparisons(arrays: Mapping[str, Array]) -> dict[str, Comparison]:
     found = {}
     for key in sorted(keys, key=_numeric_parts):
         table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))
-        if table.ndim != 2 or table.shape[1] != len(FIELDS) or votes.shape != (len(VOTES),) or metric.shape != (1,):
+        is_table = table.ndim == 2 and table.shape[1] == len(FIELDS) and len(table) > 0
+        if not is_table or votes.shape != (len(VOTES),) or metric.shape != (1,):
             raise ValueError(f"the comparison {key} is of another shape")
         found[key] = Comparison(table.astype(np.float64), votes.astype(np.int64), float(metric[0]))
     return found

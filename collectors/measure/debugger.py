@@ -63,12 +63,13 @@ class UserMetric:
         """
         with failing_as(partial(self._error, "failed")):
             found = self.function(*arguments)
-        try:
+        invalid = partial(self._error, "did not return one number")
+        with failing_as(invalid):
             array = np.asarray(found)
-            return float(array.reshape(())) if array.dtype.kind in "fiub" else float("invalid")
-        except (TypeError, ValueError) as error:
-            shown = f"shape {array.shape}, {array.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
-            raise self._error("did not return one number", f"returned  {shown}") from error
+        if array.size == 1 and array.dtype.kind in "fiub":
+            return float(array.reshape(()))
+        shown = f"shape {array.shape}, {array.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise invalid(f"returned  {shown}")
 
     def _error(self, what: str, where: str) -> DataError:
         return DataError(

@@ -50,10 +50,8 @@ def call_metric(spec: str, function: UserFunction, outputs: Outputs, labels: Arr
 
 def _one_per_sample(spec: str, result: object, samples: int) -> Values:
     """The function's result as float64 ``[samples]``."""
-    try:
+    with failing_as(partial(_function_error, spec, "did not return numbers")):
         values = np.asarray(result).astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise _function_error(spec, "did not return numbers", f"cause  {error}") from error
     if values.shape not in ((samples,), (samples, 1)):
         found = f"returned {values.shape}, expected ({samples},)"
         raise _function_error(spec, "did not return one number per sample", found)

@@ -141,7 +141,7 @@ def _in_layout_of(values: Values | None, op: Operator, twin: Operator) -> Values
 
 def normalization_of(op: Operator, graph: Graph) -> Normalization | None:
     """The batch normalization that alone reads the operator's result."""
-    readers = graph.consumers.get(op.outputs[0], [])
+    readers = graph.consumers.get(op.outputs[0], []) if op.outputs else []
     if len(readers) != 1 or readers[0].op_type != "BatchNormalization" or len(readers[0].inputs) < 5:
         return None
     constants = [graph.constants.get(name) for name in readers[0].inputs[1:5]]

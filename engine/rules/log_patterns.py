@@ -1,6 +1,7 @@
 """Patterns of lines in the logs of toolchains, and the facts that they state."""
 
 import re
+import warnings
 from collections.abc import Mapping
 
 from pydantic import Field, model_validator
@@ -33,9 +34,10 @@ class LogPattern(Data):
     def _states_known_facts(self) -> "LogPattern":
         known = {name: facts for facts in LOG_FACTS for name in facts.model_fields}
         try:
-            groups = re.compile(self.pattern).groupindex
-            re.compile(self.within or "")
-        except (re.error, RecursionError, OverflowError) as error:
+            with warnings.catch_warnings(action="error", category=FutureWarning):
+                groups = re.compile(self.pattern).groupindex
+                re.compile(self.within or "")
+        except (re.error, RecursionError, OverflowError, FutureWarning) as error:
             raise ValueError(f"the pattern is not a valid regular expression: {error}") from error
         for name in (*groups, *self.sets):
             if name not in known:

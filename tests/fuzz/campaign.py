@@ -169,7 +169,8 @@ def _show(run: Callable[[Path], Outcome]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="quantmedic-fuzz-"), "own")
     outcome = run(folder)
     for name in ("out", "err"):
-        for line in (folder / "aside" / name).read_text(errors="replace").splitlines()[-40:]:
+        said = folder / "aside" / name
+        for line in said.read_text(errors="replace").splitlines()[-40:] if said.exists() else ():
             print(line.encode("unicode_escape").decode())
     print(f"input: {folder / 'case'}")
     print(json.dumps(asdict(outcome)))

@@ -55,6 +55,17 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run_quantmedic("calibrations", *arguments, "--threads", 1, cwd=cwd)
 
 
+def test_sessions_of_the_toolchain_warn_of_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """They would write past Python, with escape sequences, of a name that the model's author chose."""
+    model = onnx.load(str(folder / "float.onnx"))
+    for weight in model.graph.initializer:
+        model.graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
+    onnx.save(model, str(folder / "warned.onnx"))
+    data: dict[str, Any] = {"representative": folder / "rep.npz", "validation": folder / "val.npz"}
+    quantmedic.calibrations(folder / "warned.onnx", methods=["min-max"], threads=1, **data)
+    assert "\x1b" not in capfd.readouterr().err
+
+
 def test_the_winner_is_the_very_model_that_its_text_gives(record: CalibrationsRecord) -> None:
     assert len(record.settings) == 8
     best = record.best

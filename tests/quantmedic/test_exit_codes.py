@@ -11,7 +11,9 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.cli import main as command_line
+from quantmedic.collectors.data.arrays import as_array
 from quantmedic.collectors.data.functions import FunctionSource, failing_as, import_function
+from quantmedic.collectors.measure.debugger import UserMetric
 from quantmedic.collectors.metrics.user_functions import call_metric
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -90,6 +92,23 @@ def test_a_text_that_cannot_be_shown_is_said(functions: Path) -> None:
     shown = r"Mine: its text cannot be shown \(SystemExit\)"
     with pytest.raises(DataError, match=shown), failing_as(lambda cause: DataError(cause)):
         raise source()
+
+
+def test_an_array_whose_error_cannot_be_shown_is_refused(functions: Path) -> None:
+    odd = import_function("leaving:Mine", "data")
+
+    class Unreadable:
+        shape, dtype = (1,), "float32"
+
+        def __array__(self, *_: object, **__: object) -> object:
+            raise odd()
+
+    with pytest.raises(DataError, match="its text cannot be shown"):
+        as_array(Unreadable(), "mine:data")
+    with pytest.raises(DataError, match="did not return numbers"):
+        call_metric("mine:metric", lambda *_: Unreadable(), {}, [])  # type: ignore[arg-type]  # it takes nothing
+    with pytest.raises(DataError, match="did not return one number"):
+        UserMetric("mine", "output", "mine:number", lambda *_: Unreadable())()()
 
 
 def test_data_that_are_no_longer_read_end_in_peace() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime.quantization as toolkit
 from numpy.typing import NDArray
+from onnxruntime import set_default_logger_severity
 from onnxruntime.quantization import calibrate
 
 from quantmedic.collectors.data.batches import Batch
@@ -31,6 +32,8 @@ from quantmedic.trials.from_onnx.made import FLOAT, MADE, Made, copy_model, requ
 
 #: The toolchain that is meant, as in the rules.
 TOOLCHAIN = "onnxruntime"
+#: Severities of ONNX Runtime's log, of which it tells no current one: ``_WARNING`` is where it starts.
+_WARNING, _FATAL = 2, 4
 Array = NDArray[np.generic]
 Feed = Mapping[str, Array]
 #: Options of ``quantize_static`` that decide ranges, and what its calibrators call them.
@@ -299,11 +302,13 @@ def refusal(error: Exception) -> ModelError:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Context in which the toolchain prints nothing, and warns of nothing."""
+    """Context in which the toolchain prints nothing, and warns of nothing; nor do the sessions that it opens."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    set_default_logger_severity(_FATAL)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
+        set_default_logger_severity(_WARNING)
         logging.disable(before)

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.functions import error_text
+from quantmedic.collectors.data.messages import error_text
 from quantmedic.collectors.from_torch.calls import tensors_of
 from quantmedic.collectors.from_torch.module import as_deployed
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module

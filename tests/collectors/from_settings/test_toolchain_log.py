@@ -94,6 +94,7 @@ def test_what_is_no_log(tmp_path) -> None:
         ("pattern: x", "list of patterns"),
         (f"- {{toolchain: mine, pattern: '{'(' * 900}{')' * 900}'}}", "not a valid regular expression"),
         ("- {toolchain: mine, pattern: 'a{99999999999}'}", "not a valid regular expression"),
+        ("- {toolchain: mine, pattern: '[[a]', sets: {}}", "not a valid regular expression: Possible nested set"),
         (f"- {{toolchain: mine, pattern: {'x' * 2001}}}", "at most 2000 characters"),
     ],
 )

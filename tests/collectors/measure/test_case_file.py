@@ -434,6 +434,7 @@ CONTRADICTIONS = {
     "a tensor index out of range": record(input_tensor=99),
     "samples in a table of two dimensions": member(f"{V}samples.npy", npy(np.zeros((1, 1), SAMPLE_DTYPE))),
     "features that are no numbers": member(f"{V}feature_sum.npy", npy(np.full(FEATURES, np.nan))),
+    "a comparison without rows": changed(f"{V}comparison.output.0.table.npy", lambda table: table[:0]),
     "distinct values that are no numbers": changed(f"{V}lattice.values.npy", lambda values: values * np.nan),
     "distinct values that are not distinct": changed(f"{V}lattice.values.npy", np.zeros_like),
     "statistics are missing": lambda files: [files.pop(name) for name in list(files) if name.startswith(V)],

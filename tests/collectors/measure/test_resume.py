@@ -546,6 +546,20 @@ def test_an_interrupt_while_a_case_is_written_leaves_no_scrap(wholes, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_within_a_member_of_a_case_stays_one(wholes, tmp_path, monkeypatch):
+    """An archive that is closed while a member is written raises an error of its own."""
+    case, begin = quantmedic.load_case(wholes("one set")[1]), zipfile.ZipFile._open_to_write
+
+    def interrupted(*arguments, **options):
+        begin(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(zipfile.ZipFile, "_open_to_write", interrupted)
+        quantmedic.save_case(case, tmp_path / "c.case")
+    assert list(tmp_path.iterdir()) == []
+
+
 @dataclass
 class Commands:
     """The command line over data that a function yields slowly, noting how many samples it has given."""

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.pair.originals import normalization_of
 from quantmedic.engine.errors import ModelError
 
 LAYERS = ("first", "second", "third")
@@ -59,3 +61,10 @@ def test_weights_of_two_bits_with_one_scale(seed: int, belongs: bool, tmp_path: 
         return
     with pytest.raises(ModelError, match="do not belong together"):
         open_models(tmp_path / "float.onnx", tmp_path / "int2.onnx")
+
+
+def test_a_layer_without_a_result_has_no_normalization_behind_it() -> None:
+    model = float_net(0)
+    del model.graph.node[-1].output[:]
+    graph = parse(Path("float.onnx"), model)
+    assert normalization_of(graph.operators[-1], graph) is None
