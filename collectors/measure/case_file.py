@@ -73,13 +73,13 @@ def write_case(case: Case, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_file(path) as temporary, new_archive(temporary) as archive:
-            for role, statistics in case.statistics.items():
-                for name, array in _arrays(statistics).items():
+            for role in (role for role in ROLES if role in case.statistics):
+                for name, array in sorted(_arrays(case.statistics[role]).items()):
                     _write_member(archive, f"{role}/{name}.npy", _npy(array))
-            for place, statistics in _stored_sums(case).items():
-                for name, array in _arrays(statistics).items():
+            for place, statistics in sorted(_stored_sums(case).items()):
+                for name, array in sorted(_arrays(statistics).items()):
                     _write_member(archive, f"{place}/{name}.npy", _npy(array))
-            for name, array in _weight_arrays(case.weights).items():
+            for name, array in sorted(_weight_arrays(case.weights).items()):
                 _write_member(archive, f"{_WEIGHTS}{name}.npy", _npy(array))
             # Last, so that it is missing where damage hides the end of the archive's directory.
             record = _with_infinities_as_words(case.record.model_dump(mode="json"))

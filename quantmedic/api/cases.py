@@ -16,6 +16,8 @@ _EQUAL = ("preprocessing", "samples", "mode", "operator_error", "step_error", "s
 MAX_NAMED = 8
 #: Name of the case in the folder of a report.
 CASE_FILE = "quantmedic.case"
+#: Ending of a case beside the finished one that it is to replace.
+UNFINISHED = ".unfinished.case"
 
 
 def case_path(path: str | Path) -> Path:
@@ -24,11 +26,17 @@ def case_path(path: str | Path) -> Path:
     return path / CASE_FILE if path.is_dir() else path
 
 
+def unfinished_path(path: Path) -> Path:
+    """Beside a finished case: what an interrupted run that was to replace it has measured."""
+    return path.with_suffix(UNFINISHED)
+
+
 def case_paths(path: str | Path) -> list[Path]:
     """The files that a path names: its case, or all in a folder of shards, which is not that of a report."""
     one = case_path(path)
-    shards = [] if one == Path(path) or one.exists() else sorted(Path(path).glob("*.case"))
-    return shards or [one]
+    if one == Path(path) or one.exists():
+        return [one]
+    return sorted(file for file in Path(path).glob("*.case") if not file.name.endswith(UNFINISHED)) or [one]
 
 
 def is_case(path: Path) -> bool:

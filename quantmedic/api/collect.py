@@ -51,6 +51,11 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import CountedAllowance, TimeAllowance
 from quantmedic.version import VERSION
 
+#: Said of a case whose samples are all measured, but no more than that.
+_NOT_TRIED = (
+    "it was interrupted before the noise was divided among its sources and remedies were tried: causes are ranked "
+    "without that; the same command with --resume goes on"
+)
 #: Said where there are labels that no metric reads.
 UNUSED_LABELS = (
     "the labels were not used: they are not the classes of samples, and no metric was named; name one with --metric "
@@ -214,6 +219,7 @@ def prove_pair(
             case = simulate_remedies(case, measurement) if measuring.attribution else case
         except KeyboardInterrupt:
             # All samples are measured: what is lost is only what remedies recover.
+            case = with_notice(case, _NOT_TRIED)
             _save_checkpoint(case, options.saving)
             raise Interrupted(case) from None
         if proof.first:
@@ -326,7 +332,9 @@ def _unfinished_case(saving: CheckpointOptions) -> Case | None:
     """The case to continue, if there is one."""
     if not saving.resume or saving.checkpoint is None or not case_path(saving.checkpoint).exists():
         return None
-    return load_case(saving.checkpoint)
+    case = load_case(saving.checkpoint)
+    notices = tuple(notice for notice in case.record.notices if notice != _NOT_TRIED)
+    return replace(case, record=case.record.model_copy(update={"notices": notices}))
 
 
 def _save_checkpoint(case: Case, saving: CheckpointOptions) -> None:

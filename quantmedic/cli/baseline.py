@@ -15,6 +15,7 @@ from quantmedic.api.checks import (
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OutputFile, option
+from quantmedic.cli.lazy import OrderedGroup
 from quantmedic.cli.options import CONTEXT, config_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.engine.gate.policy import PolicyFile
@@ -23,7 +24,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 DEFAULT_BASELINE = "quantmedic-baseline.json"
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=OrderedGroup, context_settings=CONTEXT)
 def baseline() -> None:
     """Keep the findings that are known, so that only new and worse ones fail.
 
@@ -37,7 +38,7 @@ def baseline() -> None:
 @baseline.command("write", context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
 @config_option
-@option("--output", "-o", type=OutputFile(), help="File. [default: the policy's baseline]")
+@option("--output", "-o", type=OutputFile(".json"), help="File. [default: the policy's baseline]")
 @rule_options
 def baseline_write(case: Path, config: Path | None, output: Path | None, rules: RuleOptions) -> None:
     """Write all findings of a case, or of a report's folder, to a baseline; an existing one is replaced.

@@ -8,7 +8,7 @@ import click
 
 from quantmedic.api.options import DataOptions, MeasuringOptions
 from quantmedic.api.searches.calibrations import search_calibrations, write_calibrations
-from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.groups import Command, OptionGroup, option
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -61,7 +61,7 @@ _toolchain_option = option(
 )
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @data_options
 @search_options

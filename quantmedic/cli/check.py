@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, load_case
+from quantmedic.api.cases import CASE_FILE, load_case, unfinished_path
 from quantmedic.api.checks import check as check_case
 from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
 from quantmedic.api.judging import check_toolchain, inspect
-from quantmedic.api.options import CheckpointOptions, CollectOptions, RuleOptions
+from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.groups import Command, OptionGroup, option
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -117,7 +117,7 @@ record_options = OptionGroup(
 )
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
 @collect_options.without("write_fixed", "shard")
 @resume_option
@@ -141,7 +141,7 @@ def check(
     judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
-    """Apply a policy: fail where the quantized model got worse than it may, and print_line why.
+    """Apply a policy: fail where the quantized model got worse than it may, and say why.
 
     Takes both models and data, or a stored case or the folder of a report. Without a policy, findings of high severity
     fail. The report in the output folder is that of diagnose with check.md (for a pull request), check.sarif and
@@ -166,8 +166,10 @@ def check(
     previous = load_case(judging.previous) if judging.previous is not None else None
     if history.record is not None:
         require_history(history.record)
-    if report.output is not None:
-        options = replace(options, saving=CheckpointOptions(report.output / CASE_FILE, resume))
+    if report.output is not None and len(models) > 1:
+        from quantmedic.cli.measuring import unfinished_work  # slow to import, and a stored case needs it not
+
+        options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
     opened = inspect(_case(models, static, options, base), base)
     diagnosis = check_case(
         opened,
@@ -187,6 +189,7 @@ def check(
         files = write_report(
             diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened
         )
+        unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)
         if not report.quiet:
             print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     if report.printed_format == "text" and os.environ.get("GITHUB_ACTIONS") == "true":

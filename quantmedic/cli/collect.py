@@ -5,17 +5,17 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, case_path, save_case
-from quantmedic.api.options import CheckpointOptions, CollectOptions, RuleOptions
+from quantmedic.api.cases import CASE_FILE, case_path, save_case, unfinished_path
+from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import option
-from quantmedic.cli.measuring import collect_case
+from quantmedic.cli.groups import Command, OutputCase, option
+from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import CONTEXT, collect_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import size_text
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @collect_options
@@ -24,7 +24,7 @@ from quantmedic.cli.terminal import size_text
 @option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=OutputCase(),
     default=CASE_FILE,
     show_default=True,
     help="Case file, or a folder for it.",
@@ -44,6 +44,7 @@ def collect(
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
     """
     path = case_path(output)
-    options = replace(options, saving=CheckpointOptions(path, resume))
+    options = replace(options, saving=unfinished_work(path, resume))
     save_case(collect_case(float_model, quantized_model, options, rules_in_force(rules)), path)
+    unfinished_path(path).unlink(missing_ok=True)
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")

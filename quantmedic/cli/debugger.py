@@ -8,7 +8,7 @@ import click
 from quantmedic.api.debugging import SUSPECT, DebuggerMetrics, debug_pair, write_layers, write_report
 from quantmedic.api.options import DataOptions, MeasuringOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OptionGroup, OutputFile, option
+from quantmedic.cli.groups import Command, OptionGroup, OutputFile, option
 from quantmedic.cli.options import CONTEXT, data_options, measuring_options, rule_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
@@ -95,7 +95,7 @@ suspect_options = rule_options.only("folders", "thresholds", "threshold_file").r
 )
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @sample_options

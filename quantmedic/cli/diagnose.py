@@ -5,19 +5,18 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE
+from quantmedic.api.cases import CASE_FILE, unfinished_path
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import judge
 from quantmedic.api.options import (
-    CheckpointOptions,
     CollectOptions,
     DataOptions,
     MeasuringOptions,
     ProofOptions,
     RuleOptions,
 )
-from quantmedic.cli.groups import option
-from quantmedic.cli.measuring import collect_case
+from quantmedic.cli.groups import Command, option
+from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import (
     CONTEXT,
     PREPROCESSING,
@@ -47,7 +46,7 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
 @option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
 @data_options.only("samples")
@@ -89,7 +88,7 @@ def demo(
         print_line(f"  then diagnose what it made: {again}")
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="[QUANT]", required=False)
 @collect_options.without("shard")
@@ -130,7 +129,7 @@ def diagnose(
         _diagnose_failed(float_model, options, open_judging(rules, judging), report)
         return
     assert report.output is not None
-    options = replace(options, saving=CheckpointOptions(report.output / CASE_FILE, resume))
+    options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
     _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
 
 
@@ -170,6 +169,9 @@ def _diagnose(
     options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
     case = collect_case(float_model, quantized_model, options, judging.base)
     diagnosis = report_case(case, judging, report)
+    if options.saving.checkpoint is not None:
+        assert report.output is not None
+        unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)
     if options.proof.write_fixed is None:
         return diagnosis
     fixed = Path(options.proof.write_fixed)

@@ -6,7 +6,7 @@ import click
 
 from quantmedic.api.options import DataOptions, MeasuringOptions, SpreadOptions
 from quantmedic.api.searches.fallbacks import GoalOptions, search_fallback, write_fallback
-from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.groups import Command, OptionGroup, option
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -36,7 +36,7 @@ goal_options = OptionGroup(
 )
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @data_options

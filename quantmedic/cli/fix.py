@@ -9,7 +9,7 @@ import click
 from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OutputFile, OutputFolder, option
+from quantmedic.cli.groups import Command, OutputFile, OutputFolder, option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
@@ -18,7 +18,7 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @collect_options.without("write_fixed", "shard")
@@ -27,7 +27,7 @@ from quantmedic.reports.text import visible
     "-o",
     "--output",
     required=True,
-    type=OutputFile(),
+    type=OutputFile(".onnx", ".tflite"),
     metavar="FILE",
     help="Where to write the repaired model; nothing is written unless it measures better.",
 )

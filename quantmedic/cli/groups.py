@@ -1,7 +1,8 @@
-"""Groups of options: a command receives each group as one typed value."""
+"""Commands, which never write over what they read, and groups of options, each of which is one typed value."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
+from quantmedic.engine.errors import OutputError
 from quantmedic.engine.output_files import require_file, require_folder
 
 Value = TypeVar("Value")
@@ -35,15 +37,74 @@ class _Output(click.Path):
 
 
 class OutputFile(_Output):
-    """A file that will be written."""
+    """A file that will be written.
+
+    Args:
+        suffixes: Those that its name may have, the one to suggest first; none: any.
+    """
 
     require = staticmethod(require_file)
+
+    def __init__(self, *suffixes: str) -> None:
+        super().__init__()
+        self.suffixes = suffixes
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = super().convert(value, param, ctx)
+        if self.suffixes and path.suffix not in self.suffixes and not path.is_dir():
+            raise OutputError(
+                "the output is named like a file of another kind",
+                where=str(path),
+                help=f"name it {path.with_suffix(self.suffixes[0])}",
+            )
+        return path
+
+
+class OutputCase(OutputFile):
+    """A case file that will be written, or an existing folder for it."""
+
+    require = staticmethod(lambda path: require_folder(path) if path.is_dir() else require_file(path))
+
+    def __init__(self) -> None:
+        super().__init__(".case", "")
 
 
 class OutputFolder(_Output):
     """A folder that files will be written to."""
 
     require = staticmethod(require_folder)
+
+
+class Command(click.Command):
+    """A command that refuses to write over a file that it reads."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, OutputFile)}
+        written = [path for name, path in ctx.params.items() if name in outputs and path is not None]
+        read = [value for name, value in ctx.params.items() if name not in outputs]
+        for path in written:
+            for text in _texts(read):
+                if _is_same_file(path, text):
+                    raise OutputError("the output would replace what is read", where=text, help="name another file")
+        return super().invoke(ctx)
+
+
+def _texts(values: Iterable[object]) -> Iterator[str]:
+    """All texts and paths among what was given, and in lists."""
+    for value in values:
+        if isinstance(value, str | Path):
+            yield str(value)
+        elif isinstance(value, tuple | list):
+            yield from _texts(value)
+
+
+def _is_same_file(path: Path, text: str) -> bool:
+    """A path, ``NAME=PATH`` or ``@PATH`` leads to this file."""
+    for name in (text, text.partition("=")[2], text.removeprefix("@")):
+        with suppress(OSError, ValueError):  # no such file, or no path at all
+            if name and path.is_file() and os.path.samefile(path, name):
+                return True
+    return False
 
 
 #: A command's function before and after an option is added.

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from quantmedic.cli.groups import Command
+
 
 class LazyCommand(NamedTuple):
     """Where a command is defined, as ``module:function``, and its line in the help of the group."""
@@ -17,6 +19,8 @@ class LazyCommand(NamedTuple):
 
 class OrderedGroup(click.Group):
     """Shows commands in the order of their definition."""
+
+    command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

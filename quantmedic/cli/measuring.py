@@ -4,18 +4,34 @@ from pathlib import Path
 
 import click
 
+from quantmedic.api.cases import load_case, unfinished_path
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.options import CollectOptions
+from quantmedic.api.options import CheckpointOptions, CollectOptions
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
 def announce(text: str) -> None:
     """A line on stderr: what comes next takes long."""
     print_line(text, err=True)
+
+
+def unfinished_work(output: Path, resume: bool) -> CheckpointOptions:
+    """Where unfinished work is kept: where the case is to stand, but beside a finished one, which stays until then."""
+    beside = unfinished_path(output)
+    in_its_place = not (beside.exists() if resume else _is_finished(output))
+    return CheckpointOptions(output if in_its_place else beside, resume)
+
+
+def _is_finished(path: Path) -> bool:
+    try:
+        return all(dataset.complete for dataset in load_case(path).record.datasets.values())
+    except QuantmedicError:  # there is none, or nothing that is worth keeping
+        return False
 
 
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:

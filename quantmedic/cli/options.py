@@ -310,7 +310,7 @@ proof_options = OptionGroup(
         ),
         "write_fixed": option(
             "--write-fixed",
-            type=OutputFile(),
+            type=OutputFile(".onnx", ".tflite"),
             metavar="FILE",
             help="Write the model with all proven remedies; implies --prove.",
         ),

@@ -7,6 +7,7 @@ import click
 
 from quantmedic.api.cases import load_case
 from quantmedic.api.options import RuleOptions
+from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -18,7 +19,7 @@ from quantmedic.cli.options import (
 from quantmedic.cli.reporting import open_judging, report_case
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("cases", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CASE…")
 @rule_options
 @judging_options

@@ -17,7 +17,7 @@ from quantmedic.api.authoring import (
 from quantmedic.api.explain import explanation
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OutputFolder, option
+from quantmedic.cli.groups import Command, OutputFolder, option
 from quantmedic.cli.lazy import OrderedGroup
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
@@ -30,7 +30,7 @@ from quantmedic.reports.terminal.lines import paint_style, plain
 from quantmedic.reports.text import with_page_names
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("code", default="index")
 @rule_options.only("folders")
 @click.pass_context

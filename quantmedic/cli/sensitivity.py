@@ -6,7 +6,7 @@ import click
 
 from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions, SpreadOptions
 from quantmedic.api.sensitivities import SensitivityInterrupted, measure_sensitivity, write_sensitivity
-from quantmedic.cli.groups import option
+from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import (
     CONTEXT,
     ReportOptions,
@@ -22,7 +22,7 @@ from quantmedic.engine.diagnosis.sensitivity import MODES
 from quantmedic.reports.terminal.sensitivity import render_sensitivity
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @data_options

@@ -4,18 +4,19 @@ import click
 from click.shell_completion import get_completion_class
 
 from quantmedic.api.environment import environment_lines
+from quantmedic.cli.groups import Command
 from quantmedic.cli.options import CONTEXT
 from quantmedic.cli.streams import print_format, print_line
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 def doctor() -> None:
     """Show versions, optional packages and the CPU features that matter for integer kernels."""
     for line in environment_lines():
         print_line(line)
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, /, shell: str) -> None:

@@ -11,7 +11,7 @@ from quantmedic.api.cases import load_case
 from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.groups import Command, OptionGroup, option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only
@@ -66,7 +66,7 @@ table_options = OptionGroup(
 )
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
 @table_options
 @option("--layer", metavar="NAME|#", help="All facts of one layer instead, by name or by its number in the tables.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.cli.groups import option
+from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
@@ -18,7 +18,7 @@ from quantmedic.reports.terminal.trend import render_trend
 from quantmedic.store.history_file import FORMATS, load_history, write_trend
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("history", type=click.Path(path_type=Path), metavar="HISTORY")
 @option("--model", metavar="NAME", help="Whose runs. [default: the one model of the history]")
 @option("--figure", "figures", multiple=True, metavar="NAME", help="Only this figure; repeat. [default: all]")

@@ -6,6 +6,7 @@ import click
 
 from quantmedic.api.options import MeasuringOptions, RuleOptions, SpreadOptions
 from quantmedic.api.weights import collect_weights
+from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -20,7 +21,7 @@ from quantmedic.cli.reporting import open_judging, report_case
 from quantmedic.cli.terminal import progress_bars
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_weights", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
 @measuring_options.only("threads")

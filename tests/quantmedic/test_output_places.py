@@ -56,3 +56,40 @@ def test_functions_of_python_refuse_it_first(folder: Path) -> None:
     (folder / "a.onnx").write_text("1")
     with pytest.raises(OutputError, match="is a file"):
         quantmedic.fix("a.onnx", "a.onnx", "fixed.onnx", validation="v.npz", report="file")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("collect", *PAIR, "--stage", "mid=x.case", "-o", "x.case"),
+        ("collect", *PAIR, "--settings", "x.case", "-o", "link.case"),
+        ("import", "x.case", "deploy.yaml", "-o", "x.case"),
+        ("fix", *PAIR, "-o", "int8.onnx"),
+        ("diagnose", *PAIR, "--write-fixed", "float.onnx"),
+        ("baseline", "write", "known.json", "-o", "known.json"),
+        ("debugger", *PAIR, "--denylist", "@names.csv", "-o", "names.csv"),
+    ],
+)
+def test_what_is_read_is_never_written_over(words: tuple[str, ...], folder: Path) -> None:
+    names = ("float.onnx", "int8.onnx", "val.npz", "x.case", "known.json", "names.csv")
+    for name in names:
+        (folder / name).write_text("mine")
+    (folder / "link.case").symlink_to("x.case")
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, OutputError) and "would replace what is read" in done.exception.message
+    assert {(folder / name).read_text() for name in names} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("collect", *PAIR, "-o", "file.npz"), "file.case"),
+        (("import", "deploy.yaml", "-o", "file.html"), "file.case"),
+        (("fix", *PAIR, "-o", "file.npz"), "file.onnx"),
+        (("baseline", "write", "x.case", "-o", "file.case"), "file.json"),
+    ],
+)
+def test_a_name_of_another_kind_of_file_is_refused(words: tuple[str, ...], name: str) -> None:
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, OutputError) and "named like a file of another kind" in done.exception.message
+    assert done.exception.help == f"name it {name}"

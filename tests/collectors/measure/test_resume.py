@@ -128,6 +128,7 @@ def content(path: Path) -> dict[str, bytes]:
 def assert_identical(case: Case, path: Path, tmp_path: Path) -> None:
     quantmedic.save_case(case, tmp_path / "found.case")
     found, expected = content(tmp_path / "found.case"), content(path)
+    assert list(found) == list(expected)
     assert found.keys() == expected.keys()
     assert [name for name in found if found[name] != expected[name]] == []
 
@@ -662,3 +663,34 @@ def test_a_killed_command_leaves_its_last_checkpoint(commands):
     resumed = content(Path("c.case"))
     assert CliRunner().invoke(cli, ["collect", *models, *options]).exit_code == 0
     assert resumed == content(Path("c.case"))
+
+
+def test_a_finished_case_stays_until_the_next_one_is_finished(commands):
+    models = [str(path) for path in commands.paths]
+    options = (*DATA, "-o", "c.case")
+    assert CliRunner().invoke(cli, ["collect", *models, *options]).exit_code == 0
+    finished, given = Path("c.case").read_bytes(), commands.given()
+    running = commands.start("collect", *options)
+    commands.wait_for(lambda: commands.given() >= given + 120, running)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert "c.unfinished.case holds what" in err
+    assert Path("c.case").read_bytes() == finished
+    check_unfinished(Path("c.unfinished.case"))
+    done = CliRunner().invoke(cli, ["collect", *models, *options, "--resume"])
+    assert done.exit_code == 0, done.output
+    assert Path("c.case").read_bytes() == finished
+    assert not Path("c.unfinished.case").exists()
+
+
+def test_a_case_that_nothing_was_tried_on_says_so(wholes, tmp_path, monkeypatch):
+    """An interrupt behind the last sample: the data were read to their end, and yet the work is not done."""
+    scene, path = wholes("one set")
+    file = tmp_path / "c.case"
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("quantmedic.api.collect.simulate_remedies", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        scene.collect(checkpoint=file)
+    done = CliRunner().invoke(cli, ["report", str(file), "-o", str(tmp_path / "report")])
+    assert "interrupted before the noise was divided" in done.stdout.replace("\n  ", " ")
+    assert "interrupted before the noise was divided" in (tmp_path / "report/report.md").read_text()
+    assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
