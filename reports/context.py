@@ -1,6 +1,6 @@
 """The context of a report: every variable that templates and the console may use, documented and preformatted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -229,7 +229,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         drop=_metric_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
-        first=first_step(diagnosis, causes, [page.title for page in advice if diagnosis.advice_place != "folded"]),
+        first=first_step(diagnosis, causes, _leading_titles(diagnosis, advice)),
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         budget=budget_box(diagnosis, manuals),
@@ -401,6 +401,13 @@ def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
         lines=lines,
         unknown=UNKNOWN_FAILURE if lines and not known else "",
     )
+
+
+def _leading_titles(diagnosis: Diagnosis, pages: Sequence[Page]) -> list[str]:
+    """Titles of the general pages that may be what is done first; by their names where no manual is at hand."""
+    if diagnosis.advice_place == "folded":
+        return []
+    return [page.title for page in pages] or [capital(stem.replace("-", " ")) for stem in diagnosis.advice]
 
 
 def _advice_text(diagnosis: Diagnosis) -> str:

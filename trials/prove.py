@@ -53,6 +53,7 @@ def prove(
     execute: Execute | None = None,
     first: bool = False,
     pair: Sequence[Repair] = (),
+    everywhere: Sequence[str] = (),
 ) -> Proven:
     """Try the remedies of the suspects on copies, then run the prescriptions that follow from it.
 
@@ -70,6 +71,7 @@ def prove(
         execute: Runs prescriptions; None: none can be run.
         first: Only the remedies of the cause that leads are tried, and the first prescription is run.
         pair: Two repairs that a simulation shows to be needed together, the better one first.
+        everywhere: Kinds of repairs that heal most of the noise in a simulation, of which no cause is known.
 
     Raises:
         QuantmedicError: The models cannot be run on these data.
@@ -80,7 +82,7 @@ def prove(
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
         search = _Search(trials, opened.base)
-        stopped = search.run_first(suspects, pair) if first else search.run(suspects, pair)
+        stopped = search.run_first(suspects, pair, everywhere) if first else search.run(suspects, pair)
     except OutOfTimeError:
         stopped = "budget"
     except KeyboardInterrupt:
@@ -137,8 +139,10 @@ class _Search:
             trials.alone(bound)
         return "explained" if self._is_explained() else "tried-all"
 
-    def run_first(self, suspects: Sequence[Suspect], pair: Sequence[Repair] = ()) -> Stopped:
+    def run_first(self, suspects: Sequence[Suspect], pair: Sequence[Repair], everywhere: Sequence[str]) -> Stopped:
         """The remedies of the cause that leads, and the pair that leads where none of these explains the loss.
+
+        Where all of that is in vain, what heals in a simulation without a cause is next.
 
         Raises:
             OutOfTimeError: The budget has come to its end.
@@ -147,7 +151,9 @@ class _Search:
         self._trials.chain += [best] if best is not None else []
         if self._is_explained() or self._try_pair(pair):
             return "explained"
-        return "first"
+        if not self._trials.chain:
+            self._trials.chain += self._proven(self._trials.general(everywhere))[:1]
+        return "explained" if self._is_explained() else "first"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
         """The best proven remedy of each cause, until one explains the whole loss."""

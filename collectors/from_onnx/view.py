@@ -149,7 +149,8 @@ class OnnxView:
         """Outputs of the float model in one more run."""
         graph = self._models.float_graph
         wanted = [name for name in graph.outputs if name not in graph.inputs]
-        return run(self._floats.session, wanted, feed_of(batch, graph), graph.path)
+        # A session that is asked for nothing gives everything.
+        return run(self._floats.session, wanted, feed_of(batch, graph), graph.path) if wanted else []
 
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""

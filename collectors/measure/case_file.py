@@ -15,7 +15,7 @@ from quantmedic.collectors.data.archives import new_archive, open_archive, open_
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.facts import ROLES, Role
-from quantmedic.engine.case.histogram import BINS, StoredHistograms
+from quantmedic.engine.case.histogram import BINS, StoredHistograms, shows_values
 from quantmedic.engine.case.records import (
     CASE_SCHEMA,
     CHANNEL_BINS,
@@ -172,6 +172,8 @@ def _inside(folder: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 def _array_of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     with open_member(archive, member) as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
+        if array.dtype.kind not in "fiub" and array.dtype.names is None:
+            raise ValueError(f"{member.filename} holds {array.dtype}, no numbers")
         if file.read(1):
             raise ValueError(f"{member.filename} is longer than its array")
     return array
@@ -220,6 +222,7 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
             raise ValueError(f"an array of shape {shape} is of another shape or type")
     if any(not 0 <= index < tensors for index in (*s.histograms, *s.quantized_histograms)):
         raise ValueError("a histogram belongs to no tensor")
+    _check_counted(s, record)
     if s.samples.ndim != 1:
         raise ValueError(f"the table of samples has {s.samples.ndim} dimensions")
     numbers: list[Array] = [s.feature_sum, s.feature_outer, s.flipped_sum, *s.lattice]
@@ -227,6 +230,17 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
         raise ValueError("features or distinct values of the samples are no numbers")
     if any((np.diff(points) <= 0).any() for points in s.lattice):
         raise ValueError("distinct values of the samples are not distinct, or in no order")
+
+
+def _check_counted(s: SetStatistics, record: CaseRecord) -> None:
+    """Finite values that were counted have extremes, and stand in the histogram, where there is one."""
+    counted = s.columns["count"] > 0
+    if not all(np.isfinite(s.columns[name][counted]).all() for name in ("min", "max")):
+        raise ValueError("values were counted that have no extremes")
+    owners = np.repeat(np.arange(len(s.channels)), s.channels)
+    wanted = {*owners[counted].tolist()} & {*s.histograms, record.input_tensor}
+    if not all(index in s.histograms and shows_values(s.histograms[index]) for index in wanted):
+        raise ValueError("values were counted that the histogram does not show")
 
 
 def _migrate(raw: object, path: Path) -> dict[str, object]:
@@ -490,6 +504,8 @@ def _histograms(name: str, arrays: Mapping[str, Array]) -> StoredHistograms:
         raise ValueError(f"the arrays of {name} are of another shape or type")
     if len(bins) and not 0 <= bins.min() <= bins.max() < BINS:
         raise ValueError(f"{name} counts in bins that are not there")
+    if len(counts) and counts.min() < 0:
+        raise ValueError(f"{name} counts less than nothing")
     return StoredHistograms(tensors, bins, counts.astype(np.int64))
 
 

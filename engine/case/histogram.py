@@ -35,6 +35,11 @@ LOW, HIGH = _bin_edges()
 ORDER = np.concatenate([np.arange(2048 + NONFINITE - 1, 2047, -1), np.arange(0, NONFINITE)])
 
 
+def shows_values(histogram: NDArray[np.int64]) -> bool:
+    """A count array ``[4096]`` counts finite values."""
+    return bool((histogram[:NONFINITE] > 0).any() or (histogram[2048 : 2048 + NONFINITE] > 0).any())
+
+
 class StoredHistograms(MutableMapping[int, NDArray[np.int64]]):
     """Count arrays ``[4096]`` of many tensors, kept as their occupied bins: reading one gives a new array.
 

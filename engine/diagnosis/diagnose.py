@@ -123,7 +123,7 @@ def make_diagnosis(
         not_applicable=_notes(results, "not-applicable", base),
         ignored=tuple(RuleNote(rule=rule.id, name=rule.name, scope=rule.scope) for rule in base.ignored),
         advice=(pages := _general_pages(causes, facts.model, size, verdict)),
-        advice_place=_place_of_advice(causes) if pages else None,
+        advice_place=_place_of_advice(causes, proof) if pages else None,
         layers=layer_rows(facts, results),
         model=facts.model,
         metrics=facts.model.metric,
@@ -238,8 +238,10 @@ def _general_pages(
     return orders.get(size or "large", data + tuning + layers)
 
 
-def _place_of_advice(causes: tuple[CauseReport, ...]) -> AdvicePlace:
-    """In front of causes whose remedies did not help, below those that are still to be tried."""
+def _place_of_advice(causes: tuple[CauseReport, ...], proof: ProofRecord | None) -> AdvicePlace:
+    """In front of causes whose remedies did not help, below those that are still to be tried, and what was proven."""
+    if proof is not None and proof.chain:
+        return "folded"
     serious = [cause for cause in causes if cause.is_serious]
     if any(not cause.was_tried_in_vain for cause in serious):
         return "folded"

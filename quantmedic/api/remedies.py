@@ -20,6 +20,7 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.budget_lines import NOTABLE
 from quantmedic.engine.diagnosis.harm import ANEW, PROBES, as_if_harmed, is_clean, with_supposed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.suspects import (
@@ -212,6 +213,7 @@ def prove_remedies(
             execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,
             first=first,
             pair=pair,
+            everywhere=_healing_everywhere(judged),
         )
     except QuantmedicError as error:
         if first:
@@ -220,6 +222,14 @@ def prove_remedies(
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
     return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fixed)
+
+
+def _healing_everywhere(judged: Diagnosis) -> list[str]:
+    """Kinds of repairs of the whole network that heal a good part of the noise in simulated runs, the best first."""
+    families = judged.loss_budget.families if judged.loss_budget is not None else ()
+    healing = [family for family in families if (family.healed or 0.0) >= NOTABLE]
+    healing.sort(key=lambda family: -(family.healed or 0.0))
+    return [family.healed_by for family in healing if family.healed_by is not None]
 
 
 def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:

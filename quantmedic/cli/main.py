@@ -18,6 +18,7 @@ from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
+from quantmedic.collectors.data.messages import error_text
 from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = {
@@ -135,7 +136,7 @@ def as_refusal(error: BaseException) -> QuantmedicError:
             help="a function of yours, or a package that it uses, calls sys.exit: let it raise an error instead",
         )
     return QuantmedicError(
-        f"internal error: {type(error).__name__}: {error}",
+        f"internal error: {type(error).__name__}: {error_text(error)}",
         help="this is a defect of quantmedic; QUANTMEDIC_DEBUG=1 shows where, please report it",
     )
 

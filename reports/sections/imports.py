@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -114,7 +115,9 @@ def _badness(reported: ReportedFacts) -> float | None:
         return math.inf
     level_db = reported.saved_sqnr_db if reported.sqnr_db is None else reported.sqnr_db
     if level_db is not None:
-        return float(10 ** (-level_db / 10))
+        with suppress(OverflowError):
+            return float(10 ** (-level_db / 10))
+        return math.inf
     for value in (reported.rmse_over_scale, reported.normalized_mse, reported.mse):
         if value is not None:
             return value

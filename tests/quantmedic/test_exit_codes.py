@@ -126,6 +126,13 @@ def test_data_that_are_no_longer_read_end_in_peace() -> None:
 # Errors that nothing expected
 
 
+class Mute(Exception):
+    """An error of the user that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -135,6 +142,7 @@ def test_data_that_are_no_longer_read_end_in_peace() -> None:
         (GeneratorExit(), "internal error: GeneratorExit"),
         (EOFError("ended"), "internal error: EOFError: ended"),
         (BrokenPipeError(32, "Broken pipe"), "internal error: BrokenPipeError"),
+        (Mute(), "internal error: Mute: its text cannot be shown (ValueError)"),
     ],
 )
 def test_each_ends_with_2_and_a_sentence(

@@ -19,9 +19,10 @@ import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.cli.terminal import size_text
 from quantmedic.demo import patient
-from quantmedic.engine.case.facts import RecordedFacts
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.reports.sections.imports import _badness
 
 CSV = (
     "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name\n"
@@ -361,3 +362,8 @@ def imported(tmp_path: Path, *files: Path) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads((tmp_path / "report" / "report.json").read_text())
     return report
+
+
+@pytest.mark.parametrize(("level", "badness"), [(20.0, 0.01), (-1e30, math.inf), (None, None)])
+def test_whatever_level_a_file_holds_has_a_place_in_the_order(level: float | None, badness: float | None) -> None:
+    assert _badness(ReportedFacts(sqnr_db=level)) == badness
