@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from quantmedic.engine.files import read_text
-from quantmedic.engine.limits import DEPTH, DIGITS, JSON_LISTS, TEXT_BYTES, Limit
+from quantmedic.engine.limits import DEPTH, DIGITS, JSON_LISTS, TEXT_BYTES, Limit, beyond_readers
 from quantmedic.engine.text import whole
 
 #: An escape that may be half of a character.
@@ -41,7 +41,7 @@ def parse_json(text: str, where: str | Path) -> object:
     try:
         content: object = json.loads(text, parse_int=whole_number if suspect else None)
     except RecursionError as error:
-        raise DEPTH.exceeded(where) from error
+        raise beyond_readers(where) from error
     if not _within(content, DEPTH.in_force):
         raise DEPTH.exceeded(where)
     return with_whole_text(content) if _HALF.search(text) else content

@@ -87,6 +87,15 @@ class Limit:
         return f"{count} {self.unit}"
 
 
+def beyond_readers(where: str | Path) -> LimitError:
+    """The error for what is nested deeper than the readers of JSON, YAML and TOML go, whatever limit is set."""
+    return LimitError(
+        "a file of nested lists and tables has too many levels: more than can be read at all",
+        where=str(where),
+        help="write it with fewer levels; no setting raises this limit",
+    )
+
+
 TEXT_BYTES = Limit("text_bytes", "a file that is read whole", "bytes", 64 << 20)
 YAML_BYTES = Limit("yaml_bytes", "a YAML file", "bytes", 4 << 20)
 YAML_VALUES = Limit("yaml_values", "a YAML file, its aliases written out,", "values", 200_000)

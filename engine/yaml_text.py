@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from quantmedic.engine.limits import DEPTH, DIGITS, YAML_BYTES, YAML_VALUES
+from quantmedic.engine.limits import DEPTH, DIGITS, YAML_BYTES, YAML_VALUES, beyond_readers
 
 if TYPE_CHECKING:
     SafeLoader = yaml.SafeLoader
@@ -99,7 +99,7 @@ def _check_limits(text: str, where: str | Path) -> None:
         refusal = _not_yaml(error)
         # libyaml 0.2.6 reads ahead of its events, and ends at a depth of its own, which is far above this one.
         if refusal.problem == _TOO_DEEP:
-            raise DEPTH.exceeded(f"{where}:{refusal.line}") from error
+            raise beyond_readers(f"{where}:{refusal.line}") from error
         raise refusal from error
     except UnicodeEncodeError as error:
         raise NotYaml("it holds half of a character", text.count("\n", 0, error.start) + 1) from error

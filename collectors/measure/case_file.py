@@ -5,7 +5,7 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 
 import numpy as np
@@ -193,12 +193,21 @@ def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) 
     used = [record.input_tensor, *(output.tensor for output in record.outputs)]
     used += [index for op in record.operators for index in (*op.inputs, *op.outputs)]
     used += [tensor.gate.source for tensor in record.tensors if tensor.gate is not None]
-    for index in used:
-        if index is not None and not 0 <= index < len(record.tensors):
-            raise ValueError(f"tensor {index} of {len(record.tensors)}")
-    for source in (source for op in record.operators for source in op.sources):
-        if not 0 <= source < len(record.operators):
-            raise ValueError(f"operator {source} of {len(record.operators)}")
+    operators = [source for op in record.operators for source in op.sources]
+    if (budget := record.loss_budget) is not None:
+        sources = [source for piece in budget.pieces for source in piece.sources]
+        used += [index for source in sources for index in source.tensors]
+        used += [departure.tensor for departure in budget.departures or ()]
+        operators += [index for source in sources for index in source.operators]
+        _check_indices("output", [part.output for part in budget.outputs], len(record.outputs))
+    _check_indices("tensor", [index for index in used if index is not None], len(record.tensors))
+    _check_indices("operator", operators, len(record.operators))
+
+
+def _check_indices(what: str, indices: Iterable[int], count: int) -> None:
+    for index in indices:
+        if not 0 <= index < count:
+            raise ValueError(f"{what} {index} of {count}")
 
 
 def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:

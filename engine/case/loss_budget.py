@@ -24,6 +24,12 @@ class SourceRecord(Record):
     tensors: tuple[int, ...] = ()
     operators: tuple[int, ...] = ()
 
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if not (self.operators if self.kind in ("weight", "bias") else self.tensors):
+            raise ValueError(f"noise of an {self.kind} that is nowhere")
+        return self
+
 
 class ChangesRecord(Record):
     """What of the noise at each output goes with changes of one quantizer, in shares of the whole noise there."""

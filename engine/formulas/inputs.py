@@ -70,4 +70,5 @@ def input_std(case: Case, statistics: SetStatistics) -> float:
     view = statistics.tensor(case.record.input_tensor)
     count = max(int(view.count.sum()), 1)
     mean = float((view.count * view.mean).sum()) / count
-    return math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)
+    # Rounding may take it below zero.
+    return math.sqrt(max(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()), 0.0) / count)

@@ -15,7 +15,7 @@ from quantmedic.api.thresholds import translate
 from quantmedic.engine.errors import PolicyError, RuleError
 from quantmedic.engine.files import leads_out, require_regular
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.limits import POLICY_BYTES, POLICY_DEPTH
+from quantmedic.engine.limits import POLICY_BYTES, POLICY_DEPTH, beyond_readers
 from quantmedic.engine.rules.rule import matches
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible
@@ -200,7 +200,7 @@ def _holds_policy(path: Path) -> bool:
     if len(raw) <= POLICY_BYTES.in_force and not too_deep(text):
         try:
             tool = tomllib.loads(text).get("tool")
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # not valid TOML: whether it mentions the table decides
         else:
             return isinstance(tool, Mapping) and "quantmedic" in tool
@@ -239,11 +239,14 @@ def _parse_toml(path: Path, text: str) -> dict[str, object]:
         raise POLICY_DEPTH.exceeded(place(path, line))
     try:
         return tomllib.loads(text)
+    except RecursionError as error:
+        raise beyond_readers(place(path)) from error
     except ValueError as error:
         what, _, at = str(error).partition(" (at ")
         found = re.match(r"line (\d+)", at)
         line = int(found[1]) if found else text.count("\n") + 1 if at else None
-        source = visible(text.split("\n")[line - 1].strip(), 80) if line else ""
+        # A link of a stranger may lead to a file of this machine that is nobody's to show.
+        source = visible(text.split("\n")[line - 1].strip(), 80) if line and not path.is_symlink() else ""
         where = f"{place(path, line)}: {source}" if source else place(path, line)
         raise PolicyError(f"the policy is not TOML: {_plain_cause(what)}", where=where, help=EXPLAIN) from error
 

@@ -46,7 +46,7 @@ def _other_array(array: Any, rng: random.Random) -> Any:
             return np.take(array, [], rng.randrange(array.ndim)) if rng.random() < 0.3 else array[: rng.choice((1, -1))]
         if change == 3 and array.ndim > 1:
             return np.asfortranarray(array) if rng.random() < 0.3 else np.moveaxis(array, 1, -1)
-        if change == 4 and array.nbytes < 4e6:
+        if change == 4 and 0 < array.nbytes < 4e6:
             return array.repeat(rng.choice((2, 3)), axis=rng.randrange(array.ndim)) if array.ndim else array[None]
         if change == 5 and array.dtype.kind in "fiub":
             return array * np.asarray(rng.choice((0, -1, 255, 1e30, float("nan")))).astype(array.dtype)

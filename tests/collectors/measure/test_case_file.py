@@ -281,6 +281,19 @@ def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Files], object
     return lambda files: files.update({name: npy(change(np.load(io.BytesIO(files[name]))))})
 
 
+def source(**noise: Any) -> Callable[[Files], object]:
+    """A loss budget with this source of noise."""
+    piece = {"sources": [noise], "shares": [1.0], "alone": [1.0], "last": [1.0]}
+    ends: dict[str, Any] = {"outputs": [{"output": 0}], "simulated": [0.1], "deployed": [0.1]}
+    return record(
+        loss_budget={"dataset": "validation", "samples": 1, "runs": 1, **ends, "pieces": [piece], "complete": True}
+    )
+
+
+def test_a_loss_budget_is_read(rebuilt):
+    assert read_case(rebuilt(source(kind="activation", tensors=[1]))).record.loss_budget is not None
+
+
 def test_missing_files_and_folders(tmp_path):
     assert "no such" in refused(tmp_path / "none.case").message
     refused(tmp_path)
@@ -434,6 +447,9 @@ CONTRADICTIONS = {
     "a tensor index out of range": record(input_tensor=99),
     "samples in a table of two dimensions": member(f"{V}samples.npy", npy(np.zeros((1, 1), SAMPLE_DTYPE))),
     "features that are no numbers": member(f"{V}feature_sum.npy", npy(np.full(FEATURES, np.nan))),
+    "a source of noise that is nowhere": source(kind="activation"),
+    "a source of noise in a tensor that is not there": source(kind="activation", tensors=[10**6]),
+    "a source of noise in an operator that is not there": source(kind="weight", operators=[-1]),
     "dates": changed(f"{V}codes.used.npy", lambda codes: codes.astype("m8[s]")),
     "histograms that count nothing": changed(f"{V}histogram.count.npy", np.zeros_like),
     "histograms of infinities alone": changed(f"{V}histogram.bin.npy", lambda bins: np.full_like(bins, 0x7F8)),
