@@ -44,10 +44,14 @@ class ArrayInfo:
 
 @dataclass(frozen=True)
 class Column:
-    """One array, described without reading it; ``blocks`` reads it once, a block for each of the ascending rows."""
+    """One array, described without reading it; ``blocks`` reads it once, a block for each of the ascending rows.
+
+    ``checksum`` is that of all its bytes, where an archive states it.
+    """
 
     info: ArrayInfo
     blocks: Callable[[Iterable[Rows]], Iterator[Array]]
+    checksum: int | None = None
 
     def load(self) -> Array:
         """The whole array."""
@@ -150,10 +154,24 @@ def file_content(paths: Iterable[Path]) -> Iterator[bytes]:
 
 def array_content(name: str, array: Array) -> Iterator[bytes]:
     """Name, type, shape and bytes of an array, for checksums."""
-    yield f"{name}\0{array.dtype.str}\0{array.shape}\0".encode()
+    yield _heading(name, array.dtype, array.shape)
     size = max(1, _HASH_BLOCK // max(1, array[:1].nbytes))
     for start in range(0, len(array), size):
         yield array[start : start + size].tobytes()
+
+
+def column_marks(name: str, column: Column, rows: Iterable[int]) -> Iterator[bytes]:
+    """Name, type and shape of an array, and its checksum or these of its rows: what tells it from others."""
+    yield _heading(name, column.info.dtype, column.info.shape)
+    if column.checksum is not None:
+        yield str(column.checksum).encode()
+        return
+    for block in column.blocks(slice(row, row + 1) for row in rows):
+        yield block.tobytes()
+
+
+def _heading(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:
+    return f"{name}\0{dtype.str}\0{shape}\0".encode()
 
 
 def objects_refused(info: ArrayInfo) -> DataError:
@@ -170,7 +188,7 @@ def _memory_blocks(array: Array, wanted: Iterable[Rows]) -> Iterator[Array]:
 
 
 def _member_column(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Column:
-    name = member.filename.removesuffix(".npy")
+    name, crc = member.filename.removesuffix(".npy"), member.CRC
     with open_member(archive, member) as file:
         shape, fortran, dtype = _npy_header(file, str(path), name)
         header = file.tell()
@@ -181,8 +199,8 @@ def _member_column(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
         with path.open("rb") as whole:
             whole.seek(member.header_offset + 26)
             extra = int.from_bytes(whole.read(2), "little") + int.from_bytes(whole.read(2), "little")
-        return _mapped_column(path, member.header_offset + 30 + extra + header, fortran, info)
-    return Column(info, lambda rows: _decompressed_blocks(path, member.filename, info, fortran, rows))
+        return replace(_mapped_column(path, member.header_offset + 30 + extra + header, fortran, info), checksum=crc)
+    return Column(info, lambda rows: _decompressed_blocks(path, member.filename, info, fortran, rows), crc)
 
 
 def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> Column:

@@ -127,6 +127,9 @@ class FunctionSource:
     def content(self) -> None:
         return None
 
+    def marks(self) -> None:
+        return None
+
     def _call(self) -> Iterator[Piece]:
         """One pass: batches that hold samples, of which there is at least one, all labelled or none."""
         labelled: bool | None = None

@@ -14,6 +14,7 @@ from quantmedic.collectors.data.arrays import (
     Column,
     array_content,
     as_array,
+    column_marks,
     file_content,
     first_bytes,
     memory_column,
@@ -38,6 +39,8 @@ from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, r
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 
+#: Samples by which data are told from others, where nothing states a checksum of all.
+MARKS = 8
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
@@ -78,6 +81,10 @@ class Source(Protocol):
 
     def content(self) -> Iterator[bytes] | None:
         """All bytes, for the checksum."""
+        ...
+
+    def marks(self) -> Iterator[bytes] | None:
+        """What tells the content from other content, without reading all of it."""
         ...
 
 
@@ -194,6 +201,12 @@ class _ArraySource:
         labels = () if self._labels is None else array_content(LABELS, self._labels)
         return chain(chain.from_iterable(columns), labels)
 
+    def marks(self) -> Iterator[bytes]:
+        rows = _spread(self.samples)
+        columns = (column_marks(name, column, rows) for name, column in self._columns.items())
+        labels = () if self._labels is None else array_content(LABELS, self._labels)
+        return chain(chain.from_iterable(columns), labels)
+
     def _repeat_constants(self, inputs: Sequence[InputSpec]) -> None:
         """An array that is the same for all samples counts for each of them."""
         same = {s.name for s in inputs if s.name in self._columns and s.is_constant(self._columns[s.name].info.shape)}
@@ -295,9 +308,20 @@ class _FileSource:
                 yield Piece({self._name: self._load_sample(path)}, labels, rows=row, place=path.name)
 
     def content(self) -> Iterator[bytes]:
-        names = ((os.fsencode(path.relative_to(self._folder).as_posix()) + b"\0", path) for path in self._paths)
-        files = chain.from_iterable(chain((name,), file_content([path])) for name, path in names)
+        files = chain.from_iterable(chain((self._name_of(path),), file_content([path])) for path in self._paths)
         return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
+
+    def marks(self) -> Iterator[bytes]:
+        files = chain(map(self._name_of, self._paths), file_content(self._paths[i] for i in _spread(self.samples)))
+        return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
+
+    def _name_of(self, path: Path) -> bytes:
+        return os.fsencode(path.relative_to(self._folder).as_posix()) + b"\0"
+
+
+def _spread(samples: int) -> list[int]:
+    """A few samples from the first to the last."""
+    return sorted({number * (samples - 1) // (MARKS - 1) for number in range(MARKS)})
 
 
 def _folder_name(folder: Path) -> str:

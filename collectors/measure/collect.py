@@ -269,6 +269,12 @@ class Run:
             self._observer.plan.bucketed[i] &= tensor.bucketed
         for role, known in record.datasets.items():
             state = self._states.get(role)
+            if state is not None and not self._slicings[role].begins_with(case.sums.get(role, ())):
+                raise CaseError(
+                    f"what was measured before is another part of the {role} data",
+                    where=f"{known.origin}, {known.seen} samples",
+                    help="go on with the same --shard, or measure anew: without --resume",
+                )
             if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
                 raise CaseError(
                     f"what was measured before is of other {role} data",
@@ -280,11 +286,11 @@ class Run:
             self._sums[role] = SetSums(partial(self._accumulator, role), case.sums.get(role, [whole]))
 
     def _same_start(self, role: Role, case: Case) -> bool:
-        """The data set has its name and no less samples than were read, and its first batch is what it was."""
+        """The data set has its name and no less samples than were read, and the first batch of them is what it was."""
         known, dataset = case.statistics[role].samples, self._datasets[role]
         if dataset.origin != case.record.datasets[role].origin or len(known) > (dataset.samples or len(known)):
             return False
-        batch = next(self._batches(role, 0, 0), None)
+        batch = next(self._batches(role, *self._slicings[role].start), None)
         if not len(known) or batch is None:
             return not len(known)
         name = self._observer.plan.image[0] if self._observer.plan.image is not None else next(iter(batch.inputs))

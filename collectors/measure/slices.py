@@ -11,7 +11,13 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.statistics.accumulate import SetAccumulator
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.case.slice_sums import SliceSum, add_slices, join_slices, with_histograms_in_first
+from quantmedic.engine.case.slice_sums import (
+    SliceSum,
+    add_slices,
+    join_slices,
+    slices_of_shard,
+    with_histograms_in_first,
+)
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import DataError
 
@@ -52,6 +58,16 @@ class Slicing:
         return replace(self, first=first, stop=stop)
 
     @property
+    def start(self) -> tuple[int, int]:
+        """The part of the set that is read first, and the samples of it that are passed over."""
+        return (self.first, 0) if self.size is None else (0, self.first * self.size)
+
+    def begins_with(self, sums: Sequence[SliceSum]) -> bool:
+        """These are sums of its slices, from the first one on; none, where they were not kept apart."""
+        last = sums[-1].stop if sums else 0
+        return not sums or (sums[0].first == self.first and (self.stop is None or last <= self.stop))
+
+    @property
     def is_whole(self) -> bool:
         """All slices are measured."""
         return self.first == 0 and self.stop in (None, self.count)
@@ -62,16 +78,13 @@ class Slicing:
 
 
 def shard_of(slicings: Mapping[Role, Slicing], shard: tuple[int, int]) -> dict[Role, Slicing]:
-    """The slices of shard ``number`` (from 1) of ``count``: in a row, about equally many in each shard.
+    """The slices of a shard; see ``slices_of_shard``.
 
     Raises:
         DataError: Nobody knows how many samples a set has.
     """
-    number, count = shard
-    return {
-        role: slicing.only((number - 1) * slicing.count // count, number * slicing.count // count)
-        for role, slicing in require_counted(slicings).items()
-    }
+    parts = {role: slices_of_shard(shard, slicing.count) for role, slicing in require_counted(slicings).items()}
+    return {role: slicings[role].only(part.start, part.stop) for role, part in parts.items()}
 
 
 def require_counted(slicings: Mapping[Role, Slicing]) -> Mapping[Role, Slicing]:

@@ -377,8 +377,6 @@ class Case:
         # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
         changes: dict[str, object] = {"datasets": datasets, "notices": notices, "tensors": tensors}
         changes |= {"simulation": None, "proof": None}
-        if all(dataset.complete for dataset in datasets.values()):
-            changes["run"] = {name: value for name, value in mine.run.items() if name != "shard"}
         record = mine.model_copy(update=changes)
         unfinished = {role: own for role, own in sums.items() if not datasets[role].complete}
         return Case(record, statistics, self.weights or other.weights, unfinished)
@@ -393,8 +391,9 @@ def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:
     for key in ("float_sha256", "quantized_sha256"):
         if mine.run.get(key) != theirs.run.get(key):
             raise CaseError(
-                "the shards belong to different models",
-                where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
+                "they were measured on different models",
+                where=[f"{r.run.get(key.replace('sha256', 'model'))}, {key} {r.run.get(key)}" for r in (mine, theirs)],
+                help="put together only what was measured on the same two models",
             )
     # Compared as text, since a broken scale of NaN is not equal to itself.
     settings = [repr((_comparable(r.tensors), r.metric, r.stages, r.expected_float_metric)) for r in (mine, theirs)]

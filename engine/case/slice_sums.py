@@ -32,6 +32,12 @@ class SliceSum(NamedTuple):
         return equal and self.stop == other.first and self.first % (2 * self.slices) == 0
 
 
+def slices_of_shard(shard: tuple[int, int], slices: int) -> range:
+    """The slices of shard ``number`` (from 1) of ``count``: in a row, about equally many in each shard."""
+    number, count = shard
+    return range((number - 1) * slices // count, number * slices // count)
+
+
 def join_slices(sums: Iterable[SliceSum]) -> list[SliceSum]:
     """The sums in order, halves of one node added up: whatever was joined before, the same comes out.
 

@@ -1,18 +1,22 @@
 """Cases: read from files, written to files, and changed by one entry."""
 
+import re
 import zipfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from quantmedic.collectors.measure.case_file import read_case, write_case
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.slice_sums import slices_of_shard
 from quantmedic.engine.errors import CaseError
 
-#: Entry of the run record: which shard a case is, and those that are equal in all shards.
-SHARD = "shard"
-_EQUAL = ("preprocessing", "samples", "mode", "operator_error", "step_error", "seed", "device")
-#: Missing shards that an error names.
+#: Entries of the run record: which shard a case is, what tells its data from others, and those equal in all shards.
+SHARD, SHARD_DATA = "shard", "shard_data"
+_EQUAL = ("preprocessing", "samples", "batch_size", "mode", "operator_error", "step_error", "seed", "device")
+#: Missing or odd shards that an error names.
 MAX_NAMED = 8
 #: Name of the case in the folder of a report.
 CASE_FILE = "quantmedic.case"
@@ -60,65 +64,188 @@ def load_case(*paths: str | Path) -> Case:
     Raises:
         CaseError: A file cannot be read, or the shards do not belong together.
     """
-    files = [file for path in paths for file in case_paths(path)]
+    files = [file for path in paths for file in _files_of(path)]
     cases = [read_case(file) for file in files]
     if any(SHARD in case.record.run for case in cases):
-        require_all_shards(files, cases)
-    return merge_cases(cases)
+        return merge_shards(files, cases)
+    return _merge(files, cases)
 
 
-def merge_cases(cases: Sequence[Case]) -> Case:
+def _files_of(path: str | Path) -> list[Path]:
+    """The files that a path names.
+
+    Raises:
+        CaseError: It is a folder without any.
+    """
+    files = case_paths(path)
+    if Path(path).is_dir() and not files[0].exists():
+        raise CaseError(
+            "the folder holds no case",
+            where=str(path),
+            help="give a case file, the folder of a report, or a folder of shards (quantmedic collect --shard)",
+        )
+    return files
+
+
+def merge_shards(files: Sequence[Path], cases: Sequence[Case]) -> Case:
+    """One case as if all shards of one measurement had been measured in one pass.
+
+    Raises:
+        CaseError: They are not all shards of one measurement, each of them once; names the files that do not belong
+            to them, or the shards that are missing.
+    """
+    places = _places(files, cases)
+    _require_equal_runs(files, cases)
+    _require_all(places)
+    # Of few samples there may be less than one slice for each shard.
+    filled = [place for place, case in enumerate(cases) if case.statistics] or [0]
+    merged = _merge([files[place] for place in filled], [cases[place] for place in filled])
+    _require_slices(places, files, cases, merged)
+    run = {name: value for name, value in merged.record.run.items() if name not in (SHARD, SHARD_DATA)}
+    return replace(merged, record=merged.record.model_copy(update={"run": run}))
+
+
+def parse_shard(text: object) -> tuple[int, int] | None:
+    """Number, from 1, and count of a shard that is written ``3/16``; None where there is no such shard."""
+    parts = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text) if isinstance(text, str) else None
+    number, count = (int(parts[1]), int(parts[2])) if parts else (0, 0)
+    return (number, count) if 1 <= number <= count else None
+
+
+def data_text(data: object) -> str:
+    """What a shard says of one of its data sets, in a message; see ``shards.describe_data``."""
+    if not isinstance(data, Mapping):
+        return "none"
+    return f"{data.get('origin')}, {data.get('samples')} samples, fingerprint {str(data.get('fingerprint'))[:12]}"
+
+
+def _merge(files: Sequence[Path], cases: Sequence[Case]) -> Case:
     """One case as if all were measured in one pass.
 
     Raises:
-        CaseError: They do not belong together.
+        CaseError: They do not belong together; names the first file that does not fit those before it.
     """
-    # Of few samples there may be less than one slice for each shard.
-    filled = [case for case in cases if case.statistics or SHARD not in case.record.run]
-    case, *more = filled or cases[:1]
-    for each in more:
-        case = case.merge(each)
-    return case
+    merged = cases[0]
+    for file, case in zip(files[1:], cases[1:], strict=True):
+        try:
+            merged = merged.merge(case)
+        except CaseError as error:
+            raise CaseError(error.message, where=[f"{file}, after {files[0]}", *error.where], help=error.help) from None
+    return merged
 
 
-def require_all_shards(paths: Sequence[str | Path], cases: Sequence[Case]) -> None:
-    """Refuse cases that are not all shards of one measurement, each of them once.
+def _places(files: Sequence[Path], cases: Sequence[Case]) -> list[tuple[int, int]]:
+    """Number and count of each shard.
 
     Raises:
-        CaseError: Names the file that does not belong to them, or the shards that are missing.
+        CaseError: A case is none, or a shard is given twice, or they are parts of different numbers of shards.
     """
-    first, known = cases[0].record.run, dict[str, str | Path]()
-    for path, case in zip(paths, cases, strict=True):
-        shard, run = case.record.run.get(SHARD), case.record.run
-        if not isinstance(shard, str):
-            raise CaseError("a case among the shards is none of them", where=str(path), help="leave it out")
-        if shard in known:
+    known = dict[tuple[int, int], Path]()
+    for file, case in zip(files, cases, strict=True):
+        place = parse_shard(case.record.run.get(SHARD))
+        if place is None:
             raise CaseError(
-                f"shard {shard} is given twice", where=[str(known[shard]), str(path)], help="give each shard once"
+                "a case among the shards is none of them",
+                where=str(file),
+                help="leave it out; where it is a shard that was interrupted, repeat its command with --resume",
             )
-        known[shard] = path
-        for name in _EQUAL:
-            if run.get(name) != first.get(name):
-                raise CaseError(
-                    f"the shards were measured with different {name.replace('_', ' ')}",
-                    where=[f"{paths[0]}: {first.get(name)}", f"{path}: {run.get(name)}"],
-                    help="collect all of them with the same options",
-                )
-    counts = {shard.partition("/")[2] for shard in known}
-    if len(counts) > 1:
-        raise CaseError(
-            "the shards are parts of different numbers of shards",
-            where=", ".join(sorted(known)),
-            help="collect all of them with the same --shard …/COUNT",
+        if place in known:
+            raise CaseError(
+                f"shard {place[0]}/{place[1]} is given twice",
+                where=[str(known[place]), str(file)],
+                help="give each shard once",
+            )
+        known[place] = file
+    _require_equal(
+        "the shards are parts of different numbers of shards",
+        files,
+        [(count, f"{number}/{count}") for number, count in known],
+        "collect all of them with the same --shard …/COUNT",
+    )
+    return [*known]
+
+
+def _require_equal_runs(files: Sequence[Path], cases: Sequence[Case]) -> None:
+    """Refuse shards of different models or data, or measured with different options.
+
+    Raises:
+        CaseError: Names the files that differ from most.
+    """
+    runs = [case.record.run for case in cases]
+    for kind in ("float", "quantized"):
+        hashes = [run.get(f"{kind}_sha256") for run in runs]
+        names = [f"{run.get(f'{kind}_model')}, sha256 {str(own)[:12]}" for run, own in zip(runs, hashes, strict=True)]
+        _require_equal(
+            f"the shards belong to different {kind} models",
+            files,
+            [*zip(hashes, names, strict=True)],
+            "collect all of them with the same two models",
         )
-    count = int(counts.pop())
-    missing = [f"{k}/{count}" for k in range(1, count + 1) if f"{k}/{count}" not in known]
+    for name in _EQUAL:
+        _require_equal(
+            f"the shards were measured with different {name.replace('_', ' ')}",
+            files,
+            [(run.get(name), str(run.get(name))) for run in runs],
+            f"collect all of them with the same options{', --batch-size too' if name == 'batch_size' else ''}",
+        )
+    given = [run.get(SHARD_DATA) for run in runs]
+    data = [own if isinstance(own, Mapping) else {} for own in given]
+    for role in sorted({str(role) for own in data for role in own}):
+        _require_equal(
+            f"the shards were measured on different {role} data",
+            files,
+            [(own.get(role), data_text(own.get(role))) for own in data],
+            "collect all of them with the same data",
+        )
+
+
+def _require_equal(message: str, files: Sequence[Path], found: Sequence[tuple[object, str]], help: str) -> None:
+    """Refuse files of which some differ from most; each has a value, and a text that tells of it."""
+    values = [repr(value) for value, _ in found]
+    usual = Counter(values).most_common(1)[0][0]
+    lines = [f"{file}: {text}" for file, (_, text) in zip(files, found, strict=True)]
+    odd = [line for line, value in zip(lines, values, strict=True) if value != usual]
+    if odd:
+        more = [f"and {len(odd) - MAX_NAMED} more"] if len(odd) > MAX_NAMED else []
+        raise CaseError(message, where=[lines[values.index(usual)], *odd[:MAX_NAMED], *more], help=help)
+
+
+def _require_all(places: Sequence[tuple[int, int]]) -> None:
+    """Refuse fewer than all shards.
+
+    Raises:
+        CaseError: Names those that are missing.
+    """
+    count, known = places[0][1], {number for number, _ in places}
+    missing = count - len(known)
     if missing:
-        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+        named = [f"{k}/{count}" for k in islice((k for k in range(1, count + 1) if k not in known), MAX_NAMED)]
+        more = f" and {missing - MAX_NAMED} more" if missing > MAX_NAMED else ""
         raise CaseError(
-            f"{len(missing)} of {count} shards are missing",
-            where=", ".join(missing[:MAX_NAMED]) + more,
-            help=f"measure them with: quantmedic collect … --shard {missing[0]}",
+            f"{missing} of {count} shards are missing",
+            where=", ".join(named) + more,
+            help=f"measure them with: quantmedic collect … --shard {named[0]}",
+        )
+
+
+def _require_slices(
+    places: Sequence[tuple[int, int]], files: Sequence[Path], cases: Sequence[Case], merged: Case
+) -> None:
+    """Refuse shards that together lack samples.
+
+    Raises:
+        CaseError: Names the files that do not hold their part.
+    """
+    for role, found in merged.record.datasets.items():
+        if found.complete:
+            continue
+        held = [sum(own.slices for own in case.sums.get(role, ())) for case in cases]
+        parts = [slices_of_shard(place, found.slices) for place in places]
+        lacking = [f for f, own, part in zip(files, held, parts, strict=True) if own != part.stop - part.start]
+        raise CaseError(
+            f"some of the {role} data were not measured",
+            where=[str(file) for file in lacking[:MAX_NAMED]],
+            help="collect these shards again, all with the same data and options",
         )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from quantmedic.api.cases import case_path, load_case, save_case, with_notice
+from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import open_metric, open_pair
@@ -30,6 +30,7 @@ from quantmedic.api.shards import as_shard, load_shards, read_shard
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.front_ends import front_end_of
+from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.extras import Extras
@@ -204,7 +205,7 @@ def prove_pair(
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
     with models.as_deployed():
-        earlier = _earlier_case(options)
+        earlier = _earlier_case(options, measurement.datasets)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
         case = _with_simulation_of(earlier, case)
@@ -212,7 +213,7 @@ def prove_pair(
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
         if options.spread.shard is not None:
-            return Proof(as_shard(case, *read_shard(options.spread.shard)))
+            return Proof(as_shard(case, *read_shard(options.spread.shard), measurement.datasets))
         try:
             if measuring.profile:
                 case = _with_latency(case, measurement)
@@ -322,17 +323,17 @@ def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
     return replace(case, record=case.record.model_copy(update=known))
 
 
-def _earlier_case(options: CollectOptions) -> Case | None:
+def _earlier_case(options: CollectOptions, datasets: Mapping[Role, Dataset]) -> Case | None:
     """What was measured before: by shards, or until an interrupt."""
     shards = options.spread.shards
-    return load_shards(shards) if shards is not None else _unfinished_case(options.saving)
+    return load_shards(shards, datasets) if shards is not None else _unfinished_case(options.saving)
 
 
 def _unfinished_case(saving: CheckpointOptions) -> Case | None:
     """The case to continue, if there is one."""
     if not saving.resume or saving.checkpoint is None or not case_path(saving.checkpoint).exists():
         return None
-    case = load_case(saving.checkpoint)
+    case = read_case(case_path(saving.checkpoint))
     notices = tuple(notice for notice in case.record.notices if notice != _NOT_TRIED)
     return replace(case, record=case.record.model_copy(update={"notices": notices}))
 

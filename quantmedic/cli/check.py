@@ -23,6 +23,7 @@ from quantmedic.cli.options import (
     ReportOptions,
     collect_options,
     config_option,
+    judged_options,
     judging_options,
     printing_options,
     refuse_options,
@@ -119,7 +120,7 @@ record_options = OptionGroup(
 
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
-@collect_options.without("write_fixed", "shard")
+@judged_options.without("write_fixed")
 @resume_option
 @option("--static", is_flag=True, help="No data: judge weights, graph and quantization parameters alone.")
 @gate_options

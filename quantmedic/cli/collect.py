@@ -13,6 +13,7 @@ from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import CONTEXT, collect_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import size_text
+from quantmedic.collectors.measure.slices import MIN_SAMPLES
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -45,6 +46,9 @@ def collect(
     """
     path = case_path(output)
     options = replace(options, saving=unfinished_work(path, resume))
-    save_case(collect_case(float_model, quantized_model, options, rules_in_force(rules)), path)
+    case = collect_case(float_model, quantized_model, options, rules_in_force(rules))
+    save_case(case, path)
     unfinished_path(path).unlink(missing_ok=True)
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
+    if not case.statistics:
+        print_line(f"it holds no samples: a slice has at least {MIN_SAMPLES}, and there are fewer slices than shards")

@@ -24,6 +24,7 @@ from quantmedic.cli.options import (
     ReportOptions,
     collect_options,
     data_options,
+    judged_options,
     judging_options,
     measuring_options,
     proof_options,
@@ -91,7 +92,7 @@ def demo(
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="[QUANT]", required=False)
-@collect_options.without("shard")
+@judged_options
 @resume_option
 @rule_options
 @judging_options

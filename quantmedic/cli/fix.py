@@ -10,7 +10,7 @@ from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, OutputFile, OutputFolder, option
-from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
+from quantmedic.cli.options import CONTEXT, JudgingOptions, judged_options, judging_options, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -21,7 +21,7 @@ from quantmedic.reports.text import visible
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@collect_options.without("write_fixed", "shard")
+@judged_options.without("write_fixed")
 @rule_options
 @option(
     "-o",

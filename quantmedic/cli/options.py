@@ -359,6 +359,18 @@ collect_options = join_groups(
 )
 
 
+def _refuse_shard(context: click.Context, _: click.Parameter, shard: str | None) -> None:
+    if shard is not None:
+        raise click.UsageError(
+            f"{context.info_name} judges all shards together: measure each with quantmedic collect … --shard {shard} "
+            "-o shards/….case, then give their folder with --shards"
+        )
+
+
+#: All options of a measurement that is judged at once: one shard alone is not.
+judged_options = collect_options.replacing(shard=option("--shard", hidden=True, callback=_refuse_shard))
+
+
 rule_options = OptionGroup(
     "rules",
     RuleOptions,

@@ -1,6 +1,9 @@
 """Shards on the command line: measured by processes that know nothing of each other, then judged as one."""
 
 import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.api.shards import load_shards
+from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.demo import patient
+from quantmedic.engine.errors import CaseError
 
 COUNT = 3
 
@@ -98,10 +103,166 @@ def test_what_is_no_set_of_shards_is_refused_by_the_report_too(folder, whole, tm
     one, odd, other = (str(tmp_path / f"{k}.case") for k in (1, 2, 3))
     for given, words in (
         ([one, other], "1 of 3 shards are missing 2/3"),
-        ([one, odd, other], "different seed"),
+        ([one, odd, other], f"different seed {one}: 0 {odd}: 3"),
         ([one, one, other], "shard 1/3 is given twice"),
         ([one, other, str(whole)], "a case among the shards is none of them"),
     ):
         found = run_quantmedic("report", *given, "-o", str(tmp_path / "r"))
         assert found.returncode == 2
         assert words in " ".join(found.stderr.split()), found.stderr
+
+
+def images(count: int, divisor: float = 255) -> dict[str, Any]:
+    with np.load(patient()[1]["validation"]) as stored:
+        return {
+            "image": stored["image"][:count].astype(np.float32) / np.float32(divisor),
+            "labels": stored["labels"][:count],
+        }
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory) -> dict[str, Path]:
+    """The same samples in two files, and others of the same shape, name or beginning."""
+    folder = tmp_path_factory.mktemp("sets")
+    (folder / "alt").mkdir()
+    late = images(200)
+    late["image"][150] = 0
+    contents = {"val.npz": images(200), "val_b.npz": images(200, 254), "alt/val.npz": images(200, 254)}
+    contents |= {
+        "few.npz": images(36),
+        "late.npz": late,
+        "labels.npz": images(200) | {"labels": np.zeros(200, np.int64)},
+    }
+    for name, arrays in contents.items():
+        np.savez(folder / name, **arrays)
+    (folder / "copy").mkdir()
+    np.savez_compressed(folder / "copy/val.npz", **images(200))
+    return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.npz")}
+
+
+def collect_shard(path: Path, validation: Path, shard: str, **more: Any) -> Path:
+    models = more.pop("models", patient()[0])
+    quantmedic.save_case(quantmedic.collect(*models, validation=validation, shard=shard, threads=1, **more), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shards(sets, tmp_path_factory) -> list[Path]:
+    """All three shards of one set."""
+    folder = tmp_path_factory.mktemp("three")
+    return [collect_shard(folder / f"{k}.case", sets["val.npz"], f"{k}/3") for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("val_b.npz", 2), ("alt/val.npz", 1), ("few.npz", 3), ("late.npz", 1), ("labels.npz", 3)]
+)
+def test_a_shard_of_other_data_is_named(name, number, sets, shards, tmp_path):
+    odd = collect_shard(tmp_path / "odd.case", sets[name], f"{number}/3")
+    given = [*shards[: number - 1], odd, *shards[number:]]
+    for load in (lambda: quantmedic.load_case(*given), lambda: load_shards(given)):
+        with pytest.raises(CaseError, match="the shards were measured on different validation data") as caught:
+            load()
+        usual, *others = caught.value.where
+        assert [line.partition(": ")[0] for line in others] == [str(odd)] and sets[name].name in others[0]
+        assert usual.startswith(str(given[1 if number == 1 else 0])) and "val.npz, 200 samples" in usual
+
+
+def test_shards_of_other_data_than_are_given_are_refused(sets, shards):
+    with pytest.raises(CaseError, match="the shards were measured on other validation data") as caught:
+        quantmedic.collect(*patient()[0], validation=sets["late.npz"], shards=shards, threads=1)
+    assert str(shards[0]) in caught.value.where[0] and "late.npz" in caught.value.where[1]
+
+
+def test_where_data_lie_and_how_they_are_compressed_does_not_matter(sets, shards, tmp_path):
+    again = collect_shard(tmp_path / "again.case", sets["copy/val.npz"], "2/3")
+    merged = quantmedic.load_case(shards[0], again, shards[2])
+    assert (
+        merged.statistics["validation"].samples.tobytes()
+        == load_shards(shards).statistics["validation"].samples.tobytes()
+    )
+    assert not {"shard", "shard_data"} & merged.record.run.keys()
+
+
+def test_one_shard_that_holds_all_samples_is_a_whole_case(sets, tmp_path):
+    parts = [collect_shard(tmp_path / f"{k}.case", sets["few.npz"], f"{k}/2") for k in (1, 2)]
+    assert [bool(read_case(part).statistics) for part in parts] == [False, True]
+    assert "shard" not in quantmedic.load_case(tmp_path).record.run
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"batch_size": 3}, "measured with different batch size"),
+        ({"metric": "top5"}, "different settings"),
+        ({"models": patient(healthy=True)[0]}, "belong to different quantized models"),
+    ],
+)
+def test_a_shard_of_other_models_or_options_is_named(more, words, sets, shards, tmp_path):
+    odd = collect_shard(tmp_path / "odd.case", sets["val.npz"], "2/3", **more)
+    with pytest.raises(CaseError, match=words) as caught:
+        quantmedic.load_case(shards[0], odd, shards[2])
+    assert any(str(odd) in line for line in caught.value.where) and caught.value.help
+
+
+def test_a_shard_without_one_of_the_sets_is_named(sets, shards, tmp_path):
+    odd = collect_shard(tmp_path / "odd.case", sets["val.npz"], "2/3", representative=sets["val.npz"])
+    with pytest.raises(CaseError, match="different representative data") as caught:
+        quantmedic.load_case(shards[0], odd, shards[2])
+    assert caught.value.where[0] == f"{shards[0]}: none" and caught.value.where[1].startswith(f"{odd}: val.npz")
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_an_interrupted_shard_goes_on(mode, sets, tmp_path):
+    path, own = tmp_path / "2.case", {"mode": mode, "validation": sets["val.npz"], "threads": 1, "batch_size": 8}
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if done >= 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantmedic.collect(*patient()[0], shard="2/3", checkpoint=path, progress=progress, **own)
+    for other in ("1/3", "3/3"):
+        with pytest.raises(CaseError, match="another part of the validation data"):
+            quantmedic.collect(*patient()[0], shard=other, checkpoint=path, resume=True, **own)
+    with pytest.raises(CaseError, match="other validation data"):
+        changed = own | {"validation": sets["alt/val.npz"]}
+        quantmedic.collect(*patient()[0], shard="2/3", checkpoint=path, resume=True, **changed)
+    expected = quantmedic.collect(*patient()[0], shard="2/3", **own)
+    for _ in ("unfinished", "finished"):
+        found = quantmedic.collect(*patient()[0], shard="2/3", checkpoint=path, resume=True, **own)
+        assert found.record == expected.record
+        samples = [case.statistics["validation"].samples.tobytes() for case in (found, expected)]
+        assert samples[0] == samples[1]
+        quantmedic.save_case(found, path)
+
+
+def test_a_folder_without_a_case_is_said(tmp_path):
+    with pytest.raises(CaseError, match="the folder holds no case"):
+        quantmedic.load_case(tmp_path)
+
+
+def test_a_shard_of_few_samples_says_that_it_is_empty(folder, tmp_path):
+    few = [*options(folder), "--samples", "40", "--shard", "1/2", "-o", str(tmp_path / "1.case")]
+    found = run_quantmedic("collect", *few)
+    assert found.returncode == 0 and "it holds no samples: a slice has at least 64" in found.stdout
+
+
+@pytest.mark.parametrize("command", ["diagnose", "check", "fix"])
+def test_who_judges_does_not_measure_one_shard(command, folder):
+    found = run_quantmedic(command, *options(folder), "--shard", "1/3")
+    assert found.returncode == 2 and "quantmedic collect … --shard 1/3" in " ".join(found.stderr.split())
+    assert "--shard " not in run_quantmedic(command, "--help").stdout
+
+
+def test_a_shard_without_its_count_is_no_shard(folder, tmp_path):
+    found = run_quantmedic("collect", *options(folder), "--shard", "3", "-o", str(tmp_path / "1.case"))
+    assert found.returncode == 2 and "this is not how a shard is written --shard 3" in " ".join(found.stderr.split())
+
+
+def test_a_shard_that_lacks_its_part_is_named(shards, tmp_path):
+    case = read_case(shards[1])
+    empty = replace(case, record=case.record.model_copy(update={"datasets": {}}), statistics={}, sums={})
+    quantmedic.save_case(empty, tmp_path / "odd.case")
+    with pytest.raises(CaseError, match="some of the validation data were not measured") as caught:
+        quantmedic.load_case(shards[0], tmp_path / "odd.case", shards[2])
+    assert caught.value.where == (str(tmp_path / "odd.case"),)

@@ -1033,6 +1033,41 @@ def test_hash_follows_content(tmp_path, pictures):
     assert len(memory) == 3
 
 
+def test_fingerprint_of_an_archive_follows_every_value(tmp_path):
+    values, labels = numbers(100, 2), np.arange(100)
+    changed = values.copy()
+    changed[33] += 1
+    for name, write in (("plain", np.savez), ("packed", np.savez_compressed)):
+        write(tmp_path / f"{name}.npz", x=values, labels=labels)
+    np.savez(tmp_path / "values.npz", x=changed, labels=labels)
+    np.savez(tmp_path / "labels.npz", x=values, labels=labels[::-1])
+    names = ("plain", "packed", "values", "labels")
+    plain, packed, *others = (opened(tmp_path / f"{name}.npz").fingerprint() for name in names)
+    assert plain == packed and len({plain, *others}) == 3
+    assert opened(tmp_path / "plain.npz", labels=labels[::-1]).fingerprint() not in (plain, None)
+
+
+def test_fingerprint_of_arrays_and_files_follows_first_and_last_sample(tmp_path, pictures):
+    values = numbers(100, 2)
+    found = {opened(values).fingerprint(), opened(values[:99]).fingerprint()}
+    for place in (0, 99):
+        changed = values.copy()
+        changed[place] += 1
+        np.save(tmp_path / f"{place}.npy", changed)
+        assert opened(changed).fingerprint() == opened(tmp_path / f"{place}.npy").fingerprint()
+        found.add(opened(changed).fingerprint())
+    assert len(found) == 4
+    folder = tmp_path / "images"
+    pictures("images/a.png", "images/b.png")
+    first = opened(folder, IMAGE, preprocessing=SCALED).fingerprint()
+    assert opened(folder, IMAGE, preprocessing=SCALED).fingerprint() == first
+    (folder / "a.png").rename(folder / "c.png")
+    renamed = opened(folder, IMAGE, preprocessing=SCALED).fingerprint()
+    pictures("images/b.png")
+    assert len({first, renamed, opened(folder, IMAGE, preprocessing=SCALED).fingerprint()}) == 3
+    assert opened(lambda: iter([values])).fingerprint() is None
+
+
 def test_origin_hides_the_folder(tmp_path):
     np.savez(tmp_path / "val.npz", x=numbers(3, 2))
     dataset = opened(tmp_path / "val.npz")
