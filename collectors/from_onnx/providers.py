@@ -41,7 +41,7 @@ def providers_of(device: str) -> list[Provider]:
     if CUDA not in available:
         raise ModelError(
             "onnxruntime is installed without CUDA",
-            where=f"onnxruntime {ort.__version__} has {', '.join(available)}",
+            where=[f"--device {device}", f"onnxruntime {ort.__version__} has {', '.join(available)}"],
             help="pip uninstall onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]', or leave --device out",
         )
     return [(CUDA, {"device_id": number or "0"}), CPU]
@@ -63,14 +63,14 @@ def require_providers(session: ort.InferenceSession) -> None:
     Raises:
         ModelError: It runs on the processor alone.
     """
-    wanted = [name if isinstance(name, str) else name[0] for name in chosen_providers()]
+    wanted = [(each, {}) if isinstance(each, str) else each for each in chosen_providers()]
     found = session.get_providers()
-    if missing := [name for name in wanted if name not in found]:
+    if missing := [f"{name} {settings.get('device_id', '')}".strip() for name, settings in wanted if name not in found]:
         raise ModelError(
             "onnxruntime could not start the device",
             where=f"{', '.join(missing)} asked for, {', '.join(found)} started",
-            help="are the driver, CUDA and cuDNN of the versions that this onnxruntime-gpu names? "
-            "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries",
+            help="is there a device of this number (nvidia-smi lists them)? Are the driver, CUDA and cuDNN of the "
+            "versions that this onnxruntime-gpu names? pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries",
         )
 
 

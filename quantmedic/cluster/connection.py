@@ -10,6 +10,7 @@ from uuid import uuid4
 from quantmedic.cluster.answers import describe_worker, sees_file, wrong_versions
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.json_text import read_json
 from quantmedic.engine.output_files import scratch_folder
 
 if TYPE_CHECKING:
@@ -82,18 +83,38 @@ def _local_cluster(distributed: Any, text: str) -> Any:
 
 
 def _open_client(distributed: Any, text: str) -> Any:
+    address = text if text.startswith(_PROTOCOLS) else _address_in(text)
     try:
-        if text.startswith(_PROTOCOLS):
-            return distributed.Client(text, timeout=SCHEDULER_PATIENCE)
-        if Path(text).is_file():
-            return distributed.Client(scheduler_file=text, timeout=SCHEDULER_PATIENCE)
-    except (OSError, ValueError) as error:
+        return distributed.Client(address, timeout=SCHEDULER_PATIENCE)
+    except (OSError, ValueError, TypeError, ImportError) as error:  # what Dask raises for what it cannot connect to
         raise DataError(
             "the scheduler does not answer",
-            where=f"{text}: {error}",
+            where=f"{text}: {error}" if text == address else f"{text}: {address}: {error}",
             help="start it with: dask scheduler; its workers with: dask worker ADDRESS --nthreads 1",
         ) from error
-    raise _unknown(text)
+
+
+def _address_in(path: str) -> str:
+    """The address that a scheduler has written into its file.
+
+    Raises:
+        DataError: There is no such file, or no address in it.
+    """
+    help = "give the file that the scheduler writes: dask scheduler --scheduler-file scheduler.json"
+    if not Path(path).exists():
+        if Path(path).suffix == ".json":
+            raise DataError("there is no such file of a scheduler", where=f"--cluster {path}", help=help)
+        raise _unknown(path)
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "the file of the scheduler cannot be read", where=f"--cluster {path}: {error}", help=help
+        ) from error
+    address = content.get("address") if isinstance(content, dict) else None
+    if not isinstance(address, str) or not address.startswith(_PROTOCOLS):
+        raise DataError("the file of the scheduler holds no address", where=f"--cluster {path}", help=help)
+    return address
 
 
 def _unknown(text: str) -> DataError:

@@ -187,7 +187,29 @@ def test_weights_are_those_of_one_machine(tmp_path):
     assert len(found.record.operators) > 5
 
 
-@pytest.mark.parametrize("where", ["lokal", "local:0", "local:x", "no/scheduler.json"])
+@pytest.mark.parametrize("where", ["lokal", "local:0", "local:x"])
 def test_a_cluster_that_is_none_is_refused(where, data):
     with pytest.raises(DataError, match="cluster cannot be read"):
         collected(data, cluster=where)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file of a scheduler"),
+        ("{}", "holds no address"),
+        ("[]", "holds no address"),
+        ('{"address": 8786}', "holds no address"),
+        ('{"address": "host:8786"}', "holds no address"),
+        ("{", "cannot be read"),
+        ('{"address": "tcp://"}', "does not answer"),
+        ('{"address": "tcp://nowhere.invalid:x"}', "does not answer"),
+    ],
+)
+def test_a_file_of_a_scheduler_that_is_of_no_use_is_named(content, words, data, tmp_path):
+    path = tmp_path / "scheduler.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=words) as caught:
+        collected(data, cluster=path)
+    assert "scheduler.json" in caught.value.where[0]

@@ -20,12 +20,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 def environment(tmp_path_factory):
     """A folder with commands of this Python, the demo's data, and the variables that the scripts read."""
     folder = tmp_path_factory.mktemp("examples")
-    commands = {"quantmedic": "quantmedic", "dask": "dask"}
     (folder / "bin").mkdir()
-    for name, module in commands.items():
-        script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
-        script.chmod(0o755)
+    write_script(folder / "bin/quantmedic", f'exec "{sys.executable}" -m quantmedic "$@"')
     names = {"representative": "REPRESENTATIVE", "validation": "VALIDATION"}
     given, found = patient()[1], {}
     for role, variable in names.items():
@@ -36,7 +32,14 @@ def environment(tmp_path_factory):
     models = dict(zip(("FLOAT", "QUANT"), map(str, patient()[0]), strict=True))
     paths = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SHARDS": str(folder / "shards")}
     root = {"PYTHONPATH": os.pathsep.join(filter(None, [str(EXAMPLES.parents[1]), os.environ.get("PYTHONPATH")]))}
-    return folder, {**os.environ, **found, **models, **paths, **root, "QUANTMEDIC_NO_PROVE": "1"}
+    settings = {"QUANTMEDIC_NO_PROVE": "1", "PYTHON": sys.executable}
+    return folder, {**os.environ, **found, **models, **paths, **root, **settings}
+
+
+def write_script(path, command):
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 def run(folder, environment, *command, **variables):
@@ -60,6 +63,27 @@ def test_clusters_give_what_an_array_of_jobs_does(environment):
     assert one.record == other.record
     columns = one.statistics["validation"].columns
     assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("exit 1", "lacks quantmedic[cluster]"),
+        ('[ "$1" = -c ]', "the scheduler has ended"),
+        ('[ "$1" = -c ] || exec sleep 60', "the scheduler has not started within 1 seconds"),
+    ],
+)
+def test_a_scheduler_that_does_not_start_is_not_waited_for(python, words, tmp_path):
+    variables = {"PYTHON": write_script(tmp_path / "python", python), "PATIENCE": "1", "START": "env"}
+    done = subprocess.run(
+        ["bash", str(EXAMPLES / "slurm-dask.sh")],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and words in done.stderr
 
 
 @pytest.mark.thorough

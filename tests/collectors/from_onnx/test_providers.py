@@ -32,8 +32,8 @@ def network() -> Net:
 
 @without_cuda
 def test_cuda_without_its_provider_names_what_to_install() -> None:
-    with pytest.raises(ModelError, match="without CUDA") as error:
-        providers_of("cuda")
+    with pytest.raises(ModelError, match="without CUDA\n  --device cuda:7\n") as error:
+        providers_of("cuda:7")
     assert "onnxruntime-gpu" in str(error.value)
 
 
@@ -56,7 +56,8 @@ def test_sessions_are_made_with_the_chosen_providers() -> None:
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_session_that_falls_back_to_the_processor_is_refused() -> None:
     """onnxruntime says nothing where it cannot start a device, and goes on without."""
-    with sessions_on([(CUDA, {"device_id": "0"}), CPU]), pytest.raises(ModelError, match="could not start the device"):
+    cuda = [(CUDA, {"device_id": "7"}), CPU]
+    with sessions_on(cuda), pytest.raises(ModelError, match=f"could not start the device\n  {CUDA} 7 asked for"):
         make_session(network().model(), Path("net.onnx"), 1)
     assert list(chosen_providers()) == [CPU]
 
