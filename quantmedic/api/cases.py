@@ -40,7 +40,12 @@ def case_paths(path: str | Path) -> list[Path]:
     one = case_path(path)
     if one == Path(path) or one.exists():
         return [one]
-    return sorted(file for file in Path(path).glob("*.case") if not file.name.endswith(UNFINISHED)) or [one]
+    return shard_files(Path(path)) or [one]
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """The cases in a folder of shards, but for unfinished work beside them."""
+    return sorted(file for file in folder.glob("*.case") if not file.name.endswith(UNFINISHED))
 
 
 def is_case(path: Path) -> bool:

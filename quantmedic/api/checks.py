@@ -20,6 +20,7 @@ from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.text import visible
 from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
 
 #: What annotations point at where there is no policy file.
@@ -156,12 +157,16 @@ def load_baseline(path: str | Path) -> Baseline:
             raise BaselineError("the baseline is of another version", where=[str(path), newer], help=again)
         return Baseline.model_validate(found)
     except FileNotFoundError as error:
-        raise BaselineError("no such baseline", where=str(path), help=again) from error
+        raise BaselineError("no such baseline", where=str(path), help=again.replace("it again", "one")) from error
     except OSError as error:
-        raise BaselineError("cannot read the baseline", where=f"{path}: {error.strerror or error}") from error
+        cause = f"{path}: {error.strerror or error}"
+        help = "name a file that quantmedic baseline write has made, and that you may read"
+        raise BaselineError("cannot read the baseline", where=cause, help=help) from error
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
-        raise BaselineError("not a valid baseline", where=f"{path}: {place}", help=again) from error
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        said = visible(first["msg"][:1].lower() + first["msg"][1:], 200)
+        raise BaselineError("not a valid baseline", where=f"{path}: {place}: {said}", help=again) from error
     except ValueError as error:  # no JSON, or no text
         raise BaselineError("not a valid baseline", where=f"{path}: not valid JSON", help=again) from error
 

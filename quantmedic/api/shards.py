@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.api.cases import SHARD, SHARD_DATA, case_path, data_text, merge_shards, parse_shard
+from quantmedic.api.cases import SHARD, SHARD_DATA, case_path, data_text, merge_shards, parse_shard, shard_files
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.facts import Role
@@ -52,7 +52,7 @@ def load_shards(source: str | Path | Sequence[str | Path], datasets: Mapping[Rol
     Raises:
         CaseError: There are none, one cannot be read or is missing, or they do not belong together, or to the data.
     """
-    paths = sorted(Path(source).glob("*.case")) if isinstance(source, str | Path) else [Path(path) for path in source]
+    paths = shard_files(Path(source)) if isinstance(source, str | Path) else [Path(path) for path in source]
     if not paths:
         raise CaseError(
             "there are no shards", where=f"{source}", help="write them with: quantmedic collect --shard 1/4"

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import load_case, unfinished_path
+from quantmedic.api.cases import SHARD, unfinished_path
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CheckpointOptions, CollectOptions
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
+from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError
@@ -29,7 +30,8 @@ def unfinished_work(output: Path, resume: bool) -> CheckpointOptions:
 
 def _is_finished(path: Path) -> bool:
     try:
-        return all(dataset.complete for dataset in load_case(path).record.datasets.values())
+        record = read_case(path).record
+        return SHARD in record.run or all(dataset.complete for dataset in record.datasets.values())
     except QuantmedicError:  # there is none, or nothing that is worth keeping
         return False
 
