@@ -15,7 +15,7 @@ from quantmedic.engine.case.facts import (
     Role,
     TensorFacts,
 )
-from quantmedic.engine.case.histogram import Bins
+from quantmedic.engine.case.histogram import Bins, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
@@ -250,6 +250,8 @@ def _top_share(case: Case, statistics: SetStatistics) -> float:
     if index is None or index not in statistics.histograms or not statistics.tensor(index).count.sum():
         return 1.0
     view = statistics.tensor(index)
+    if not shows_values(view.histogram):
+        return 1.0
     count = Bins.of(view.histogram, float(view.min.min()), float(view.max.max())).count
     return float(count[-1] / count.sum()) if count.sum() else 1.0
 

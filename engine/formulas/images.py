@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.histogram import Bins
+from quantmedic.engine.case.histogram import Bins, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
@@ -104,7 +104,7 @@ def _distances(case: Case, statistics: SetStatistics) -> dict[str, float | None]
     view = statistics.tensor(index)
     count = int(view.count.sum())
     low, high = float(view.min.min()), float(view.max.max())
-    if not count or not low < high:
+    if not count or not low < high or not shows_values(view.histogram):
         return unknown
     bins = Bins.of(view.histogram, low, high)
     mean = float((view.count * view.mean).sum()) / count

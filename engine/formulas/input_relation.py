@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import RelationFacts, Role, TensorDataFacts, TensorFacts
-from quantmedic.engine.case.histogram import Bins
+from quantmedic.engine.case.histogram import Bins, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.columns import ratio
@@ -190,7 +190,7 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
     curves = []
     for statistics in (mine, other):
         view = statistics.tensor(index)
-        if not view.count.sum():
+        if not view.count.sum() or not shows_values(view.histogram):
             return {}
         bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
         curves.append(np.array([bins.quantile(q) for q in np.arange(0.01, 1.0, 0.01)]))

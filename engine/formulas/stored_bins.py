@@ -7,7 +7,7 @@ import numpy as np
 from quantmedic.engine.case.facts import (
     Role,
 )
-from quantmedic.engine.case.histogram import Bins, BinTable
+from quantmedic.engine.case.histogram import Bins, BinTable, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics
 from quantmedic.engine.formulas.columns import Floats, per_tensor
@@ -27,7 +27,7 @@ def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
     if statistics is None or index not in statistics.histograms:
         return None
     view = statistics.tensor(index)
-    if not view.count.sum():
+    if not view.count.sum() or not shows_values(view.histogram):
         return None
     bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
     points = input_points(case, role)
