@@ -14,7 +14,8 @@ from builders.onnx_models import conv_net, images, random, residual_net, save_pa
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.api.options import ProofOptions, Prove
+from quantmedic.api.options import ProofOptions, Prove, RuleOptions
+from quantmedic.api.thresholds import rules_in_force
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.demo import patient
 from quantmedic.engine.case.proof import ProofRecord
@@ -22,6 +23,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, OutputError
 from quantmedic.engine.formulas.change import Change
+from quantmedic.reports.terminal.console import render_console
 from quantmedic.trials import allowance, bench, trial
 from quantmedic.trials.from_onnx.edit import Edited, edit
 
@@ -305,3 +307,18 @@ def test_random_inputs_prove_nothing_false(tmp_path):
     case = Scene(paths, {"validation": feed}).collect(budget=20)
     found = [one for one in case.record.proof.trials if one.kind == "recalibrate"] if case.record.proof else []
     assert all(one.gain_db < 1 for one in found)
+
+
+@pytest.mark.attributed
+def test_what_heals_without_a_cause_is_run(narrow, monkeypatch):
+    """No rule speaks, and the simulation shows what heals: that is tried, and leads."""
+    monkeypatch.delenv("QUANTMEDIC_NO_PROVE", raising=False)
+    base = rules_in_force(RuleOptions(select=["S030"]))
+    case = quantmedic.collect(*narrow.paths, rules=base, prove="first", threads=1, attribution=True, **narrow.options)
+    found = quantmedic.judge(case, base)
+    assert found.causes == () and found.loss_budget is not None and found.proof is not None
+    kinds = [family.healed_by for family in found.loss_budget.families if (family.healed or 0.0) > 0.5]
+    assert [link.trial.kind for link in found.proof.chain] == kinds[:1] != []
+    assert found.proof.chain[0].trial.low_db > 3
+    assert found.advice_place == "folded"
+    assert "do this first" in render_console(found) and "proven" in render_console(found)
