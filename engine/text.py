@@ -55,7 +55,7 @@ def quote(name: str) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The nearest known name, as the end of a message that says that a name is unknown; empty where none is near."""
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(str(name), list(known), n=1)  # a key of YAML may be anything
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -171,6 +171,7 @@ def test_unknown_fact_tells_where_facts_are_listed(tmp_path: Path) -> None:
     "old, new, message",
     [
         pytest.param(" gt: ", " gtt: ", "unknown operator 'gtt'; did you mean 'gt'?; known: is,", id="operator"),
+        pytest.param(" gt: ", " ~: ", "unknown operator None; known: is,", id="operator that is nothing"),
         pytest.param(", le: 8", "", "a condition is {fact: PATH, OPERATOR: VALUE}, not", id="no operator"),
         pytest.param(
             ", le: 8", ", le: 8, gt: 2", "a condition is {fact: PATH, OPERATOR: VALUE}, not", id="two operators"
