@@ -1,6 +1,7 @@
 """The campaign of hostile inputs tells every kind of defect, repeats its cases, and goes on where it was stopped."""
 
 import json
+import logging
 import re
 import shlex
 import subprocess
@@ -109,10 +110,12 @@ def test_seeds_are_sound_and_most_cases_come_past_the_first_check(tmp_path: Path
 def test_what_reads_a_file_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments of each command, and each option of all of them, are given the hostile file somewhere."""
     monkeypatch.syspath_prepend(CAMPAIGN.parent)
+    before = logging.root.manager.disable
     from seeds import make_seeds  # beside this file, and slow to import
     from targets import OWN, make_targets
 
     seeds = make_seeds()
+    logging.disable(before)  # which the seeds of a campaign switch off
     rows = make_targets(seeds | dict.fromkeys(OWN[2], b"{}"))
     assert {seed for row in rows for seed in row.files.values()} <= {*seeds, *OWN[2]}
     tried, hostile = set(), set()
