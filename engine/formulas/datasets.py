@@ -15,7 +15,7 @@ from quantmedic.engine.case.facts import (
     Role,
     TensorFacts,
 )
-from quantmedic.engine.case.histogram import Bins, shows_values
+from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
@@ -29,6 +29,7 @@ from quantmedic.engine.formulas.input_relation import (
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.formulas.methods import RangeEnd, explain_ranges
 from quantmedic.engine.formulas.sources import misfit_share
+from quantmedic.engine.formulas.stored_bins import bins_of_view
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
 
@@ -247,13 +248,10 @@ def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetSta
 def _top_share(case: Case, statistics: SetStatistics) -> float:
     """Share of the first input's values in its uppermost bin; 1 where it has no histogram."""
     index = case.record.input_tensor
-    if index is None or index not in statistics.histograms or not statistics.tensor(index).count.sum():
+    if index is None or index not in statistics.histograms:
         return 1.0
-    view = statistics.tensor(index)
-    if not shows_values(view.histogram):
-        return 1.0
-    count = Bins.of(view.histogram, float(view.min.min()), float(view.max.max())).count
-    return float(count[-1] / count.sum()) if count.sum() else 1.0
+    bins = bins_of_view(statistics.tensor(index))
+    return 1.0 if bins is None else float(bins.count[-1] / bins.count.sum())
 
 
 def _saturation(samples: SampleTable) -> float | None:

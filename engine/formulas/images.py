@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.histogram import Bins, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
+from quantmedic.engine.formulas.stored_bins import bins_of_view
 from quantmedic.engine.special_functions import normal_share
 
 Sums = NDArray[np.float64]
@@ -104,9 +104,9 @@ def _distances(case: Case, statistics: SetStatistics) -> dict[str, float | None]
     view = statistics.tensor(index)
     count = int(view.count.sum())
     low, high = float(view.min.min()), float(view.max.max())
-    if not count or not low < high or not shows_values(view.histogram):
+    bins = bins_of_view(view)
+    if bins is None or not low < high:
         return unknown
-    bins = Bins.of(view.histogram, low, high)
     mean = float((view.count * view.mean).sum()) / count
     std = math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)
     below = np.cumsum(bins.count) / bins.count.sum()

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import RelationFacts, Role, TensorDataFacts, TensorFacts
-from quantmedic.engine.case.histogram import Bins, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.columns import ratio
@@ -26,6 +25,7 @@ from quantmedic.engine.formulas.inputs import (
     trace_of,
 )
 from quantmedic.engine.formulas.sources import MOVING
+from quantmedic.engine.formulas.stored_bins import bins_of_view
 
 _BOOTSTRAP = 400
 #: Steps by which two grids may differ before one counts as shifted against the other.
@@ -189,10 +189,9 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
     assert index is not None
     curves = []
     for statistics in (mine, other):
-        view = statistics.tensor(index)
-        if not view.count.sum() or not shows_values(view.histogram):
+        bins = bins_of_view(statistics.tensor(index))
+        if bins is None:
             return {}
-        bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
         curves.append(np.array([bins.quantile(q) for q in np.arange(0.01, 1.0, 0.01)]))
     y, x = curves
     spread = float(((x - x.mean()) ** 2).sum())

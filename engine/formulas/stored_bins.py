@@ -9,7 +9,7 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.histogram import Bins, BinTable, shows_values
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics
+from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.columns import Floats, per_tensor
 
 #: Tensors whose histograms are worked on together: few enough for the processor's cache.
@@ -26,12 +26,18 @@ def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
     statistics = case.statistics.get(role)
     if statistics is None or index not in statistics.histograms:
         return None
-    view = statistics.tensor(index)
+    bins = bins_of_view(statistics.tensor(index))
+    points = input_points(case, role)
+    if bins is None or points is None or index != case.record.input_tensor:
+        return bins
+    return bins.on_points({0: points})
+
+
+def bins_of_view(view: TensorStatistics) -> Bins | None:
+    """Histogram of a tensor over its bins alone; None where no finite value stands in it."""
     if not view.count.sum() or not shows_values(view.histogram):
         return None
-    bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
-    points = input_points(case, role)
-    return bins.on_points({0: points}) if points is not None and index == case.record.input_tensor else bins
+    return Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
 
 
 def bin_tables(case: Case, role: Role, indices: Sequence[int]) -> Iterator[tuple[list[int], BinTable]]:
