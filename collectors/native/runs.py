@@ -25,6 +25,8 @@ T = TypeVar("T")
 STEP = 0.1
 #: Seconds that a run gets to end by itself when it is interrupted, and to give up when it was stopped.
 GRACE = 5.0
+#: Seconds after which Python code that did not end is interrupted once more.
+AGAIN = 1.0
 #: Seconds; 0 is no limit, None the usual one.
 _limit: ContextVar[float | None] = ContextVar("limit", default=None)
 _here = threading.local()
@@ -258,28 +260,43 @@ def run_python(work: Callable[[], T], where: str) -> T:
     limit = current_limit()
     if limit is None:
         return work()
-    run, lock, thread = _Run(where, lambda: None), threading.Lock(), threading.get_ident()
-
-    def interrupt() -> None:
-        with lock:
-            if not ended:
-                run.stop()
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Stopped))
-
-    ended: list[bool] = []
-    timer = threading.Timer(limit, interrupt)
-    timer.daemon = True
-    timer.start()
+    run, interrupts = _Run(where, lambda: None), _Interrupts()
+    sender = threading.Thread(target=interrupts.send, args=[limit, run.stop], name="quantmedic", daemon=True)
     try:
-        return work()
+        try:
+            sender.start()
+            return work()
+        finally:
+            interrupts.end()
     except Exception as error:
+        interrupts.end()  # one may have come while the others were ended
         if run.is_stopped:
             raise run.error() from error
         raise
-    finally:
-        with lock:
-            ended.append(True)
-        timer.cancel()
+
+
+class _Interrupts:
+    """Errors raised in the thread that made this, one a second: code that catches every error swallows one or two."""
+
+    def __init__(self) -> None:
+        self._thread = ctypes.c_ulong(threading.get_ident())
+        self._lock, self._ended = threading.Lock(), threading.Event()
+
+    def send(self, after: float, first: Callable[[], None]) -> None:
+        """Raise errors from so many seconds on until they are ended; before the first of them, do this."""
+        while not self._ended.wait(after):
+            with self._lock:
+                if not self._ended.is_set():
+                    first()
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(Stopped))
+            after = AGAIN
+
+    def end(self) -> None:
+        """None comes any more, also none that was sent and is not raised yet."""
+        with self._lock:
+            # First: an error raised while the event is set would leave its lock taken.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)
+            self._ended.set()
 
 
 def is_anything_left() -> bool:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import onnxruntime as ort
 import pytest
 from builders.commands import run_quantmedic
 from builders.onnx_models import conv_net, images, own, qdq, save_pair
+from builders.processes import start_python
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
@@ -225,14 +225,7 @@ class TestCommand:
             "main()"
         )
         arguments = ["sensitivity", *map(str, pair), "-v", str(data), "-o", "out", "--threads", "1"]
-        running = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
+        running = start_python(code, *arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         kept = tmp_path / "out" / "sensitivity.json"
         end = time.monotonic() + 60
         while not kept.exists():

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import Net, attention_net, conv_net, images, qdq, random, save_pair, token_net, two_way_net
+from builders.processes import start_python
 from click.testing import CliRunner
 
 import quantmedic
@@ -575,15 +576,15 @@ class Commands:
             f"{'0.1' if 'often' in arguments else '30'}; main()"
         )
         words = [word for word in arguments if word != "often"]
-        return subprocess.Popen(
-            [sys.executable, "-c", code, words[0], *map(str, self.paths), *words[1:]],
+        return start_python(
+            code,
+            words[0],
+            *map(str, self.paths),
+            *words[1:],
             cwd=self.folder,
             env=os.environ | {"SLOW": "0.01"},
-            text=True,
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # A test runner may ignore SIGINT, and its children would too.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def wait_for(self, happened: Callable[[], bool], running: subprocess.Popen[str]) -> None:

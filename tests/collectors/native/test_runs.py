@@ -13,7 +13,7 @@ import onnx
 import pytest
 import torch
 from builders.endless import endless_model
-from builders.processes import is_running
+from builders.processes import is_running, start_python
 
 import quantmedic
 from quantmedic.collectors.from_litert.first_run import require_survival
@@ -152,16 +152,41 @@ def test_a_module_that_never_ends_is_refused() -> None:
     time.sleep(0.1)  # an error that came too late would be raised here
 
 
+def test_code_that_swallows_errors_is_interrupted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "AGAIN", 0.05)
+    swallowed: list[Exception] = []
+
+    def work() -> None:
+        while len(swallowed) < 3:
+            try:
+                while True:
+                    time.sleep(0.001)
+            except Exception as error:
+                swallowed.append(error)
+        while True:
+            time.sleep(0.001)
+
+    with time_limit(0.05), pytest.raises(TimeLimitError, match="a module"):
+        runs.run_python(work, "a module")
+    assert [type(error) for error in swallowed] == [runs.Stopped] * 3
+    time.sleep(0.2)  # an error that came too late would be raised here
+
+
+def test_work_within_the_limit_is_not_interrupted() -> None:
+    """Also where it ends at the very moment."""
+    with time_limit(0.002):
+        for _ in range(50):
+            try:
+                assert runs.run_python(lambda: time.sleep(0.002), "a module") is None
+            except TimeLimitError:
+                continue
+    time.sleep(0.1)
+
+
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     code = "from quantmedic.cli.main import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, "collect", "endless.onnx", "endless.onnx", *arguments],
-        cwd=folder,
-        text=True,
-        stderr=subprocess.PIPE,
-        # A test runner may ignore SIGINT, and its children would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    words = ["collect", "endless.onnx", "endless.onnx", *arguments]
+    return start_python(code, *words, cwd=folder, stderr=subprocess.PIPE)
 
 
 def wait_for_file(path: Path, running: subprocess.Popen[str]) -> str:

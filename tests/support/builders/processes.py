@@ -1,8 +1,21 @@
-"""Processes, looked up in /proc."""
+"""Processes: started as a terminal would, and looked up in /proc."""
 
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+
+def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start code that SIGINT interrupts: a test runner may ignore it, and its children would too.
+
+    The code asks for that itself: Python that runs between a fork and the new program can wait for ever for a lock
+    that another thread held.
+    """
+    asked = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    return subprocess.Popen([sys.executable, "-c", asked + code, *arguments], text=True, **options)
 
 
 def is_running(pid: int | str) -> bool:
