@@ -229,7 +229,9 @@ def _refuse_unknown(names: Sequence[str], known: "_Parameters", module: torch.nn
 
 
 def _fed_as(value: object) -> torch.dtype:
-    """Arrays of doubles are what numpy makes by default; modules want single precision."""
+    """Arrays of doubles are what numpy makes by default; modules want single precision. Codes come as their values."""
+    if isinstance(value, torch.Tensor) and value.is_quantized:
+        return torch.float32
     dtype = value.dtype if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value)[:1].copy()).dtype
     return torch.float32 if dtype == torch.float64 else dtype
 

@@ -42,10 +42,17 @@ def as_deployed(*modules: torch.nn.Module) -> Iterator[None]:
             for part, mode in training:
                 part.training = mode
             for buffer, before in zip(buffers, kept, strict=True):
-                if buffer.shape != before.shape:
-                    buffer.resize_(before.shape)
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
+                _put_back(buffer, before)
+
+
+def _put_back(buffer: torch.Tensor, before: torch.Tensor) -> None:
+    if buffer.layout != torch.strided:  # torch compares no sparse tensors
+        buffer.copy_(before)
+        return
+    if buffer.shape != before.shape:
+        buffer.resize_(before.shape)
+    if not torch.equal(buffer, before):
+        buffer.copy_(before)
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

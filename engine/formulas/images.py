@@ -1,6 +1,5 @@
 """Facts of image data sets: how neighbouring pixels relate, which shows resizing, a wrong layout and noise."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
+from quantmedic.engine.formulas.inputs import input_std
 from quantmedic.engine.formulas.stored_bins import bins_of_view
 from quantmedic.engine.special_functions import normal_share
 
@@ -102,13 +102,11 @@ def _distances(case: Case, statistics: SetStatistics) -> dict[str, float | None]
     if index is None or index not in statistics.histograms:
         return unknown
     view = statistics.tensor(index)
-    count = int(view.count.sum())
     low, high = float(view.min.min()), float(view.max.max())
-    bins = bins_of_view(view)
-    if bins is None or not low < high:
+    bins, std = bins_of_view(view), input_std(case, statistics)
+    if bins is None or not low < high or std == 0:
         return unknown
-    mean = float((view.count * view.mean).sum()) / count
-    std = math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)
+    mean = float((view.count * view.mean).sum()) / int(view.count.sum())
     below = np.cumsum(bins.count) / bins.count.sum()
     even = (bins.high - low) / (high - low)
     normal = normal_share((bins.high - mean) / std)

@@ -65,7 +65,7 @@ def relation_facts(case: Case) -> RelationFacts:
     mine, other = case.statistics.get("representative"), case.statistics.get("validation")
     if mine is None or other is None or case.record.input_tensor is None:
         return RelationFacts()
-    fit = _lattice_fit(case, mine, other) or _quantile_fit(case, mine, other)
+    fit = _fit(case, mine, other, input_std(case, other))
     flips = _flip_facts(case, mine, other)
     distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
     trace = trace_of(feature_covariance(other))
@@ -84,11 +84,16 @@ def feature_excursion(mine: SetStatistics | None, other: SetStatistics | None) -
     return None if distance is None or spread is None else ratio(distance**2 + spread, trace)
 
 
-def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any] | None:
+def _fit(case: Case, mine: SetStatistics, other: SetStatistics, deviation: float) -> dict[str, Any]:
+    if deviation == 0:  # constant inputs, or what a case says of them contradicts itself
+        return {}
+    return _lattice_fit(case, mine, other, deviation) or _quantile_fit(case, mine, other, deviation)
+
+
+def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics, deviation: float) -> dict[str, Any] | None:
     pairs = [(lattice_of(a), lattice_of(b)) for a, b in zip(mine.lattice, other.lattice, strict=True)]
     if not pairs or any(a is None or b is None for a, b in pairs):
         return None
-    deviation = input_std(case, other)
     grids = [(a, b) for a, b in pairs if a is not None and b is not None]
     slopes = [a[0] / b[0] for a, b in grids]
     offsets = [_offset(a, b) for a, b in grids]
@@ -183,7 +188,7 @@ def _lattice_kind(grids: Sequence[tuple[Lattice, Lattice]], slopes: list[float],
     return "normalized-twice" if twice else "scale"
 
 
-def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
+def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics, deviation: float) -> dict[str, Any]:
     """Line through 99 quantiles of the two inputs; the sets are not paired, only alike."""
     index = case.record.input_tensor
     assert index is not None
@@ -204,7 +209,7 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
     low, high = _slope_interval(mine.samples, other.samples)
     if slope <= 0:
         return {}
-    shift = abs(offset) / input_std(case, other)
+    shift = abs(offset) / deviation
     off_scale = (slope > 1.5 or slope < 1 / 1.5) and not low <= 1 <= high
     kind = "offset" if shift > 0.5 else "same"
     if off_scale:
@@ -307,7 +312,7 @@ def _channel_facts(mine: TensorStatistics, other: TensorStatistics, sizes: tuple
     """
     if not 1 < len(mine.mean) == len(other.mean) or not mine.count.all() or not other.count.all():
         return {}
-    (mean, std), (other_mean, scale) = ((s.mean, np.sqrt(s.m2 / s.count)) for s in (mine, other))
+    (mean, std), (other_mean, scale) = ((s.mean, np.sqrt(np.maximum(s.m2, 0.0) / s.count)) for s in (mine, other))
     dead = (mine.min == mine.max) & (other.min < other.max)
     dead[dead] = _chance_of_one_value(mine.min, other, sizes)[dead] * len(dead) < _CHANCE
     seen = (std > 0.0) & (scale > 0.0)

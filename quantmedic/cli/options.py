@@ -194,7 +194,11 @@ measuring_options = OptionGroup(
             help="Run both models on cpu, cuda or cuda:1; torch modules also on mps or xpu. [default: where they are]",
         ),
         "seed": option(
-            "--seed", type=int, default=0, show_default=True, help="Seed of random samples and bootstrapped intervals."
+            "--seed",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            help="Seed of random samples and bootstrapped intervals.",
         ),
         "operator_error": option(
             "--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."

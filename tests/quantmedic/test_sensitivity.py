@@ -202,6 +202,10 @@ class TestCommand:
         assert run("sensitivity", *pair, "-v", data, "-o", tmp_path, "--mode", "one").returncode == 0
         assert (tmp_path / "graphs" / "mse-validation.svg").exists()
 
+    def test_negative_seed(self, pair: tuple[Path, Path], data: Path) -> None:
+        done = run("sensitivity", *pair, "-v", data, "--seed", "-1", "-o", "out", cwd=data.parent)
+        assert done.returncode == 2 and "'--seed': -1" in done.stderr
+
     @pytest.mark.parametrize("arguments", [[], ["-v", "no.npz"], ["-v", "val.npz", "--metric", "top7"]])
     def test_bad_input(self, pair: tuple[Path, Path], data: Path, arguments: list[str]) -> None:
         done = run("sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)

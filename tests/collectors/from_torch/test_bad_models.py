@@ -30,6 +30,7 @@ from builders.torch_models import (  # noqa: E402
 from torch import nn  # noqa: E402
 
 import quantmedic  # noqa: E402
+from quantmedic.collectors.from_torch.module import as_deployed  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import QuantmedicError  # noqa: E402
 from quantmedic.engine.formulas.derive import derive  # noqa: E402
@@ -218,6 +219,15 @@ def test_modules_in_other_precisions(plain, kind):
     case = collected(NET, other)
     expected = {"bfloat16": (35, 65), "float16": (55, 85), "float64": (120, float("inf"))}[kind]
     assert expected[0] < output_db(case) <= expected[1]
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.to_sparse, torch.Tensor.clone])
+def test_buffers_of_every_layout_are_put_back(form):
+    module = torch.nn.Module()
+    module.register_buffer("mask", form(torch.eye(3)))
+    with as_deployed(module):
+        module.mask.copy_(form(torch.ones(3, 3)))
+    assert torch.equal(module.mask.to_dense(), torch.eye(3))
 
 
 def test_modules_that_train_are_judged_as_deployed():

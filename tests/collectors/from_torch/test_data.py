@@ -171,6 +171,11 @@ def test_inputs_with_a_default_may_be_given_or_left_out():
     assert not case.record.datasets["validation"].labelled
 
 
+def test_quantized_tensors_feed_their_values():
+    codes = torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)
+    assert numbers(collected(PAIR, [codes])) == numbers(collected(PAIR, [codes.dequantize()]))
+
+
 def test_integer_inputs_and_lengths_that_change():
     net = made(lambda: torch.nn.Sequential(torch.nn.Embedding(20, 16), torch.nn.Linear(16, 4)))
     ids = [torch.arange(n * length).reshape(n, length) % 20 for n, length in ((4, 5), (4, 9), (3, 2))]

@@ -129,6 +129,17 @@ def relation(representative: Any, validation: Any, **options: Any) -> RelationFa
     return facts(case_of(measure(representative, **options), measure(validation, **options))).relation
 
 
+@pytest.mark.parametrize("m2", [0.0, -1e9])
+def test_a_deviation_that_contradicts_the_histogram_tells_nothing(m2):
+    """As a damaged case says."""
+    mine, other = measure(images(1, "unit"), lattice=False), measure(images(2, "unit"), lattice=False)
+    for statistics in (mine, other):
+        statistics.columns["m2"][:] = m2
+        statistics.columns["mean"][:] = 0.0
+    found = facts(case_of(mine, other))
+    assert found.relation.slope is None and found.normal_distance is None
+
+
 # Grids of 8-bit images
 
 
