@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.case_file import write_case
+from quantmedic.collectors.case_file.archive import write_case
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.engine.case.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT

@@ -44,6 +44,7 @@ ROOMS = {
         "metrics": {"data", "metrics"},
         "pair": {"data", "pair"},
         "statistics": {"data", "metrics", "pair", "statistics"},
+        "case_file": {"data", "case_file"},
         "measure": _MEASURING,
         "from_onnx": _MEASURING | {"from_onnx"},
         "from_litert": _MEASURING | {"from_litert", "from_onnx"},

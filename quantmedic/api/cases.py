@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.measure.case_file import read_case, write_case
+from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.slice_sums import slices_of_shard
 from quantmedic.engine.errors import CaseError

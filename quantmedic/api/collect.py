@@ -27,10 +27,10 @@ from quantmedic.api.options import (
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.shards import as_shard, load_shards, read_shard
+from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.extras import Extras

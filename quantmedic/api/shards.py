@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.cases import SHARD, SHARD_DATA, case_path, data_text, merge_shards, parse_shard, shard_files
+from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError

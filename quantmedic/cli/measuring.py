@@ -9,7 +9,7 @@ from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CheckpointOptions, CollectOptions
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
-from quantmedic.collectors.measure.case_file import read_case
+from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec
 import numpy as np
 import onnxruntime
 
-from quantmedic.collectors.measure.case_file import read_case, write_case
+from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError

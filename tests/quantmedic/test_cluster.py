@@ -14,7 +14,7 @@ from builders import checkpoints
 import quantmedic
 from quantmedic.api.weights import collect_weights
 from quantmedic.cluster.answers import describe_worker, run_errand, wrong_versions
-from quantmedic.collectors.measure.case_file import _arrays
+from quantmedic.collectors.case_file.archive import _arrays
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case

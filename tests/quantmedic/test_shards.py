@@ -11,7 +11,7 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.api.shards import load_shards
-from quantmedic.collectors.measure.case_file import read_case
+from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.demo import patient
 from quantmedic.engine.errors import CaseError
 

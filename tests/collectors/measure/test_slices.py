@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quantmedic.api.opening import open_pair
-from quantmedic.collectors.measure.case_file import _arrays, read_case, write_case
+from quantmedic.collectors.case_file.archive import _arrays, read_case, write_case
 from quantmedic.collectors.measure.collect import Interrupted, collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quantmedic
-from quantmedic.collectors.measure.case_file import read_case
+from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.statistics.accumulate import sample_rows
 from quantmedic.collectors.statistics.thumbnails import shrunk, with_batch
 from quantmedic.engine.case.records import Case

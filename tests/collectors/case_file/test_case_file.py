@@ -22,7 +22,7 @@ import pytest
 from builders.onnx_models import Net, Recipe, conv_net, images, qdq, random, save_pair, token_net
 
 import quantmedic
-from quantmedic.collectors.measure.case_file import read_case, write_case
+from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.case.records import CASE_SCHEMA, Case
 from quantmedic.engine.case.statistics import FEATURES, SAMPLE_DTYPE
 from quantmedic.engine.errors import CaseError
@@ -622,7 +622,7 @@ def test_a_folder_that_takes_no_files(case, tmp_path):
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from quantmedic.collectors.measure.case_file import read_case, write_case
+from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.errors import CaseError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

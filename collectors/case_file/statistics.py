@@ -1,0 +1,192 @@
+"""The statistics of one data set as arrays of a case file, and back."""
+
+from collections.abc import Mapping, MutableMapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.case_file.ragged import split_list
+from quantmedic.collectors.data.arrays import Array
+from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
+from quantmedic.engine.case.histogram import BINS, StoredHistograms
+from quantmedic.engine.case.statistics import (
+    BUCKETS,
+    ERROR_COLUMNS,
+    SAMPLE_DTYPE,
+    SPATIAL,
+    WEIGHT_COLUMNS,
+    SetStatistics,
+)
+from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
+
+_COMPARISON = "comparison."
+_TALLY = "tally."
+
+
+def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
+    """All arrays of one data set; histograms sparse, ragged lists joined with their lengths."""
+    arrays: dict[str, Array] = {f"columns.{name}": column for name, column in s.columns.items()}
+    return arrays | {
+        "channels": s.channels,
+        **_sparse("histogram", s.histograms),
+        **_sparse("quantized_histogram", s.quantized_histograms),
+        "bucket_min": s.bucket_min,
+        "bucket_max": s.bucket_max,
+        "samples": s.samples,
+        "lattice.lengths": np.array([len(v) for v in s.lattice], np.int64),
+        "lattice.values": np.concatenate([np.zeros(0, np.float32), *s.lattice]),
+        "feature_count": np.array([s.feature_count, s.flipped_count, s.feature_width], np.int64),
+        "feature_sum": s.feature_sum,
+        "feature_outer": s.feature_outer,
+        "flipped_sum": s.flipped_sum,
+        "codes.shapes": np.array([c.shape for c in s.codes], np.int64).reshape(-1, 2),
+        "codes.used": np.concatenate([np.zeros(0, np.bool_), *(c.ravel() for c in s.codes)]),
+        "tensor_samples": s.tensor_samples,
+        "sample_width": s.sample_width,
+        "sample_count": s.sample_count,
+        **_comparison_arrays(s),
+        "spatial": s.spatial,
+        **_thumbnail_arrays(s.thumbnails),
+        **_tally_arrays(s.tallies),
+    }
+
+
+def _sparse(name: str, histograms: Mapping[int, NDArray[np.int64]]) -> dict[str, Array]:
+    """The occupied bins of histograms."""
+    indexes = sorted(histograms)
+    dense = np.array([histograms[i] for i in indexes], np.int64).reshape(-1, BINS)
+    row, bins = np.nonzero(dense)
+    return {
+        f"{name}.tensor": np.array(indexes, np.int64)[row] if indexes else np.zeros(0, np.int64),
+        f"{name}.bin": bins.astype(np.uint16),
+        f"{name}.count": dense[row, bins],
+    }
+
+
+def statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
+    shapes = arrays["codes.shapes"]
+    codes = split_list(arrays["codes.used"], shapes.prod(axis=1))
+    rows = len(arrays["columns.mean"])
+    if arrays["channels"].sum() != rows:
+        raise ValueError(f"{rows} rows for tensors of {arrays['channels'].sum()} channels")
+    if arrays["samples"].dtype.names is None:
+        raise ValueError("the samples are no table")
+    # Cases of earlier versions do not have them: nothing was counted.
+    unfilled: dict[str, Array] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    # Merged with others these have to stay unknown.
+    unfilled |= {name: np.full(rows, np.nan) for name in ("deployed_min", "deployed_max")}
+    unfilled |= {f"step.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
+    return SetStatistics(
+        channels=arrays["channels"],
+        columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
+        histograms=_histograms("histogram", arrays),
+        bucket_min=arrays["bucket_min"],
+        bucket_max=arrays["bucket_max"],
+        samples=arrays["samples"].astype(SAMPLE_DTYPE),
+        lattice=split_list(arrays["lattice.values"], arrays["lattice.lengths"]),
+        feature_count=int(arrays["feature_count"][0]),
+        feature_sum=arrays["feature_sum"],
+        feature_outer=arrays["feature_outer"],
+        flipped_count=int(arrays["feature_count"][1]),
+        flipped_sum=arrays["flipped_sum"],
+        feature_width=int(arrays["feature_count"][2]),
+        codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
+        tensor_samples=arrays["tensor_samples"],
+        # Older files lack these two: no sample was counted.
+        sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
+        sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
+        comparisons=_comparisons(arrays),
+        # Schema 1 did not measure neighbours.
+        spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
+        quantized_histograms=_quantized_histograms(arrays),
+        thumbnails=_thumbnails(arrays),
+        tallies=_tallies(arrays, len(arrays["samples"])),
+    )
+
+
+def _quantized_histograms(arrays: Mapping[str, Array]) -> MutableMapping[int, NDArray[np.int64]]:
+    """Distributions of deployed values; files of earlier versions have none."""
+    name = "quantized_histogram"
+    return _histograms(name, arrays) if any(n.startswith(f"{name}.") for n in arrays) else {}
+
+
+def _histograms(name: str, arrays: Mapping[str, Array]) -> StoredHistograms:
+    tensors, bins, counts = (arrays[f"{name}.{part}"] for part in ("tensor", "bin", "count"))
+    if any(a.ndim != 1 or a.dtype.kind not in "iu" or len(a) != len(tensors) for a in (tensors, bins, counts)):
+        raise ValueError(f"the arrays of {name} are of another shape or type")
+    if len(bins) and not 0 <= bins.min() <= bins.max() < BINS:
+        raise ValueError(f"{name} counts in bins that are not there")
+    if len(counts) and counts.min() < 0:
+        raise ValueError(f"{name} counts less than nothing")
+    return StoredHistograms(tensors, bins, counts.astype(np.int64))
+
+
+def _thumbnail_arrays(kept: Thumbnails) -> dict[str, Array]:
+    return {
+        "thumbnails.table": kept.table,
+        "thumbnails.shapes": np.array([small.shape for small in kept.pixels], np.int64).reshape(-1, 3),
+        "thumbnails.pixels": np.concatenate([np.zeros(0, np.float16), *(small.ravel() for small in kept.pixels)]),
+    }
+
+
+def _thumbnails(arrays: Mapping[str, Array]) -> Thumbnails:
+    """Small versions of samples; files of earlier versions have none."""
+    if "thumbnails.table" not in arrays:
+        return Thumbnails()
+    table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
+    if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
+        raise ValueError("the thumbnails are of another shape")
+    parts = split_list(pixels, shapes.prod(axis=1))
+    return Thumbnails(
+        table.astype(THUMBNAIL_DTYPE), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    )
+
+
+def _tally_arrays(tallies: Mapping[str, Tally]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for key, own in tallies.items():
+        arrays |= {f"{_TALLY}{key}.values": own.values, f"{_TALLY}{key}.lengths": own.lengths}
+    return arrays
+
+
+def _tallies(arrays: Mapping[str, Array], samples: int) -> dict[str, Tally]:
+    """What a metric that is no mean keeps of each sample; files without one, or of earlier versions, have none."""
+    found = {}
+    for key in ("float", "quantized"):
+        if f"{_TALLY}{key}.values" not in arrays:
+            continue
+        values, lengths = arrays[f"{_TALLY}{key}.values"], arrays[f"{_TALLY}{key}.lengths"]
+        if values.ndim != 2 or values.dtype.kind != "f" or lengths.dtype.kind != "i" or lengths.shape != (samples,):
+            raise ValueError("the tally of the metric is of another shape or type")
+        if lengths.size and (lengths.min() < -1 or np.maximum(lengths, 0).sum() != len(values)):
+            raise ValueError("the tally of the metric has another number of rows")
+        found[key] = Tally(values.astype(np.float64), lengths.astype(np.int64))
+    return found
+
+
+def _comparison_arrays(s: SetStatistics) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for key, found in s.comparisons.items():
+        arrays |= {f"{_COMPARISON}{key}.table": found.table, f"{_COMPARISON}{key}.votes": found.votes}
+        arrays[f"{_COMPARISON}{key}.metric"] = np.array([found.metric])
+    return arrays
+
+
+def _comparisons(arrays: Mapping[str, Array]) -> dict[str, Comparison]:
+    """Pairs of outputs; files of earlier versions have none."""
+    keys = [n.removeprefix(_COMPARISON).removesuffix(".table") for n in arrays if n.startswith(_COMPARISON)]
+    keys = [key for key in keys if f"{_COMPARISON}{key}.table" in arrays]
+    found = {}
+    for key in sorted(keys, key=_numeric_parts):
+        table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))
+        is_table = table.ndim == 2 and table.shape[1] == len(FIELDS) and len(table) > 0
+        if not is_table or votes.shape != (len(VOTES),) or metric.shape != (1,):
+            raise ValueError(f"the comparison {key} is of another shape")
+        found[key] = Comparison(table.astype(np.float64), votes.astype(np.int64), float(metric[0]))
+    return found
+
+
+def _numeric_parts(key: str) -> tuple[tuple[int, ...], str]:
+    """Sorts keys such as ``0.10`` by their numbers."""
+    return tuple(int(part) if part.isdigit() else -1 for part in key.split(".")), key
