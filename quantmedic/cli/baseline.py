@@ -14,10 +14,11 @@ from quantmedic.api.checks import (
 )
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import OutputFile, option
+from quantmedic.cli.groups import option
 from quantmedic.cli.lazy import OrderedGroup
 from quantmedic.cli.options import CONTEXT, config_option, rule_options
 from quantmedic.cli.streams import print_line
+from quantmedic.cli.values import OutputFile
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.rulebase import RuleBase
 

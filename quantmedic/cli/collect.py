@@ -8,11 +8,12 @@ import click
 from quantmedic.api.cases import CASE_FILE, case_path, save_case, unfinished_path
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, OutputCase, option
+from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import CONTEXT, collect_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import size_text
+from quantmedic.cli.values import OutputCase
 from quantmedic.collectors.measure.slices import MIN_SAMPLES
 
 

@@ -9,10 +9,11 @@ import click
 from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, OutputFile, OutputFolder, option
+from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, judged_options, judging_options, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
+from quantmedic.cli.values import OutputFile, OutputFolder
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible

@@ -10,69 +10,12 @@ from typing import Any, Generic, TypeVar
 
 import click
 
+from quantmedic.cli.values import OutputFile
 from quantmedic.engine.errors import OutputError
-from quantmedic.engine.output_files import require_file, require_folder
 
 Value = TypeVar("Value")
 #: Settings of every command.
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-class _Output(click.Path):
-    """A place that will be written to: refused before any work is done for it where that cannot be.
-
-    Attributes:
-        require: Raises where nothing can be written there.
-    """
-
-    require: Callable[[Path], None]
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        self.require(path)
-        return path
-
-
-class OutputFile(_Output):
-    """A file that will be written.
-
-    Args:
-        suffixes: Those that its name may have, the one to suggest first; none: any.
-    """
-
-    require = staticmethod(require_file)
-
-    def __init__(self, *suffixes: str) -> None:
-        super().__init__()
-        self.suffixes = suffixes
-
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = super().convert(value, param, ctx)
-        if self.suffixes and path.suffix not in self.suffixes and not path.is_dir():
-            raise OutputError(
-                "the output is named like a file of another kind",
-                where=str(path),
-                help=f"name it {path.with_suffix(self.suffixes[0])}",
-            )
-        return path
-
-
-class OutputCase(OutputFile):
-    """A case file that will be written, or an existing folder for it."""
-
-    require = staticmethod(lambda path: require_folder(path) if path.is_dir() else require_file(path))
-
-    def __init__(self) -> None:
-        super().__init__(".case", "")
-
-
-class OutputFolder(_Output):
-    """A folder that files will be written to."""
-
-    require = staticmethod(require_folder)
 
 
 class Command(click.Command):

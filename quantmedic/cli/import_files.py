@@ -7,10 +7,11 @@ import click
 
 from quantmedic.api.cases import CASE_FILE, case_path, save_case
 from quantmedic.api.imports import import_files
-from quantmedic.cli.groups import Command, OutputCase, option
+from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import CONTEXT
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, size_text
+from quantmedic.cli.values import OutputCase
 from quantmedic.reports.terminal.imported import import_lines
 from quantmedic.reports.terminal.lines import terminal_text
 

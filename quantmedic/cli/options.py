@@ -1,6 +1,5 @@
 """The options of all commands: each is declared once, in its group, and means the same everywhere."""
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from quantmedic.api.options import (
     ToolchainOptions,
 )
 from quantmedic.cli.groups import CONTEXT as CONTEXT
-from quantmedic.cli.groups import OptionGroup, OutputFile, OutputFolder, join_groups, option
+from quantmedic.cli.groups import OptionGroup, join_groups, option
+from quantmedic.cli.values import Bytes, Limit, OutputFile, OutputFolder, Seconds
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 from quantmedic.engine.errors import DataError
 
@@ -31,39 +31,6 @@ FORMATS = ("html", "markdown", "json", "png")
 DEFAULT_FORMATS = FORMATS[:3]
 #: Formats of what is printed as well as written.
 PRINTED_FORMATS = ("html", "markdown", "json", "text")
-
-
-class Seconds(click.ParamType[float]):
-    """A duration: ``90``, ``90s`` or ``5m``."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        parts = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h)?", str(value).strip())
-        seconds = float(parts[1]) * {"s": 1, "m": 60, "h": 3600}[parts[2] or "s"] if parts else 0.0
-        if seconds <= 0:
-            self.fail(f"{value!r} is not a valid duration, e.g. 90s or 5m", param, ctx)
-        return seconds
-
-
-class Limit(Seconds):
-    """A duration, or ``0`` or ``never`` for no limit, which is 0."""
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return 0.0 if str(value).strip() in ("0", "0.0", "never") else super().convert(value, param, ctx)
-
-
-class Bytes(click.ParamType[int]):
-    """A size: bytes, or decimal (``500MB``, ``2GB``) or binary (``512MiB``, ``2GiB``) multiples of them."""
-
-    name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        parts = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kmgt])(i?))?b?", str(value).strip().lower())
-        size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** " kmgt".index(parts[2] or " ")) if parts else 0
-        if size <= 0:
-            self.fail(f"{value!r} is not a valid size, e.g. 2GB, 500MB or 512MiB", param, ctx)
-        return size
 
 
 PREPROCESSING = {

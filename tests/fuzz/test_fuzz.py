@@ -13,8 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from quantmedic.cli.groups import OutputFile, OutputFolder
 from quantmedic.cli.main import cli
+from quantmedic.cli.values import OutputFile, OutputFolder
 
 pytestmark = pytest.mark.thorough
 
