@@ -66,7 +66,7 @@ class PieceRecord(Record):
     A negative one makes up for errors of others.
     """
 
-    sources: tuple[SourceRecord, ...]
+    sources: tuple[SourceRecord, ...] = Field(min_length=1)
     shares: tuple[float, ...]
     alone: tuple[float, ...] = Field(description="noise where everything else is in float")
     last: tuple[float, ...] = Field(description="what goes where only these sources are put in float")
@@ -138,6 +138,7 @@ class LossBudget(Record):
         shares += [
             found for h in hidden for found in (h.clipped_low, h.clipped_high, *h.heals.values()) if found is not None
         ]
+        shares += [departure.shares for departure in self.departures or ()]
         shares += [found for family in self.families for found in (family.last, *family.heals.values())]
         losses = [(t.share, t.alone, t.last) for t in (piece.task for piece in self.pieces) if t]
         losses += [(t.deployed, t.simulated, t.interaction) for t in [self.task] if t]

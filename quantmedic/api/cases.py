@@ -1,9 +1,12 @@
 """Cases: read from files, written to files, and changed by one entry."""
 
+import os
 import re
+import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +14,7 @@ from pathlib import Path
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.slice_sums import slices_of_shard
-from quantmedic.engine.errors import CaseError
+from quantmedic.engine.errors import CaseError, OutputError
 
 #: Entries of the run record: which shard a case is, what tells its data from others, and those equal in all shards.
 SHARD, SHARD_DATA = "shard", "shard_data"
@@ -58,6 +61,41 @@ def is_case(path: Path) -> bool:
 def save_case(case: Case, path: str | Path) -> None:
     """Save a case to one file (zip of JSON and arrays); in a folder, under the name that a report gives it."""
     write_case(case, case_path(path))
+
+
+@contextmanager
+def kept_where_there_is_room(case: Case) -> Iterator[None]:
+    """Context that writes what was just measured; on a full disk the case goes to the temporary files instead.
+
+    Measuring may have taken hours.
+
+    Raises:
+        CaseError, OutputError: Of what could not be written; the help says where the case is.
+    """
+    try:
+        yield
+    except (CaseError, OutputError) as error:
+        if (place := _keep_among_temporary_files(case)) is not None:
+            kept = f"what was measured is kept; judge it with: quantmedic report {place} -o FOLDER"
+            error.help = f"{error.help}\n{kept}" if error.help else kept
+        raise
+
+
+def _keep_among_temporary_files(case: Case) -> Path | None:
+    try:
+        number, name = tempfile.mkstemp(prefix="quantmedic-", suffix=".case")
+    except OSError:
+        return None
+    os.close(number)
+    place = Path(name)
+    try:
+        write_case(case, place)
+    except CaseError:  # there is no room here either
+        return None
+    finally:
+        if place.stat().st_size == 0:
+            place.unlink()
+    return place
 
 
 def load_case(*paths: str | Path) -> Case:

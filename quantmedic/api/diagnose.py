@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from quantmedic.api.cases import load_case
+from quantmedic.api.cases import kept_where_there_is_room, load_case
 from quantmedic.api.collect import collect
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import check_toolchain, inspect, judge
@@ -78,7 +78,8 @@ def diagnose(
     opened = inspect(case, base)
     diagnosis = judge(opened, base, previous=past, toolchain=toolchain)
     if output is not None:
-        write_report(diagnosis, output, formats=formats, rules=base, case=opened)
+        with kept_where_there_is_room(case):
+            write_report(diagnosis, output, formats=formats, rules=base, case=opened)
     return diagnosis
 
 

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, load_case, unfinished_path
+from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, load_case, unfinished_path
 from quantmedic.api.checks import check as check_case
 from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
 from quantmedic.api.judging import check_toolchain, inspect
@@ -171,7 +172,8 @@ def check(
         from quantmedic.cli.measuring import unfinished_work  # slow to import, and a stored case needs it not
 
         options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
-    opened = inspect(_case(models, static, options, base), base)
+    case = _case(models, static, options, base)
+    opened = inspect(case, base)
     diagnosis = check_case(
         opened,
         policy,
@@ -187,9 +189,11 @@ def check(
     diagnosis = _record(diagnosis, history)
     _show(diagnosis, report, base)
     if report.output is not None:
-        files = write_report(
-            diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened
-        )
+        kept = kept_where_there_is_room(case) if len(models) > 1 else nullcontext()
+        with kept:
+            files = write_report(
+                diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened
+            )
         unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)
         if not report.quiet:
             print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))

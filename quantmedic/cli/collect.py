@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, case_path, save_case, unfinished_path
+from quantmedic.api.cases import CASE_FILE, case_path, kept_where_there_is_room, save_case, unfinished_path
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, option
@@ -48,7 +48,8 @@ def collect(
     path = case_path(output)
     options = replace(options, saving=unfinished_work(path, resume))
     case = collect_case(float_model, quantized_model, options, rules_in_force(rules))
-    save_case(case, path)
+    with kept_where_there_is_room(case):
+        save_case(case, path)
     unfinished_path(path).unlink(missing_ok=True)
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
     if not case.statistics:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, unfinished_path
+from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import judge
 from quantmedic.api.options import (
@@ -169,7 +169,8 @@ def _diagnose(
     wanted = "first" if options.proof.prove is None else options.proof.prove
     options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
     case = collect_case(float_model, quantized_model, options, judging.base)
-    diagnosis = report_case(case, judging, report)
+    with kept_where_there_is_room(case):
+        diagnosis = report_case(case, judging, report)
     if options.saving.checkpoint is not None:
         assert report.output is not None
         unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)

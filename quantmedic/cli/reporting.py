@@ -43,8 +43,8 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     opened = inspect(case, judging.base)
     diagnosis = judge(opened, judging.base, previous=judging.previous, toolchain=judging.toolchain)
     formats = report.formats or DEFAULT_FORMATS
+    _print(diagnosis, report)  # first: whatever happens to the files, the verdict is seen
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
-    _print(diagnosis, report)
     print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     return diagnosis
 

@@ -7,6 +7,7 @@ along. A record is one transaction of a few kilobytes, so that there is nothing 
 
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
@@ -328,7 +329,7 @@ def _insert(connection: sqlite3.Connection, model: str, run: HistoryRun) -> None
 def _last_runs(connection: sqlite3.Connection, model: str, last: int | None) -> tuple[HistoryRun, ...]:
     rows = connection.execute(
         "SELECT number, time, label, verdict, quantized_sha256 FROM run WHERE model = ? ORDER BY number DESC LIMIT ?",
-        (model, -1 if last is None else last),
+        (model, -1 if last is None else min(last, sys.maxsize)),  # an integer of SQLite, like any index
     ).fetchall()
     try:
         return tuple(

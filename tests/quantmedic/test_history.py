@@ -127,6 +127,9 @@ def test_only_the_last_runs_of_the_same_model_are_shown(path: Path, diagnosis: D
     assert [run.label for run in shown.runs] == [str(place) for place in range(5, SHOWN + 5)]
     assert len(load_history(path, model="int8.onnx").runs) == SHOWN + 5
     assert [run.label for run in load_history(path, model="int8.onnx", last=2).runs] == ["53", "54"]
+    assert len(load_history(path, model="int8.onnx", last=2**80).runs) == len(
+        load_history(path, model="int8.onnx").runs
+    )
 
 
 def test_models_that_cannot_be_told_apart_are_asked_for(path: Path, diagnosis: Diagnosis) -> None:

@@ -1,8 +1,12 @@
 """An output that cannot be written is refused before models and data are opened, which are missing here."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from builders.commands import run_quantmedic
+from builders.onnx_models import conv_net, images, qdq, save_pair
 from click.testing import CliRunner
 
 import quantmedic
@@ -93,3 +97,30 @@ def test_a_name_of_another_kind_of_file_is_refused(words: tuple[str, ...], name:
     done = CliRunner().invoke(cli, words)
     assert isinstance(done.exception, OutputError) and "named like a file of another kind" in done.exception.message
     assert done.exception.help == f"name it {name}"
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "said"),
+    [("collect", "place/c.case", ""), ("diagnose", "place/report", "not judged"), ("check", "place/report", "ACCEPT")],
+)
+def test_what_was_measured_outlives_an_output_that_cannot_be_written(
+    command: str, output: str, said: str, folder: Path
+) -> None:
+    """The place is taken while data are read, after it was found to be free."""
+    model = conv_net()
+    save_pair(folder, model, qdq(model, {"image": images()}))
+    np.save(folder / "x.npy", images(16))
+    (folder / "late.py").write_text(
+        "import numpy as np, pathlib\n"
+        "def batches():\n"
+        "    pathlib.Path('place').write_text('taken')\n"
+        "    yield np.load('x.npy')\n"
+    )
+    (folder / "temporary").mkdir()
+    words = (command, "float.onnx", "quantized.onnx", "-v", "late:batches", "--no-attribution", "-o", output)
+    done = run_quantmedic(*words, cwd=folder, env=os.environ | {"TMPDIR": str(folder / "temporary")})
+    assert done.returncode == 2, done.stderr
+    (kept,) = (folder / "temporary").iterdir()
+    assert f"what was measured is kept; judge it with: quantmedic report {kept} -o FOLDER" in done.stderr
+    assert quantmedic.load_case(kept).record.datasets["validation"].seen == 16
+    assert said in done.stdout  # the verdict comes first

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from quantmedic.engine.case.loss_budget import LossBudget
 
 TASK = {"share": [0.0, 1.0], "alone": [0.0, 1.0], "last": [0.0, 1.0]}
-PIECE: dict[str, Any] = {"sources": [], "shares": [1.0], "alone": [1.0], "last": [1.0], "task": TASK}
+SOURCE = {"kind": "weight", "operators": [0]}
+PIECE: dict[str, Any] = {"sources": [SOURCE], "shares": [1.0], "alone": [1.0], "last": [1.0], "task": TASK}
 BUDGET: dict[str, Any] = {
     "dataset": "validation",
     "samples": 2,
@@ -38,8 +39,14 @@ def test_parts_that_fit() -> None:
         with_piece(heals={"range": []}),
         with_piece(hidden={"clipped_low": [0.5, 0.5]}),
         with_piece(task={**TASK, "share": [0.0]}),
+        BUDGET | {"departures": [{"tensor": 0, "nmse": 0.1, "shares": []}]},
     ],
 )
 def test_parts_of_different_numbers_of_outputs_or_samples_are_refused(found: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="a loss budget with"):
         LossBudget.model_validate(found)
+
+
+def test_a_piece_without_a_source_is_refused() -> None:
+    with pytest.raises(ValidationError, match="sources"):
+        LossBudget.model_validate(with_piece(sources=[]))

@@ -50,12 +50,15 @@ def _of_end(ended: Ended, blow: str) -> list[str]:
 
 
 def _of_places(folder: Path, ended: Ended) -> list[str]:
-    """Nothing is written outside the output folder; temporary files only a kill leaves."""
+    """Nothing is written outside the output folder but a case that is named; temporary files only a kill leaves."""
     names = {path.name for path in folder.iterdir() if not path.is_symlink()}
     words = [f"{name} was written" for name in sorted(names - {OUT, "tmp", "said", "val.npz", "demo-val.npz"})]
     if ended.status == -9:
         return words
+    kept = [path for path in (folder / "tmp").glob("*.case") if str(path) in ended.said]
+    words += [word for path in kept for word in _of_case(path)]
     scraps = [*(folder / "tmp").iterdir(), *(folder / OUT).rglob(".quantmedic-*")]
+    scraps = [path for path in scraps if path not in kept]
     return words + [f"the scrap {path.relative_to(folder)} was left" for path in scraps]
 
 
