@@ -156,7 +156,9 @@ def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
         wanted, list(dict.fromkeys([*of_rules, *topics, *_facts(), *base.thresholds])), n=3
     )
     word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
-    on = [topic for topic, text in zip(topics, pages.values(), strict=True) if word.search(text)][:5]
+    # Pages about a subject before those of rules, which only touch it.
+    general_first = sorted(pages, key=lambda name: name != "index" and not name.startswith("general/"))
+    on = [name.removeprefix("general/") for name in general_first if word.search(pages[name])][:5]
     said = [f"did you mean {', '.join(near)}?"] if near else []
     said += [f"the word stands on the pages {', '.join(on)}"] if on else []
     return "; ".join(said) or "quantmedic explain index lists all pages, quantmedic rules the rules"

@@ -32,10 +32,10 @@ from quantmedic.reports.text import with_page_names
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("code", default="index")
+@click.argument("words", nargs=-1, metavar="[CODE]")
 @rule_options.only("folders")
 @click.pass_context
-def explain(context: click.Context, /, code: str, rules: RuleOptions) -> None:
+def explain(context: click.Context, /, words: Sequence[str], rules: RuleOptions) -> None:
     """Print the manual page of a rule, a cause, a fact, a threshold, a topic or a command; of a word, what the manual
     says of it. Without CODE: the index of all pages.
 
@@ -46,8 +46,10 @@ def explain(context: click.Context, /, code: str, rules: RuleOptions) -> None:
       quantmedic explain data.rounding.sqnr_db
       quantmedic explain gptq
       quantmedic explain severity
+      quantmedic explain out of memory
       quantmedic explain calibrations
     """
+    code = " ".join(words) or "index"
     try:
         page = explanation(code, rules.folders)
     except QuantmedicError:

@@ -104,11 +104,19 @@ def test_the_name_of_a_command_leads_to_its_page_or_its_help(command: str):
         ("fix", "# Proof"),
         ("fast mode", "# How long a run takes"),
         ("resume", "# How long a run takes"),
+        ("large models", "# How much memory a run takes"),
+        ("GPU", "# PyTorch modules"),
+        ("checkpoint", "# Comparing weights"),
         ("rules", "# "),
     ],
 )
 def test_commands_are_other_names_of_pages(command: str, title: str):
     assert explanation(command).startswith(title)
+
+
+def test_several_words_are_one_name():
+    done = CliRunner().invoke(cli, ["explain", "out", "of", "memory"])
+    assert done.exit_code == 0 and "How much memory a run takes" in done.output
 
 
 def test_explain_alone_prints_the_index():
