@@ -8,7 +8,7 @@ from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
-from quantmedic.engine.contract.remedies import Advice, Proof, Step
+from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Step
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
@@ -45,6 +45,21 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
         causes: Its causes.
         advice: Titles of the general pages in their order, where they may lead: not those below causes to be tried.
     """
+    step = _choose_step(diagnosis, causes, advice)
+    return step if step is None else _with_failure(step, diagnosis.prescription)
+
+
+def _with_failure(step: FirstStep, given: Prescription | None) -> FirstStep:
+    """Of a step whose printed text failed when it was run, this is said: whoever follows it has to mend the text."""
+    if given is None or given.basis != "refused":
+        return step
+    titles = [own.title for own in given.steps]
+    if step.title.casefold() not in {visible(title, 300).casefold() for title in (*titles, ", and ".join(titles))}:
+        return step
+    return replace(step, detail=f"{step.detail}; the text that does it failed when it was run, see the prescription")
+
+
+def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequence[str]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
     if (executed := _executed_step(diagnosis, causes)) is not None:

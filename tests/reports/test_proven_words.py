@@ -3,6 +3,9 @@
 import pytest
 
 from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, ProofRecord, TrialRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.proof import proven_word, trial_text
 
 
@@ -37,3 +40,12 @@ def test_what_is_called_proven_is_never_taken_back(low_db: float, bound: bool, e
     one = {"executions": (ExecutionRecord.model_construct(trial=run),)} if executed else {"trials": (run,)}
     record = ProofRecord.model_construct(**{"trials": (), "executions": (), **one})
     assert ("no remedy was proven" in record.unwritten) == (not run.proven)
+
+
+def test_a_first_step_whose_text_failed_says_so(diagnosis: Diagnosis) -> None:
+    given = diagnosis.prescription
+    assert given is not None and "failed when it was run" not in render_markdown(build_context(diagnosis, {}))
+    refused = diagnosis.model_copy(update={"prescription": given.model_copy(update={"basis": "refused"})})
+    assert "the text that does it failed when it was run, see the prescription" in render_markdown(
+        build_context(refused, {})
+    )
