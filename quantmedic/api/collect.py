@@ -57,6 +57,11 @@ _NOT_TRIED = (
     "it was interrupted before the noise was divided among its sources and remedies were tried: causes are ranked "
     "without that; the same command with --resume goes on"
 )
+#: Said where that was asked for.
+_LEFT_OUT = (
+    "the noise was not divided among its sources and no remedy was simulated (--no-attribution): causes are ranked "
+    "without that"
+)
 #: Said where there are labels that no metric reads.
 UNUSED_LABELS = (
     "the labels were not used: they are not the classes of samples, and no metric was named; name one with --metric "
@@ -217,7 +222,7 @@ def prove_pair(
         try:
             if measuring.profile:
                 case = _with_latency(case, measurement)
-            case = simulate_remedies(case, measurement) if measuring.attribution else case
+            case = simulate_remedies(case, measurement) if measuring.attribution else with_notice(case, _LEFT_OUT)
         except KeyboardInterrupt:
             # All samples are measured: what is lost is only what remedies recover.
             case = with_notice(case, _NOT_TRIED)
