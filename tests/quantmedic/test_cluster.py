@@ -14,7 +14,7 @@ from builders import checkpoints
 import quantmedic
 from quantmedic.api.weights import collect_weights
 from quantmedic.cluster.answers import describe_worker, run_errand, wrong_versions
-from quantmedic.collectors.case_file.archive import _arrays
+from quantmedic.collectors.case_file.statistics import arrays_of_statistics
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
@@ -55,7 +55,9 @@ def alone(data) -> Case:
 
 def content(case: Case) -> dict[str, bytes]:
     sets = case.statistics.items()
-    return {f"{role}/{name}": array.tobytes() for role, own in sets for name, array in _arrays(own).items()}
+    return {
+        f"{role}/{name}": array.tobytes() for role, own in sets for name, array in arrays_of_statistics(own).items()
+    }
 
 
 def assert_same(found: Case, expected: Case) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from quantmedic.api.opening import open_pair
-from quantmedic.collectors.case_file.archive import _arrays, read_case, write_case
+from quantmedic.collectors.case_file.archive import read_case, write_case
+from quantmedic.collectors.case_file.statistics import arrays_of_statistics
 from quantmedic.collectors.measure.collect import Interrupted, collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing
@@ -33,7 +34,7 @@ def images(count: int) -> Any:
 
 def content(case: Case) -> dict[str, bytes]:
     """Every array of the validation data, as bytes; what weights make of the inputs only a whole pass tells."""
-    arrays = _arrays(case.statistics["validation"])
+    arrays = arrays_of_statistics(case.statistics["validation"])
     return {name: array.tobytes() for name, array in arrays.items() if not name.startswith("columns.weights.")}
 
 
