@@ -21,6 +21,9 @@ from quantmedic.engine.case.statistics import (
 )
 from quantmedic.engine.limits import CASE_BYTES
 
+#: Of a code.
+MAX_BITS = 64
+
 
 def check_rows(rows: int, path: Path) -> None:
     """Refuse more channels than a case has room for: columns that an older file lacks are made for each."""
@@ -31,6 +34,12 @@ def check_rows(rows: int, path: Path) -> None:
 
 def check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -> None:
     """Every data set has its statistics, and every index of a tensor or operator stands for one."""
+    seed = record.run.get("seed", 0)
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"the seed {str(seed)[:50]!r} is none")
+    bits = [tensor.quantizer.bits for tensor in record.tensors]
+    if any(own is not None and not 0 <= own <= MAX_BITS for own in bits):
+        raise ValueError(f"codes of less than no bits, or of more than {MAX_BITS}")
     if record.datasets.keys() != statistics.keys():
         raise ValueError(f"data sets {sorted(record.datasets)} with statistics of {sorted(statistics)}")
     used = [record.input_tensor, *(output.tensor for output in record.outputs)]
@@ -58,9 +67,14 @@ def check_shapes(s: SetStatistics, record: CaseRecord) -> None:
     if s.channels.tolist() != [tensor.channels for tensor in record.tensors]:
         raise ValueError("the statistics are those of other tensors")
     tensors, rows = len(s.channels), int(s.channels.sum())
-    columns = {*ROW_COLUMNS, *WEIGHT_COLUMNS, *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ERROR_COLUMNS)}
-    if columns != s.columns.keys():
-        raise ValueError(f"columns missing or unknown: {', '.join(sorted(columns ^ s.columns.keys()))}")
+    types = {name: dtype for name, (dtype, _) in ROW_COLUMNS.items()} | dict(WEIGHT_COLUMNS)
+    types |= {f"{kind}.{name}": dtype for kind in ERROR_KINDS for name, dtype in ERROR_COLUMNS.items()}
+    if types.keys() != s.columns.keys():
+        raise ValueError(f"columns missing or unknown: {', '.join(sorted(types.keys() ^ s.columns.keys()))}")
+    if any(np.issubdtype(types[name], np.integer) and own.dtype.kind != "i" for name, own in s.columns.items()):
+        raise ValueError("a column of counts holds no integers")
+    if any(codes.dtype != np.bool_ for codes in s.codes):
+        raise ValueError("the codes of the outputs are used, or not")
     expected: list[tuple[tuple[int, ...], list[Array]]] = [
         ((rows,), list(s.columns.values())),
         ((tensors,), [s.tensor_samples, s.sample_width, s.sample_count]),

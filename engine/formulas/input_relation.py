@@ -422,6 +422,8 @@ def _input_range(tensor: TensorFacts, data: TensorDataFacts, source: TensorFacts
         ranges.append((low, low + (high - low) * (codes // 2 - 1) / (codes - 1)))
     fits = [_fit_range(each, (values.min, values.max), quantizer.scale) for each in ranges]
     factor, moved = next((fit for fit in fits if not fit[1]), fits[0])
+    if not 0 < factor < math.inf:  # a range that is none, as a damaged case says
+        return None
     beyond = f", and shifted by {moved:.3g}" if moved else ""
     return {
         "input_range_ratio": factor,

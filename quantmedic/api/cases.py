@@ -64,10 +64,10 @@ def save_case(case: Case, path: str | Path) -> None:
 
 
 @contextmanager
-def kept_where_there_is_room(case: Case) -> Iterator[None]:
+def kept_where_there_is_room(case: Case, command: str = "report") -> Iterator[None]:
     """Context that writes what was just measured; on a full disk the case goes to the temporary files instead.
 
-    Measuring may have taken hours.
+    Measuring may have taken hours. ``command`` is what writes the output from the case.
 
     Raises:
         CaseError, OutputError: Of what could not be written; the help says where the case is.
@@ -76,8 +76,10 @@ def kept_where_there_is_room(case: Case) -> Iterator[None]:
         yield
     except (CaseError, OutputError) as error:
         if (place := _keep_among_temporary_files(case)) is not None:
-            kept = f"what was measured is kept; judge it with: quantmedic report {place} -o FOLDER"
-            error.help = f"{error.help}\n{kept}" if error.help else kept
+            error.help = (
+                f"what was measured is kept in the case {place}: nothing has to be measured again\n"
+                f"write the output elsewhere with: quantmedic {command} {place} -o FOLDER"
+            )
         raise
 
 

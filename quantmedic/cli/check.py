@@ -189,7 +189,7 @@ def check(
     diagnosis = _record(diagnosis, history)
     _show(diagnosis, report, base)
     if report.output is not None:
-        kept = kept_where_there_is_room(case) if len(models) > 1 else nullcontext()
+        kept = kept_where_there_is_room(case, "check") if len(models) > 1 else nullcontext()
         with kept:
             files = write_report(
                 diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened

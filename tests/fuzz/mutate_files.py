@@ -49,7 +49,7 @@ def _other_array(array: Any, rng: random.Random) -> Any:
         if change == 4 and 0 < array.nbytes < 4e6:
             return array.repeat(rng.choice((2, 3)), axis=rng.randrange(array.ndim)) if array.ndim else array[None]
         if change == 5 and array.dtype.kind in "fiub":
-            return array * np.asarray(rng.choice((0, -1, 255, 1e30, float("nan")))).astype(array.dtype)
+            return array * np.float64(rng.choice((0, -1, 255, 1e30, float("nan")))).astype(array.dtype)
         if change == 6 and rng.random() < 0.2:
             return np.array([None, "x", {"a": 1}], object)
         if array.size and array.dtype.kind in "fiu":

@@ -121,6 +121,8 @@ def test_what_was_measured_outlives_an_output_that_cannot_be_written(
     done = run_quantmedic(*words, cwd=folder, env=os.environ | {"TMPDIR": str(folder / "temporary")})
     assert done.returncode == 2, done.stderr
     (kept,) = (folder / "temporary").iterdir()
-    assert f"what was measured is kept; judge it with: quantmedic report {kept} -o FOLDER" in done.stderr
+    again = "check" if command == "check" else "report"
+    assert f"what was measured is kept in the case {kept}" in done.stderr
+    assert f"write the output elsewhere with: quantmedic {again} {kept} -o FOLDER" in done.stderr
     assert quantmedic.load_case(kept).record.datasets["validation"].seen == 16
     assert said in done.stdout  # the verdict comes first

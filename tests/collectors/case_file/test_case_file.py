@@ -281,6 +281,17 @@ def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Files], object
     return lambda files: files.update({name: npy(change(np.load(io.BytesIO(files[name]))))})
 
 
+def quantizer(**changes: Any) -> Callable[[Files], object]:
+    """The first tensor is quantized otherwise."""
+
+    def edit(files: Files) -> None:
+        found = json.loads(files["case.json"])
+        found["tensors"][0]["quantizer"] |= changes
+        files["case.json"] = json.dumps(found).encode()
+
+    return edit
+
+
 def source(**noise: Any) -> Callable[[Files], object]:
     """A loss budget with this source of noise."""
     piece = {"sources": [noise], "shares": [1.0], "alone": [1.0], "last": [1.0]}
@@ -447,6 +458,11 @@ CONTRADICTIONS = {
     "a tensor index out of range": record(input_tensor=99),
     "samples in a table of two dimensions": member(f"{V}samples.npy", npy(np.zeros((1, 1), SAMPLE_DTYPE))),
     "features that are no numbers": member(f"{V}feature_sum.npy", npy(np.full(FEATURES, np.nan))),
+    "counts that are no integers": changed(f"{V}columns.nonfinite.npy", lambda counts: counts - 0.5),
+    "codes that are used by a number": changed(f"{V}codes.used.npy", lambda codes: codes.astype(np.float32)),
+    "a seed that is none": record(run={"seed": None}),
+    "codes of less than no bits": quantizer(bits=-8),
+    "codes of many bits": quantizer(bits=10**9),
     "a source of noise that is nowhere": source(kind="activation"),
     "a source of noise in a tensor that is not there": source(kind="activation", tensors=[10**6]),
     "a source of noise in an operator that is not there": source(kind="weight", operators=[-1]),
