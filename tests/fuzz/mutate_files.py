@@ -61,7 +61,7 @@ def _other_array(array: Any, rng: random.Random) -> Any:
 def _as_type(array: Any, kind: str) -> Any:
     try:
         return array.astype(kind)
-    except (TypeError, ValueError, RuntimeError):  # the last one from strings too short for a date
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # of objects, of strings too short for a date
         return np.zeros(array.shape, kind)
 
 
