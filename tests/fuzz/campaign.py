@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--format", help="only cases of this format")
     parser.add_argument("--only", type=int, metavar="N", help="repeat this case and show what it says")
-    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="run an input that was kept")
+    parser.add_argument("--kept", type=Path, nargs="+", metavar="FOLDER", help="run inputs that were kept")
     parser.add_argument("--table", action="store_true", help="print the table of the log")
     given = parser.parse_args(arguments)
     if given.table:
@@ -89,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.kept:
         warm_up()
-        return _show(lambda folder: run_case(lambda: _kept_input(given.kept.resolve()), folder))
+        kept = [path.resolve() for path in given.kept]
+        return max(_show(lambda folder, path=path: run_case(lambda: _kept_input(path), folder)) for path in kept)
     campaign = open_campaign(given.seed, given.log)
     if given.only is not None:
         campaign.warm_up([given.only])
@@ -104,6 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = [pid for pid in workers if os.waitpid(pid, 0)[1]]
     lines = read_log(given.log)
     print(closing_table(lines))
+    if sum(bool(line["deep"]) for line in lines) < len(lines) / 2:
+        complaints.append("most cases end at the first check: the mutators are too rough")
+        print(complaints[-1])
     return 2 if failed or complaints else int(any(line["kind"] == "defect" for line in lines))
 
 
