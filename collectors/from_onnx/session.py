@@ -16,7 +16,7 @@ from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_prov
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
-from quantmedic.collectors.measure.memory import is_short
+from quantmedic.collectors.measure.memory import is_short, return_free_blocks
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.graph import Tap
@@ -104,7 +104,7 @@ def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: boo
     options.log_severity_level = 4
     # A pattern reserves all intermediate tensors at once, which most of the exposed ones leave unused.
     options.enable_mem_pattern = False
-    # An arena is fast and keeps the most that it ever held.
+    # An arena keeps the most that it ever held.
     options.enable_cpu_mem_arena = not is_short()
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -173,6 +173,7 @@ def run_session(session: ort.InferenceSession, names: Sequence[str] | None, feed
         options.terminate = True
 
     wanted = None if names is None else list(names)
+    return_free_blocks()
     return run_native(lambda: session.run(wanted, dict(feed), options), str(path), stop)
 
 

@@ -50,9 +50,14 @@ MAX_GROUPS = 8
 BATCH_SHARE = 1 / 8
 #: Shares of the memory that is left: for each of those who keep what they computed or read, and for a run.
 KEPT_SHARE, RUN_SHARE = 1 / 8, 1 / 4
-#: Blocks of at least so many bytes go back to the system as soon as they are free (``mallopt``).
+#: Where the bound is less than so many times what is counted, what is free goes back to the system at once.
+TIGHT = 1.1
+#: Else it does before a run with less than this share of the bound left.
+RETURN_BELOW = 0.5
+#: Blocks of at least so many bytes go back at once.
 _BLOCK = 1 << 20
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+#: Parameters of ``mallopt``, and a threshold that no block reaches.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX, _NEVER = -1, -3, -4, -8, 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -105,15 +110,34 @@ class Need(NamedTuple):
 _short: list[tuple[Memory, Need] | None] = [None]
 
 
-def save_memory(memory: Memory, need: Need) -> None:
-    """Memory is short from now on: what is free goes back to the system at once, which takes time."""
+def save_memory(memory: Memory, need: Need, *, tight: bool) -> None:
+    """Memory is short from now on.
+
+    What is free is taken again first, and goes back to the system near the bound; where that is tight, at once, which
+    takes the time once more.
+    """
     _short[0] = memory, need
-    _return_blocks_at_once()
+    if tight:
+        _set_malloc({_M_MMAP_THRESHOLD: _BLOCK, _M_TRIM_THRESHOLD: _BLOCK})
+    else:
+        # By default every large block is a mapping of its own, whose pages the system has to clear anew: half of the
+        # time of a network of large tensors.
+        _set_malloc({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: _NEVER, _M_ARENA_MAX: 1})
 
 
 def is_short() -> bool:
-    """Memory is short: what is free goes back to the system at once."""
+    """Memory is short."""
     return _short[0] is not None
+
+
+def return_free_blocks() -> None:
+    """Before a run: what is free goes back to the system where memory is short and little of the bound is left."""
+    if _short[0] is None or sys.platform != "linux":
+        return
+    memory, _ = _short[0]
+    if memory.left < RETURN_BELOW * memory.size:
+        with suppress(OSError, AttributeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def kept_bytes(most: int) -> int:
@@ -132,13 +156,13 @@ def samples_that_fit(most: int) -> int:
     return max(min(most, int(RUN_SHARE * memory.left) // max(WORK * need.largest, 1)), 1)
 
 
-def _return_blocks_at_once() -> None:
-    """Keep the C library from holding large blocks that were freed; it would keep more, the larger they are."""
+def _set_malloc(parameters: Mapping[int, int]) -> None:
+    """Tell the C library how to keep blocks that were freed."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library than glibc
             mallopt = ctypes.CDLL(None).mallopt
-            for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-                mallopt(parameter, _BLOCK)
+            for name, value in parameters.items():
+                mallopt(name, value)
 
 
 def sizes_of(pairs: Mapping[int, Pair], shapes: Mapping[str, Shape], samples: int) -> dict[int, int] | None:
@@ -304,7 +328,7 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
     # Of the whole, not of what is left: what the run on the first sample left resident is part of the reserve.
     setting = settle_memory(need, memory.size, reserve, batch, first, options.lanes)
     if setting.saved:
-        save_memory(memory, need)
+        save_memory(memory, need, tight=TIGHT * setting.needed > memory.size)
     # Where that reserve alone is more than a share that nobody asked for, groups would cost runs and keep no bound.
     helps = memory.asked or reserve < memory.size
     grouped = setting.tensors is not None and helps and models.observes_groups and not _runs_again(options)
