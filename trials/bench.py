@@ -102,10 +102,24 @@ class Bench:
         floats, deployed = self._run(runners.floats, None), self._run(runners.deployed, None)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole, joints=joints)
         self._columns = ColumnNoise(floats, joints, classes=classes) if whole else None
-        self.power: Floats = self._noise.power
         self.float_metric = self._metric_tally(floats)
         self.columns = self._noise.columns
-        self.before = self.judge_outputs(deployed)
+        self._deployed = deployed
+
+    @staticmethod
+    def share_signal(benches: Sequence["Bench"]) -> None:
+        """Have the samples of several benches judged as if they were of one; see ``OutputNoise.share_signal``."""
+        OutputNoise.share_signal([bench._noise for bench in benches])
+
+    @property
+    def power(self) -> Floats:
+        """Signal per sample."""
+        return self._noise.power
+
+    @property
+    def before(self) -> Measured:
+        """The deployed network."""
+        return self.judge_outputs(self._deployed)
 
     def measure(self, edited: Edited, deadline: float | None = None) -> Measured:
         """The quantized model with a change carried out; see ``measure_run``."""

@@ -125,6 +125,7 @@ class Trials:
         found = folds(pool, dataset.unit, seed)
         self._fitted, self._unit = samples_of(found[0].fitted), dataset.unit
         self._halves = [self._half(fold, runners) for fold in found]
+        Bench.share_signal([half.bench for half in self._halves])
         judged = samples_of(batch for fold in found for batch in fold.judged)
         self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)
         allowance.count(PREPARATION * judged * self.speed)

@@ -160,7 +160,7 @@ def blank_images(patient: Patient) -> Patient:
     """Lens cap on, mostly: black images with a trace of noise, and a few that are nearly black."""
     pixels, spec = images(patient)
     black = (patient.random("cap").random(pixels.shape) < 0.01).astype(np.uint8)
-    black[::20] = pixels[::20] // int(16 * patient.strength)
+    black[::20] = pixels[::20].astype(np.uint16) // int(16 * patient.strength)  # the strongest: by more than 255
     return patient.with_(calibration=spec.apply(black))
 
 

@@ -74,14 +74,30 @@ class OutputNoise:
         #: Number of columns that are judged; None for all.
         self.columns = len(hidden.columns) if hidden is not None and hidden.columns is not None else None
         self._shares = [hidden] if hidden is not None else joined
-        self._totals = [
-            sum(float(self._energy(found, share).sum()) for found in floats) or 1.0 for share in self._shares
+        self._signals = [sum(float(self._energy(found, share).sum()) for found in floats) for share in self._shares]
+
+    @staticmethod
+    def share_signal(parts: Sequence["OutputNoise"]) -> None:
+        """Have the outputs of several parts of some samples count in shares of the signal of all of them.
+
+        By themselves, samples of next to no signal would make a step of the output grid a million times as loud.
+        """
+        alike = [
+            len({_key_of(share) for share in shares}) == 1 for shares in zip(*(p._shares for p in parts), strict=False)
         ]
+        if len({len(part._shares) for part in parts}) == 1 and all(alike):
+            signals = [sum(each) for each in zip(*(part._signals for part in parts), strict=True)]
+            for part in parts:
+                part._signals = signals
 
     @property
     def power(self) -> Floats:
         """Signal per sample."""
         return np.concatenate([self._energy_of_outputs(floats) for floats in self._floats])
+
+    @property
+    def _totals(self) -> list[float]:
+        return [signal or 1.0 for signal in self._signals]
 
     def compare(self, outputs: Sequence[Sequence[Float32]]) -> RunRecord:
         """Noise per sample of other outputs, or of those of the first batches, and how often their class is that of the
@@ -160,6 +176,10 @@ class OutputNoise:
                 if columns.size:
                     return _Share(o, axis, columns)
         return None
+
+
+def _key_of(share: _Share) -> tuple[int, int | None, tuple[int, ...] | None]:
+    return share.output, share.axis, None if share.columns is None else tuple(share.columns.tolist())
 
 
 def _with_rows(outputs: Sequence[Sequence[Float32]]) -> list[list[Float32]]:

@@ -13,6 +13,9 @@ from quantmedic.engine.rules.options import Language, Options
 from quantmedic.engine.rules.remedies import Cost, Mark, RemedyScope, Snippet
 from quantmedic.engine.rules.remedy_kinds import Simulation
 
+#: A remedy that takes away this share of the noise is not disproven where too few samples are noisy to prove it.
+MUCH = 0.4
+
 
 class Present(Data):
     """The present value of a setting."""
@@ -72,8 +75,11 @@ class Advice(Data):
 
     @property
     def is_disproven(self) -> bool:
-        """It was carried out, and nothing was recovered for sure."""
-        return self.measured is not None and self.measured.failed is None and not self.measured.proven
+        """It was carried out, and recovered nothing for sure, nor much of the noise of those samples that have any."""
+        measured = self.measured
+        if measured is None or measured.failed is not None or measured.proven:
+            return False
+        return measured.bound or (measured.share or 0.0) < MUCH
 
 
 class Withheld(Data):

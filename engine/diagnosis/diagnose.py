@@ -132,7 +132,7 @@ def make_diagnosis(
         histograms=_histograms(results, facts, histogram),
         loss_budget=attribution.report(_in_order_of(causes, suspects)) if attribution is not None else None,
         pair=next(pairs_of(pairs(suspects), causes), None),
-        proof=proof_of(proof, suspects, causes),
+        proof=proof_of(proof, suspects, causes, base),
         settings_in_force=settings_in_force(facts) if facts.model.framework != FLOAT_ALONE else None,
         previous=past,
         thresholds=tuple(base.thresholds.values()),

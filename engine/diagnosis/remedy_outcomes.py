@@ -20,7 +20,8 @@ class RemedyOutcomes(NamedTuple):
 
     ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
     ``added`` were measured on copies, on the model as it is and on top of proven repairs. ``reach`` is the share of the
-    network's quantizers that a kind of remedy alters.
+    network's quantizers that a kind of remedy alters. ``executed`` holds what prescriptions of a single remedy gave, by
+    cause and remedy.
     """
 
     remedies: Mapping[str, Prediction]
@@ -31,6 +32,7 @@ class RemedyOutcomes(NamedTuple):
     trial: TrialRecord | None
     added: TrialRecord | None
     reach: Mapping[str, float] = {}
+    executed: Mapping[str, TrialRecord] = {}
 
     def beside(self, stays: float) -> "RemedyOutcomes":
         """The outcomes where operators that compute something else make this share of the noise: that stays."""
@@ -107,7 +109,12 @@ def remedy_outcomes(
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
     found = {suspect.cause: _outcomes_of(suspect, every, simulation, proof, base) for suspect in suspects}
     stays = min(facts.model.departures_share or 0.0, 1.0)
-    return {s.cause: found[s.cause].beside(stays)._replace(reach=_reach_of(s, quantizers)) for s in suspects}
+    runs = proof.executions if proof is not None else ()
+    executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
+    return {
+        s.cause: found[s.cause].beside(stays)._replace(reach=_reach_of(s, quantizers), executed=executed)
+        for s in suspects
+    }
 
 
 def _reach_of(suspect: Suspect, quantizers: int) -> dict[str, float]:
@@ -146,7 +153,7 @@ def with_recoveries(cause: CauseReport, outcome: RemedyOutcomes, base: RuleBase)
     return cause.model_copy(
         update={
             **_predicted_gains(outcome),
-            **_measured_gains(outcome),
+            **_measured_gains(outcome, remedies),
             "remedies": remedies,
             "withheld": (*cause.withheld, *harmful),
         }
@@ -166,8 +173,11 @@ def _predicted_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
     }
 
 
-def _measured_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
+def _measured_gains(outcome: RemedyOutcomes, remedies: Sequence[Advice]) -> dict[str, float | bool | None]:
+    """What the first remedy recovers where nothing is proven: its text may give less than the edit that was chosen."""
     trial = outcome.shown
+    if trial is not None and not trial.proven and remedies and remedies[0].measured is not None:
+        trial = remedies[0].measured
     if trial is None or trial.failed is not None or trial.bound:
         return {}
     return {**gains_of(trial), "proven": outcome.proven}
@@ -199,6 +209,8 @@ def _sort_remedies(
         known, trial = outcome.remedies.get(advice.simulate or ""), outcome.trials.get(advice.simulate or "")
         if outcome.shown is not None and outcome.repair is not None and advice.simulate == outcome.repair.kind:
             trial = outcome.shown
+        if trial is not None and not trial.proven:
+            trial = _as_printed(cause, advice, outcome) or trial
         tried = trial is not None and trial.gain_db is not None
         gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
         if gain is None or gain >= -base.threshold("negligible_gain_db"):
@@ -209,6 +221,13 @@ def _sort_remedies(
             because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
             held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
     return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
+
+
+def _as_printed(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> TrialRecord | None:
+    """What its printed text gave; None where it was not run, or not with the data that it is for."""
+    if any(snippet.reads == "application" for snippet in advice.snippets):
+        return None
+    return outcome.executed.get(f"{cause.cause}:{advice.id}")
 
 
 def recovery_of(known: Prediction, simulated: str | None) -> Recovery:

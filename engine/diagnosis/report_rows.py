@@ -11,6 +11,7 @@ from quantmedic.engine.diagnosis.remedy_outcomes import recovery_of
 from quantmedic.engine.diagnosis.suspects import Pair, Suspect
 from quantmedic.engine.rules.evaluate import RuleResult
 from quantmedic.engine.rules.remedy_kinds import HALVES, REMEDY_KINDS
+from quantmedic.engine.rules.rulebase import RuleBase
 
 _NOTHING_REPORTED = ReportedFacts()
 
@@ -89,8 +90,10 @@ def _error_row(tensor: TensorFacts, role: Role) -> ErrorRow:
     )
 
 
-def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Sequence[CauseReport]) -> Proof | None:
-    """The proof with the names of what was tried; None where nothing was tried."""
+def proof_of(
+    record: ProofRecord | None, suspects: Sequence[Suspect], causes: Sequence[CauseReport], base: RuleBase
+) -> Proof | None:
+    """The proof with the names of what was tried, by the rules in force; None where nothing was tried."""
     if record is None:
         return None
     alone = [trial for trial in record.trials if not trial.after and trial.kind not in HALVES]
@@ -106,8 +109,8 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
         stopped=record.stopped,
         weights=weights,
         activations=activations,
-        trials=tuple(_trial_row(trial, suspects, causes) for trial in alone),
-        chain=tuple(_trial_row(trial, suspects, causes) for trial in links),
+        trials=tuple(_trial_row(trial, suspects, causes, base) for trial in alone),
+        chain=tuple(_trial_row(trial, suspects, causes, base) for trial in links),
         explained=_explained_share(links),
         executions=record.executions,
         best=record.best,
@@ -148,12 +151,15 @@ def _pair_of(pair: Pair, causes: Sequence[CauseReport]) -> RemedyPair | None:
     return RemedyPair(remedies=(found[0], found[1]), predicted=recovery_of(pair.together, None))
 
 
-def _trial_row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[CauseReport]) -> TrialRow:
+def _trial_row(
+    trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[CauseReport], base: RuleBase
+) -> TrialRow:
     known = [s.cause for s in suspects if any(repair.key == trial.key for repair in s.repairs)]
     if trial.kind == REPAIRED_DATA:
         known = [trial.key.partition(":")[2]]
     named = [cause for cause in causes if cause.cause in known]
-    titles = [advice.title for cause in named for advice in cause.remedies if advice.simulate == trial.kind]
+    ids = [id for cause in named for id in (*(each.id for each in cause.remedies), *(w.id for w in cause.withheld))]
+    titles = [base.remedies[id].title for id in ids if base.remedies[id].simulate == trial.kind]
     kind = REMEDY_KINDS.get(trial.kind)
     if kind is not None and kind.bound is not None:
         titles = [f"{kind.bound}, the most that could be gained here by: {title}" for title in titles]

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from quantmedic.api.cases import with_notice
 from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import ModelSource
@@ -18,7 +20,7 @@ from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
-from quantmedic.engine.case.records import Case, RunRecord
+from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NOTABLE
 from quantmedic.engine.diagnosis.harm import ANEW, PROBES, as_if_harmed, is_clean, with_supposed
@@ -49,6 +51,8 @@ from quantmedic.trials.prescriptions import Executed, Workshop
 from quantmedic.trials.prove import Execute, prove
 from quantmedic.trials.trial import Trials
 
+#: Where so few samples, of at least so many, hold this share of the noise, a remedy can hardly be proven.
+FEW_LOUD, AMONG, NEARLY_ALL = 2, 8, 0.9
 #: Prescriptions that are run where only what leads is tried.
 FIRST_RUNS = 2
 
@@ -104,6 +108,8 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             count_run()
             return simulation.run(change)
 
+        if facts.model.harmed and not case.record.datasets[role].labelled:
+            case = with_notice(case, *_few_noisy_samples(simulation.record))
         probes = _probe_anew(case, facts, run) if facts.model.harmed else _probe(case, facts, run)
         if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
@@ -117,6 +123,19 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
     runs = runs.model_copy(update={"runs": {**probes, **runs.runs}})
     return replace(case, record=case.record.model_copy(update={"simulation": runs}))
+
+
+def _few_noisy_samples(record: SimulationRecord) -> list[str]:
+    """What the user should know where one or two of many samples hold nearly all of the noise."""
+    noise = np.sort(record.deployed.noise)[::-1]
+    loud = int(np.searchsorted(np.cumsum(noise), NEARLY_ALL * noise.sum())) + 1
+    if not (loud <= FEW_LOUD and len(noise) >= AMONG and noise.sum() > 0):
+        return []
+    hold = f"{loud} of {len(noise)} samples of the {record.dataset} set {'holds' if loud == 1 else 'hold'}"
+    return [
+        f"{hold} nearly all of the noise at the output: what a remedy recovers depends on "
+        f"{'it' if loud == 1 else 'them'} alone and can hardly be proven; give more samples on which the outputs differ"
+    ]
 
 
 def _announce_cost(case: Case, facts: CaseFacts, measurement: Measurement) -> None:

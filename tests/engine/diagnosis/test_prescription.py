@@ -173,6 +173,17 @@ def test_what_was_tried_in_vain_is_not_prescribed() -> None:
     assert prescribe(only, BASE).prescription is None
 
 
+def test_what_takes_much_away_is_no_trial_in_vain_where_few_samples_are_noisy() -> None:
+    """One sample of twelve holds all of the noise: no interval can lie above zero."""
+    unsure, vain = (tried(0.5, share=share) for share in (0.74, 0.2))
+    assert not unsure.proven and not advice("per-channel-weights", measured=unsure).is_disproven
+    assert advice("per-channel-weights", measured=vain).is_disproven
+    bound = unsure.model_copy(update={"bound": True})
+    assert advice("per-channel-weights", measured=bound).is_disproven
+    found = prescription(diagnosis(cause("one", advice("per-channel-weights", measured=unsure))))
+    assert [step.remedy for step in found.steps] == ["per-channel-weights"] and found.basis != "proven"
+
+
 def test_a_healthy_model_needs_no_prescription() -> None:
     found = prescribe(diagnosis(cause("one", advice("float-tail")), verdict="healthy"), BASE)
     assert found.prescription is None and found.toolchain is not None

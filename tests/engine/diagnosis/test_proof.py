@@ -5,12 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.gains import gain_of, typical_gain
 from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.diagnosis.prediction import predict
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_recoveries
 from quantmedic.engine.diagnosis.report_rows import proof_of
 
+BASE = load_rulebase()
 powers = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=60)
 
 
@@ -143,9 +148,29 @@ def test_the_chain_is_told_as_one_share():
         dataset="validation", seed=0, fitted=8, judged=8, cross_fitted=False, budget_seconds=1, spent_seconds=1,
         stopped="explained", trials=trials, chain=("a", "b"),
     )  # fmt: skip
-    proof = proof_of(record, [], [])
+    proof = proof_of(record, [], [], BASE)
     assert proof is not None
     assert [row.trial.after for row in proof.chain] == [(), ("a",)]
     assert [row.trial.key for row in proof.trials] == ["a", "b"]
     assert proof.explained == pytest.approx(0.99)
     assert record.last_addition("b") == trials[2]
+
+
+def test_what_the_printed_text_gave_counts_more_than_an_edit_that_proves_nothing() -> None:
+    """An edit took 74 % of the noise away on the one noisy sample, the text of the same remedy none of it."""
+    remedy = BASE.remedies["keep-group-float"]
+    fields = {name: getattr(remedy, name) for name in ("id", "title", "changes", "cost", "unsafe", "scope", "simulate")}
+    found = CauseReport(
+        cause="one", rules=("X001",), severity="high", confidence=0.5, subjects=(), layers=(), message="one",
+        evidence=(), remedies=(Advice(**fields),), manual="manual/X001",
+    )  # fmt: skip
+    edited = TrialRecord(key="k", kind=remedy.simulate, gain_db=5.9, low_db=0.0, high_db=5.9, share=0.74)
+    outcome = RemedyOutcomes({}, {remedy.simulate: edited}, None, None, None, trial=edited, added=None)
+    assert with_recoveries(found, outcome, BASE).remedies[0].measured == edited
+    printed = edited.model_copy(update={"gain_db": 2.7, "high_db": 2.7, "share": 0.46})
+    ran = outcome._replace(executed={f"one:{remedy.id}": printed})
+    shown = with_recoveries(found, ran, BASE)
+    assert shown.remedies[0].measured == printed and shown.measured_gain_db == 2.7
+    worse = edited.model_copy(update={"gain_db": -1.1, "share": -0.3})
+    left = with_recoveries(found, outcome._replace(executed={f"one:{remedy.id}": worse}), BASE)
+    assert not left.remedies and "makes the output 1.1 dB noisier" in left.withheld[0].because

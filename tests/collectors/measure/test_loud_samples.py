@@ -1,0 +1,68 @@
+"""Noise that few samples hold: it is looked for where it is, and counts in shares of the signal of all samples."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantmedic.api.remedies import _few_noisy_samples
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.measure.output_noise import OutputNoise
+from quantmedic.collectors.measure.simulation import _loudest_first
+from quantmedic.engine.case.records import RunRecord, SimulationRecord
+
+levels = st.lists(st.floats(0, 1e6), min_size=2, max_size=20)
+
+
+def outputs(seed: int, samples: int, scale: float) -> list[list[np.ndarray]]:
+    return [[np.random.default_rng(seed).normal(0, scale, (samples, 5)).astype(np.float32)]]
+
+
+@given(levels, st.integers(1, 20))
+def test_the_first_batches_hold_their_even_part_of_the_noise(noise: list[float], first: int) -> None:
+    first = min(first, len(noise))
+    order = _loudest_first(np.array(noise), first) or list(range(len(noise)))
+    assert sorted(order) == list(range(len(noise)))
+    held = np.array(noise)[order][:first].sum()
+    assert held * len(noise) >= sum(noise) * first * (1 - 1e-9)
+
+
+def test_batches_that_are_about_as_loud_keep_their_order() -> None:
+    assert _loudest_first(np.ones(8), 2) is None
+    assert _loudest_first(np.zeros(8), 2) is None
+    assert _loudest_first(np.array([0.0, 0.0, 0.0, 3.0, 1.0, 0.0]), 2) == [3, 4, 0, 1, 2, 5]
+
+
+def test_two_halves_are_judged_as_the_whole_is() -> None:
+    """A half of next to no signal: by itself, a step of the output's grid there was noise of 140 dB."""
+    halves = [(outputs(1, 6, 1.0), outputs(2, 6, 1.1)), (outputs(3, 4, 1e-9), outputs(4, 4, 1e-3))]
+    batches = [Batch({"x": np.zeros((len(floats[0][0]), 1), np.float32)}) for floats, _ in halves]
+    parts = [
+        OutputNoise([batch], floats, found, classes=False)
+        for batch, (floats, found) in zip(batches, halves, strict=True)
+    ]
+    alone = [noise for part, (_, found) in zip(parts, halves, strict=True) for noise in part.compare(found).noise]
+    OutputNoise.share_signal(parts)
+    shared = [noise for part, (_, found) in zip(parts, halves, strict=True) for noise in part.compare(found).noise]
+    floats, found = ([*a, *b] for a, b in zip(*halves, strict=True))
+    whole = OutputNoise(batches, floats, found, classes=False)
+    assert shared == pytest.approx(whole.compare(found).noise)
+    assert np.concatenate([part.power for part in parts]) == pytest.approx(whole.power)
+    assert max(alone) > 1e10 > 10 > max(shared)
+
+
+@pytest.mark.parametrize(
+    ("loud", "says"), [(1, "1 of 12 samples of the validation set holds"), (2, "2 of 12"), (3, "")]
+)
+def test_it_is_said_where_few_samples_hold_nearly_all_of_the_noise(loud: int, says: str) -> None:
+    noise = (1.0,) * loud + (0.001,) * (12 - loud)
+    run = RunRecord(noise=noise)
+    record = SimulationRecord(dataset="validation", power=noise, deployed=run, simulated=run)
+    found = _few_noisy_samples(record)
+    assert bool(found) == bool(says) and all(says in words for words in found)
+
+
+def test_of_few_samples_or_no_noise_nothing_is_said() -> None:
+    for noise in ((1.0, 0.0, 0.0, 0.0), (0.0,) * 12):
+        run = RunRecord(noise=noise)
+        assert not _few_noisy_samples(SimulationRecord(dataset="validation", power=noise, deployed=run, simulated=run))
