@@ -188,6 +188,7 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     yield paint(f"{title}{f': {files}' if files else ''}", "bold")
     yield from wrap_line(box.how, indent=2, hang=0)
     yield from wrap_line(box.together, indent=2, hang=0)
+    yield from wrap_line("" if box.executed else box.basis, indent=2, hang=0)
     for place, line in enumerate(box.steps, 1):
         alone = box.executed and len(box.steps) == 1  # What it brings is said by the sentence on its run.
         facts = ", ".join(part for part in ("" if alone else line.gain, line.option) if part)
