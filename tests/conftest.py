@@ -6,6 +6,7 @@ runs everything. The marker expression in ``addopts`` (``pyproject.toml``) decid
 property tests.
 """
 
+import compileall
 import gc
 import os
 import re
@@ -44,6 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_inner_loop(config) and named and all(name.partition("::")[0].endswith(".py") for name in config.args):
         config.option.markexpr = ""
     settings.load_profile("quick" if is_inner_loop(config) else "thorough")
+    if not hasattr(config, "workerinput"):
+        compile_package()
+
+
+def compile_package() -> None:
+    """Compile the package once. Where Python was told to keep nothing, each of many processes would compile it anew."""
+    package = Path(quantmedic.__file__).parent
+    for folder in (package, *(path for path in package.iterdir() if path.is_symlink())):
+        compileall.compile_dir(folder, quiet=2)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
