@@ -329,7 +329,7 @@ def test_verdict_is_told_by_outputs_and_exit_code(
 ) -> None:
     folder = project(healthy=healthy, policy=BUDGET.format(points=points))
     prepare(folder)
-    done = runner(folder).run(MODELS | DATA)
+    done = runner(folder).run(MODELS | DATA | {"args": "--no-attribution"})
     assert done.code == code, done.log
     report = folder / "quantmedic-report"
     assert done.outputs == {
@@ -362,7 +362,7 @@ def test_what_could_not_run_leaves_no_verdict_of_an_earlier_run(
 def test_warn_only_passes_and_still_tells_the_verdict(
     project: Callable[..., Path], runner: Callable[[Path], Runner]
 ) -> None:
-    done = runner(project(healthy=False)).run(MODELS | DATA | {"args": "--warn-only"})
+    done = runner(project(healthy=False)).run(MODELS | DATA | {"args": "--warn-only\n--no-attribution"})
     assert (done.code, done.outputs["verdict"], done.outputs["exit-code"]) == (0, "REGRESSION", "0"), done.log
 
 

@@ -120,28 +120,38 @@ def diagnosed(
     validation: Array,
     options: dict[str, Any],
     shown: Array | None = None,
-    alone: bool = False,
 ) -> Diagnosis:
-    """The network calibrated on one set and diagnosed with it, or with another that is ``shown`` instead.
+    """The network calibrated on one set and diagnosed with it, or with another that is ``shown`` instead."""
+    quantized = calibrated(folder, model, calibration, options)
+    return diagnosed_file(model, quantized, validation, calibration if shown is None else shown)
 
-    ``alone``: with the validation set and no other.
-    """
+
+def calibrated(folder: Path, model: Path, calibration: Array, options: dict[str, Any]) -> Path:
+    """The quantized network."""
+    quantized = folder / "int8.onnx"
     quantize_static(
         own(model, folder),
-        folder / "int8.onnx",
+        quantized,
         Reader(calibration),
         per_channel=True,
         activation_type=QuantType.QInt8,
         weight_type=QuantType.QInt8,
         **options,
     )
+    return quantized
+
+
+def diagnosed_file(
+    model: Path, quantized: Path, validation: Array, representative: Array | None, **more: Any
+) -> Diagnosis:
+    """The diagnosis with both sets, or with the validation set and no other; ``more``: options."""
     labels = np.load(FOLDER / "validation.npz")["labels"][: len(validation)].astype(np.int64)
-    representative = calibration if shown is None else shown
     return quantmedic.diagnose(
         model,
-        folder / "int8.onnx",
-        representative=None if alone else {"image": representative},
+        quantized,
+        representative=None if representative is None else {"image": representative},
         validation={"image": validation, "labels": labels},
+        **more,
     )
 
 
@@ -234,19 +244,27 @@ def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     check_is_told(found, "stale-calibration", WITHSTOOD.get(stale, "degraded"))
 
 
+FACTORS = {0.1: "1 / 10", 10.0: "10 times", 1 / 255: "1 / 255", 255.0: "255 times"}
+
+
+@pytest.fixture(scope="module", params=FACTORS, ids=list(FACTORS.values()))
+def multiplied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[float, Path]:
+    """A factor, and the network calibrated on the right samples times it."""
+    factor: float = request.param
+    calibration = (normalized(pixels("representative")) * np.float32(factor)).astype(np.float32)
+    return factor, calibrated(tmp_path_factory.mktemp("times"), FOLDER / "float.onnx", calibration, MIN_MAX)
+
+
 @pytest.mark.parametrize("alone", [False, True], ids=["both sets", "validation alone"])
-@pytest.mark.parametrize(
-    "factor, said", [(0.1, "1 / 10"), (10.0, "10 times"), (1 / 255, "1 / 255"), (255.0, "255 times")]
-)
-def test_ranges_of_inputs_times_a_factor(factor: float, said: str, alone: bool, tmp_path: Path) -> None:
+def test_ranges_of_inputs_times_a_factor(multiplied: tuple[float, Path], alone: bool) -> None:
     """The samples shown are right, and the calibrator got them multiplied: one cause, with the factor."""
+    factor, quantized = multiplied
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
-    calibration = (shown * np.float32(factor)).astype(np.float32)
-    diagnosis = diagnosed(tmp_path, FOLDER / "float.onnx", calibration, validation, MIN_MAX, shown, alone)
+    diagnosis = diagnosed_file(FOLDER / "float.onnx", quantized, validation, None if alone else shown)
     first = diagnosis.causes[0]
     assert weighty(diagnosis) == ["stale-calibration"]
     assert (first.rules, first.severity, first.remedies[0].id) == (("D018",), "high", "calibrate-again")
-    assert f"{said} that of these samples" in first.message
+    assert f"{FACTORS[factor]} that of these samples" in first.message
     assert {found.rule for found in first.absorbs} & {"A003", "A004"}, "clipping and poor ranges follow from it"
     facts = {own.role: own for own in diagnosis.datasets}
     for role in ("validation",) if alone else ("representative", "validation"):
@@ -265,22 +283,29 @@ def test_ranges_of_other_data_where_the_input_is_in_float(factor: float, tmp_pat
     assert diagnosis.causes[0].rules == ("D013",)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        MIN_MAX,
-        PERCENTILE,
-        PERCENTILE | {"extra_options": {"CalibPercentile": 94, "CalibTensorRangeSymmetric": False}},
-        {"calibrate_method": CalibrationMethod.Entropy},
-        MIN_MAX | {"extra_options": {"CalibMovingAverage": True}},
-        MIN_MAX | {"extra_options": {"ActivationSymmetric": True}},
-    ],
-    ids=["min-max", "percentile", "low percentile", "entropy", "moving average", "symmetric"],
-)
+CLIPPING: dict[str, dict[str, Any]] = {
+    "min-max": MIN_MAX,
+    "percentile": PERCENTILE,
+    "low percentile": PERCENTILE | {"extra_options": {"CalibPercentile": 94, "CalibTensorRangeSymmetric": False}},
+    "entropy": {"calibrate_method": CalibrationMethod.Entropy},
+    "moving average": MIN_MAX | {"extra_options": {"CalibMovingAverage": True}},
+    "symmetric": MIN_MAX | {"extra_options": {"ActivationSymmetric": True}},
+}
+
+
+@pytest.fixture(scope="module", params=CLIPPING)
+def clipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The network calibrated on the right samples by a method that may leave some of their values out."""
+    samples = normalized(pixels("representative"))
+    return calibrated(tmp_path_factory.mktemp("clipped"), FOLDER / "float.onnx", samples, CLIPPING[request.param])
+
+
 @pytest.mark.parametrize("alone", [False, True], ids=["both sets", "validation alone"])
-def test_ranges_that_clip_on_purpose_are_of_these_data(options: dict[str, Any], alone: bool, tmp_path: Path) -> None:
+def test_ranges_that_clip_on_purpose_are_of_these_data(clipped: Path, alone: bool) -> None:
+    """These rules judge by ranges: how the loss is divided does not matter to them."""
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
-    diagnosis = diagnosed(tmp_path, FOLDER / "float.onnx", shown, validation, options, shown, alone)
+    representative = None if alone else shown
+    diagnosis = diagnosed_file(FOLDER / "float.onnx", clipped, validation, representative, attribution=False)
     assert not {"D013", "D018"} & {rule for cause in diagnosis.causes for rule in cause.rules}
 
 

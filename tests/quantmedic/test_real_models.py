@@ -1,10 +1,13 @@
 """Real models from public packages, quantized as their users would, diagnosed end to end."""
 
 import json
+import os
+import py_compile
 import random
-import sys
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,12 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 pytestmark = pytest.mark.thorough
 
 RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
+#: Files of each kind, and the class of each by the ends of names; ``pyc`` files are made.
 MAGIKA_SAMPLES = 24
+MAGIKA_KINDS = {
+    "py": "python", "json": "json", "h": "c", "pyc": "pythonbytecode", "so": "elf", "js": "javascript",
+    "html": "html", "css": "css", "md": "markdown", "yaml": "yaml", "xml": "xml", "png": "png", "toml": "toml",
+}  # fmt: skip
 
 
 class Reader(CalibrationDataReader):
@@ -93,29 +101,17 @@ class TestMagika:
 
     @pytest.fixture(scope="class")
     @staticmethod
-    def files() -> tuple[np.ndarray, np.ndarray]:
+    def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray]:
         model = package_file("magika", "models/standard_v3_3/model.onnx")
         classes = json.loads((model.parent / "config.min.json").read_text())["target_labels_space"]
-        kinds = {
-            "py": "python", "json": "json", "h": "c", "pyc": "pythonbytecode", "so": "elf", "js": "javascript",
-            "html": "html", "css": "css", "md": "markdown", "yaml": "yaml", "xml": "xml", "png": "png", "toml": "toml",
-        }  # fmt: skip
-        found: dict[str, list[Path]] = {kind: [] for kind in kinds}
-        for root in {Path(p) for p in sys.path if p and Path(p).is_dir()}:
-            for path in root.rglob("*"):
-                kind = path.suffix[1:]
-                if kind in found and len(found[kind]) < 4000 and path.is_file() and path.stat().st_size > 200:
-                    found[kind].append(path)
-        chooser = random.Random(0)
-        inputs, labels = [], []
-        for kind, paths in found.items():
-            for path in chooser.sample(sorted(paths), min(MAGIKA_SAMPLES, len(paths))):
-                inputs.append(file_bytes(path.read_bytes()))
-                labels.append(classes.index(kinds[kind]))
-        order = np.random.default_rng(0).permutation(len(inputs))
-        return np.array(inputs)[order], np.array(labels)[order]
+        drawn = {kind: drawn_files(paths, MAGIKA_SAMPLES) for kind, paths in installed_files(MAGIKA_KINDS).items()}
+        drawn["pyc"] = compiled(drawn["py"], tmp_path_factory.mktemp("compiled"))
+        content = [(path.read_bytes(), classes.index(MAGIKA_KINDS[kind])) for kind in drawn for path in drawn[kind]]
+        order = np.random.default_rng(0).permutation(len(content))
+        inputs, labels = np.array([file_bytes(own) for own, _ in content]), np.array([label for _, label in content])
+        return inputs[order], labels[order]
 
-    def diagnose(self, files, folder: Path, **options) -> Diagnosis:
+    def diagnose(self, files, folder: Path, attribution: bool = True, **options) -> Diagnosis:
         model = package_file("magika", "models/standard_v3_3/model.onnx")
         inputs, labels = files
         half = len(inputs) // 2
@@ -126,6 +122,7 @@ class TestMagika:
             folder / "int8.onnx",
             representative={"bytes": inputs[:64]},
             validation={"bytes": inputs[half : half + 96], "labels": labels[half : half + 96]},
+            attribution=attribution,
         )
 
     def test_error_is_born_in_the_layer_norm(self, files, tmp_path):
@@ -136,13 +133,41 @@ class TestMagika:
         assert first.cause == "error-amplifier"
         assert any("LayerNorm_0" in (layer.float_name or "") for layer in first.layers)
         group = [layer.float_name for layer in (*first.layers, *first.feeders)]
-        healed = self.diagnose(files, tmp_path, nodes_to_exclude=group)
+        healed = self.diagnose(files, tmp_path, attribution=False, nodes_to_exclude=group)
         assert healed.metrics.drop < 0.5 * diagnosis.metrics.drop, "the remedy must bring back what the cause costs"
 
     def test_only_products_quantized_is_clean(self, files, tmp_path):
         diagnosis = self.diagnose(files, tmp_path, op_types_to_quantize=["MatMul", "Conv"])
         assert diagnosis.verdict == "healthy"
         assert causes(diagnosis) == []
+
+
+def installed_files(kinds: Iterable[str]) -> dict[str, list[Path]]:
+    """Files of the standard library and of packages by the ends of their names, in the same order each time.
+
+    Folders that tests write to are left out, and with them what Python compiles while other tests run.
+    """
+    found: dict[str, list[Path]] = {kind: [] for kind in kinds}
+    for root in sorted({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platlib", "purelib")}):
+        for folder, folders, names in os.walk(root):
+            # Packages may lie below the standard library, and are walked as a root of their own.
+            folders[:] = sorted({*folders} - {"__pycache__", "site-packages", "dist-packages"})
+            for name in sorted(names):
+                if (kind := name.rpartition(".")[2]) in found:
+                    found[kind].append(Path(folder, name))
+    return found
+
+
+def drawn_files(paths: list[Path], count: int) -> list[Path]:
+    """So many of them at random that hold more than a few words."""
+    shuffled = random.Random(0).sample(paths, len(paths))
+    return list(islice((path for path in shuffled if path.is_file() and path.stat().st_size > 200), count))
+
+
+def compiled(sources: list[Path], folder: Path) -> list[Path]:
+    """What Python keeps of sources."""
+    made = (py_compile.compile(str(source), str(folder / f"{i}.pyc")) for i, source in enumerate(sources))
+    return [Path(path) for path in made if path is not None]
 
 
 def file_bytes(content: bytes) -> np.ndarray:

@@ -84,9 +84,8 @@ def test_a_recurrent_network_is_diagnosed(tmp_path: Path, batch: int | str, midd
     assert (found.causes[0].predicted_gain_db or 0.0) > 6
     if batch == 1:
         # As a function that yields what the model takes, sample by sample, it is the same data set.
-        again = quantmedic.collect(
-            *pair, representative=lambda: feeds(quiet), validation=lambda: feeds(loud), prove=False
-        )
+        same = {"representative": lambda: feeds(quiet), "validation": lambda: feeds(loud)}
+        again = quantmedic.collect(*pair, **same, prove=False, attribution=False)
         assert quantmedic.judge(again).outputs == found.outputs
 
 

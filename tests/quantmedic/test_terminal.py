@@ -183,21 +183,20 @@ def test_texts_of_files_are_not_raw_in_errors(here: Path, attack: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_rules_of_the_user_are_not_raw(here: Path, attack: str) -> None:
-    assert said("rules", "new", "wide-input-range", "--output", "own")[0] == 0
-    rule = next((here / "own").glob("**/U*.yaml"))
-    page = next((here / "own").glob("**/U*.md"))
-    text = rule.read_text()
     for field in ("id", "name", "message"):
-        lines = [
-            f"{field}: {json.dumps(attack)}" if line.startswith(f"{field}:") else line for line in text.split("\n")
-        ]
-        rule.write_text("\n".join(lines))
-        for command in ("lint", "test"):
-            _, shown = said("rules", command, "own")
-            assert shown and not raw_places(shown) and "internal error" not in shown, shown
-    rule.write_text(text)
+        assert said("rules", "new", f"own-{field}", "--output", "own")[0] == 0
+        rule = next(path for path in (here / "own").glob("**/U*.yaml") if f"own-{field}" in path.read_text())
+        harmed, found = re.subn(rf"(?m)^{field}: .*", lambda _, f=field: f"{f}: {json.dumps(attack)}", rule.read_text())
+        assert found == 1
+        rule.write_text(harmed)
+    for command in ("lint", "test"):
+        _, shown = said("rules", command, "own")
+        assert not raw_places(shown) and "internal error" not in shown, shown
+        assert {"U001", "U002", "U003"} <= {*re.findall(r"U\d+", shown)}, "each of them is spoken of"
+    assert said("rules", "new", "wide-input-range", "--output", "sound")[0] == 0
+    page = next((here / "sound").glob("**/U*.md"))
     page.write_text(page.read_text() + f"\n{attack}\n", encoding="utf-8", errors="replace")
-    _, shown = said("explain", "wide-input-range", "--rules", "own")
+    _, shown = said("explain", "wide-input-range", "--rules", "sound")
     assert shown and not raw_places(shown)
 
 

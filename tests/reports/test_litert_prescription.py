@@ -190,7 +190,7 @@ def test_the_script_of_a_remedy_heals(remedy: str, place: int, number: int, ward
     given, judged = images(0), images(1)
     patient = ward.patient(fault.options, given)
     sets = {"representative": {"image": given}, "validation": {"image": judged}}
-    facts = derive(collect(ward.float, patient, **sets, threads=1), BASE)
+    facts = derive(collect(ward.float, patient, **sets, threads=1, attribution=False), BASE)
     kept = options_in_force(LITERT, "recipe", settings_in_force(facts))
     code = script_of(merge_all([options_of(remedy, number, facts, fault.layer), kept]))
     before = ward.noise(patient, judged)

@@ -44,6 +44,8 @@ SUM = "functional_1/act_1/Relu;functional_1/sum_1/Add"
 SIGMOID = "functional_1/gate_1/Sigmoid"
 RESHAPE = "functional_1/flatten_1/Reshape"
 HEAD = "functional_1/head_1/MatMul;functional_1/head_1/BiasAdd"
+#: For cases that only settings are read from.
+BRIEF: dict[str, Any] = {"threads": 1, "attribution": False}
 Execute = Callable[[str], bytes]
 
 
@@ -131,7 +133,7 @@ def test_the_settings_in_force_give_the_same_model_again(
     patient = quantized(content, mode, feed, per_tensor=per_tensor)
     (tmp_path / "float.tflite").write_bytes(content)
     (tmp_path / "patient.tflite").write_bytes(patient)
-    case = collect(tmp_path / "float.tflite", tmp_path / "patient.tflite", validation=feed, threads=1)
+    case = collect(tmp_path / "float.tflite", tmp_path / "patient.tflite", validation=feed, **BRIEF)
     code = script_of({}, settings_in_force(derive(case, BASE)))
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "prescription.py", "exec"), {"data": {"serving_default": [feed]}})
@@ -160,7 +162,7 @@ def test_what_is_set_for_single_layers_is_kept(name: str, facts: CaseFacts, exec
     patient = execute(script_of(MIXED[name], settings_in_force(facts)))
     (tmp_path / "patient.tflite").write_bytes(patient)
     assert patient != (DATA / "int8.tflite").read_bytes()
-    case = collect(tmp_path / "float.tflite", tmp_path / "patient.tflite", validation=DATA / "data.npz", threads=1)
+    case = collect(tmp_path / "float.tflite", tmp_path / "patient.tflite", validation=DATA / "data.npz", **BRIEF)
     code = script_of({}, settings_in_force(derive(case, BASE)))
     assert execute(code) == patient, code
 

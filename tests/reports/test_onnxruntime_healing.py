@@ -212,7 +212,7 @@ def script(key: tuple[str, int], patient: Patient, folder: Path) -> str:
     remedy = BASE.remedies[key[0]]
     own = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"][key[1]]
     sets = {"representative": {"image": patient.reads(inputs(0))}, "validation": {"image": inputs(1)}}
-    case = collect(folder / "float.onnx", folder / "patient.onnx", **sets)
+    case = collect(folder / "float.onnx", folder / "patient.onnx", attribution=False, **sets)
     return prescribe(case, BASE, remedy.id, own, patient.layers, patient.cause)
 
 

@@ -185,7 +185,7 @@ class Patient:
 def patient(net: nn.Module, quantize: Quantize, calibration: Tensor, judged: Tensor, seen: Tensor) -> Patient:
     """``seen`` is what the toolchain calibrated on; ``calibration`` what it should have."""
     quantized = quantize(net, seen)
-    facts = derive(collect(net, quantized, representative=calibration, validation=judged), BASE)
+    facts = derive(collect(net, quantized, representative=calibration, validation=judged, attribution=False), BASE)
     inputs = TorchData(net, {"validation": judged}).inputs()
     models = open_torch_models(net, quantized, inputs, {inputs.names[0]: judged.numpy()})
     return Patient(models, settings_in_force(facts), choose(facts.model, BASE.toolchains).name, calibration, judged)

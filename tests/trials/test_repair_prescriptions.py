@@ -64,7 +64,7 @@ def test_the_printed_script_heals(
     model, fitted, judged, options = made()
     name = model.graph.input[0].name
     paths = save_pair(tmp_path, model, static(model, {name: fitted}, tmp_path, **options))
-    diagnosis = quantmedic.judge(quantmedic.collect(*paths, validation={name: judged}))
+    diagnosis = quantmedic.judge(quantmedic.collect(*paths, validation={name: judged}, attribution=False))
     advised = [
         general_advice(BASE.remedies[remedy], [layer.op_type for layer in diagnosis.layers]) for remedy in remedies
     ]

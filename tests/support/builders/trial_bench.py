@@ -52,7 +52,7 @@ class Bench:
     """Changes of one quantized model, carried out and simulated on the same samples."""
 
     def __init__(self, float_path: Path, quantized_path: Path, data: Mapping[str, Array] | Array) -> None:
-        self.case: Case = quantmedic.collect(float_path, quantized_path, validation=data)
+        self.case: Case = quantmedic.collect(float_path, quantized_path, validation=data, attribution=False)
         self.models: OnnxModels = open_models(float_path, quantized_path)
         self.data = open_dataset(data, self.models.input_specs, role="validation")
         self.facts = derive(self.case, quantmedic.load_rulebase())
