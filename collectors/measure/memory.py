@@ -46,6 +46,8 @@ AMPLE, AMPLE_BYTES = 4, 1 << 30
 FIRST_SAMPLES = 2
 #: Groups of tensors at most, about: each has sessions of its own, which take time to open, and memory.
 MAX_GROUPS = 8
+#: Bytes.
+MEGABYTE = 10**6
 #: With a bound, a batch takes no more than this share of it.
 BATCH_SHARE = 1 / 8
 #: Shares of the memory that is left: for each of those who keep what they computed or read, and for a run.
@@ -338,7 +340,7 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
     if setting.tensors is not None and grouped:
         models.limit_memory(setting.tensors)
         models.float_graph.notices.append(
-            f"the tensors of {first} samples do not fit into {_mebibytes(memory.size)} together: they are observed in "
+            f"the tensors of {first} samples do not fit into {_megabytes(memory.size)} together: they are observed in "
             "groups, and both models run once for each (--memory)"
         )
     lowered = batch if usual is not None and batch < usual else options.batch_size
@@ -384,12 +386,13 @@ def _too_small(models: Models, needed: int, memory: Memory, options: Options) ->
         "these models do not fit into the memory that was allowed",
         where=[
             str(models.quantized.path),
-            f"--memory allows {_mebibytes(memory.size)}; one batch at a time takes up to {_mebibytes(needed)}",
+            f"--memory allows {_megabytes(memory.size)}; one batch at a time takes up to {_megabytes(needed)}",
         ],
-        help=f"allow {_mebibytes(needed)} or more with --memory"
+        help=f"allow {_megabytes(needed)} or more with --memory"
         + (", or leave --operator-error and --step-error out" if _runs_again(options) else ""),
     )
 
 
-def _mebibytes(size: int) -> str:
-    return f"{-(-size // (1 << 20))} MiB"
+def _megabytes(size: int) -> str:
+    """As ``--memory`` takes it, rounded up."""
+    return f"{-(-size // MEGABYTE)} MB" if size >= MEGABYTE else f"{size} bytes"

@@ -210,8 +210,8 @@ def test_a_bound_that_cannot_be_kept_says_what_is_needed() -> None:
 
     (float_model, quantized), given = patient()
     with pytest.raises(ModelError, match="do not fit into the memory") as error:
-        quantmedic.collect(float_model, quantized, memory=1 << 20, **given)
-    assert "allows 1 MiB" in error.value.where[1]
+        quantmedic.collect(float_model, quantized, memory=10**6, **given)
+    assert "allows 1 MB;" in error.value.where[1]
     assert (error.value.help or "").startswith("allow ") and "--memory" in (error.value.help or "")
 
 
