@@ -58,8 +58,8 @@ TIGHT = 1.1
 RETURN_BELOW = 0.5
 #: Blocks of at least so many bytes go back at once.
 _BLOCK = 1 << 20
-#: Parameters of ``mallopt``, and a threshold that no block reaches.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX, _NEVER = -1, -3, -4, -8, 2**31 - 1
+#: Parameters of ``mallopt``, a threshold that no block reaches, and mappings of single blocks at most, as by default.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX, _NEVER, _MAPPINGS = -1, -3, -4, -8, 2**31 - 1, 65536
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,16 @@ class Need(NamedTuple):
         return held + WORK * samples * self.largest
 
 
-#: The bound of the run that is going on, where memory is short, and what a sample of it takes.
-_short: list[tuple[Memory, Need] | None] = [None]
+class _Short(NamedTuple):
+    """The bound of the run that is going on, what a sample of it takes, and whether the bound is tight."""
+
+    memory: Memory
+    need: Need
+    tight: bool
+
+
+#: Where memory is short, why.
+_short: list[_Short | None] = [None]
 
 
 def save_memory(memory: Memory, need: Need, *, tight: bool) -> None:
@@ -118,9 +126,9 @@ def save_memory(memory: Memory, need: Need, *, tight: bool) -> None:
     What is free is taken again first, and goes back to the system near the bound; where that is tight, at once, which
     takes the time once more.
     """
-    _short[0] = memory, need
+    _short[0] = _Short(memory, need, tight)
     if tight:
-        _set_malloc({_M_MMAP_THRESHOLD: _BLOCK, _M_TRIM_THRESHOLD: _BLOCK})
+        _set_malloc({_M_MMAP_MAX: _MAPPINGS, _M_MMAP_THRESHOLD: _BLOCK, _M_TRIM_THRESHOLD: _BLOCK})
     else:
         # By default every large block is a mapping of its own, whose pages the system has to clear anew: half of the
         # time of a network of large tensors.
@@ -133,10 +141,10 @@ def is_short() -> bool:
 
 
 def return_free_blocks() -> None:
-    """Before a run: what is free goes back to the system where memory is short and little of the bound is left."""
-    if _short[0] is None or sys.platform != "linux":
+    """Before a run: what is free goes back to the system where little of the bound is left, and it did not at once."""
+    if _short[0] is None or _short[0].tight or sys.platform != "linux":
         return
-    memory, _ = _short[0]
+    memory = _short[0].memory
     if memory.left < RETURN_BELOW * memory.size:
         with suppress(OSError, AttributeError):  # another C library than glibc
             ctypes.CDLL(None).malloc_trim(0)
@@ -146,7 +154,7 @@ def kept_bytes(most: int) -> int:
     """Bytes that one of those may hold who keep what was computed or read; ``most`` where memory is not short."""
     if _short[0] is None:
         return most
-    memory, _ = _short[0]
+    memory = _short[0].memory
     return min(most, max(int(KEPT_SHARE * memory.left), 0))
 
 
@@ -154,7 +162,7 @@ def samples_that_fit(most: int) -> int:
     """Samples that a model may be run on at a time while nothing is observed; ``most`` where memory is not short."""
     if _short[0] is None:
         return most
-    memory, need = _short[0]
+    memory, need, _ = _short[0]
     return max(min(most, int(RUN_SHARE * memory.left) // max(WORK * need.largest, 1)), 1)
 
 
