@@ -29,6 +29,8 @@ RUN_VALUES = 128e6
 BATCH_VALUES = 8e6
 #: Share of the samples on which a change is tried first, and so many at least.
 FIRST, LEAST_FIRST = 0.25, 4
+#: These are others where they hold less than this share of their even part of the noise.
+QUIET = 0.1
 #: A change that leaves more than this share of the noise of every one of these recovers nothing: 0.2 dB.
 HARDLY_LESS = 0.955
 #: Bytes of the float outputs that are kept for comparison.
@@ -115,10 +117,10 @@ class Simulation:
 def _loudest_first(noise: Floats, first: int) -> list[int] | None:
     """The order of batches in which the loudest are tried first, ``noise`` being that of each.
 
-    None where the ``first`` ones as they are hold their even part of it: a detector may find something in one sample of
-    ten, and what heals it would do nothing on all that are tried before.
+    None where the ``first`` ones as they are hold something of it: a detector may find something in one sample of ten,
+    and what heals it would do nothing on all that are tried before.
     """
-    if noise[:first].sum() * len(noise) >= noise.sum() * first:
+    if noise[:first].sum() * len(noise) >= QUIET * noise.sum() * first:
         return None
     order: list[int] = np.argsort(-noise, kind="stable").tolist()
     return order
