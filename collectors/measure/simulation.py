@@ -77,6 +77,12 @@ class Simulation:
             columns=self._noise.columns,
         )
 
+    @property
+    def numbers(self) -> list[int] | None:
+        """Places of the samples in their set, counted from 0; None where the data set does not tell."""
+        known = [batch.numbers for batch in self.batches if batch.numbers is not None]
+        return np.concatenate(known).tolist() if len(known) == len(self.batches) else None
+
     def run(self, change: Change) -> RunRecord:
         """Noise of the outputs under a change; on the first samples alone where none of these gains anything.
 

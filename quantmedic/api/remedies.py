@@ -109,7 +109,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             return simulation.run(change)
 
         if facts.model.harmed and not case.record.datasets[role].labelled:
-            case = with_notice(case, *_few_noisy_samples(simulation.record))
+            case = with_notice(case, *_few_noisy_samples(simulation.record, simulation.numbers))
         probes = _probe_anew(case, facts, run) if facts.model.harmed else _probe(case, facts, run)
         if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
@@ -125,16 +125,22 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     return replace(case, record=case.record.model_copy(update={"simulation": runs}))
 
 
-def _few_noisy_samples(record: SimulationRecord) -> list[str]:
-    """What the user should know where one or two of many samples hold nearly all of the noise."""
-    noise = np.sort(record.deployed.noise)[::-1]
-    loud = int(np.searchsorted(np.cumsum(noise), NEARLY_ALL * noise.sum())) + 1
+def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) -> list[str]:
+    """What the user should know where one or two of many samples hold nearly all of the noise.
+
+    ``numbers`` are the places of the samples in their set, where that is known.
+    """
+    noise = np.array(record.deployed.noise)
+    order = np.argsort(-noise, kind="stable")
+    loud = int(np.searchsorted(np.cumsum(noise[order]), NEARLY_ALL * noise.sum())) + 1
     if not (loud <= FEW_LOUD and len(noise) >= AMONG and noise.sum() > 0):
         return []
-    hold = f"{loud} of {len(noise)} samples of the {record.dataset} set {'holds' if loud == 1 else 'hold'}"
+    known = numbers is not None and len(numbers) == len(noise)
+    which = f" ({', '.join(f'number {numbers[k]}' for k in sorted(order[:loud]))})" if known and numbers else ""
     return [
-        f"{hold} nearly all of the noise at the output: what a remedy recovers depends on "
-        f"{'it' if loud == 1 else 'them'} alone and can hardly be proven; give more samples on which the outputs differ"
+        f"{loud} of {len(noise)} samples of the {record.dataset} set{which} {'holds' if loud == 1 else 'hold'} nearly "
+        f"all of the noise at the output: what a remedy recovers depends on {'it' if loud == 1 else 'them'} alone and "
+        f"can hardly be proven; give more samples like {'it' if loud == 1 else 'them'} (see: quantmedic explain proof)"
     ]
 
 
