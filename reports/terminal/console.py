@@ -70,7 +70,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     yield from wrap_line(context.drop_text)
     if context.budget is not None and (context.verdict != "healthy" or verbosity == "verbose"):
         yield from budget_lines(context.budget, verbosity, paint)
-    if context.first is not None:
+    if context.first is not None and (context.causes or context.proof is not None):
         yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from wrap_line(f"warning: {notice}", indent=2)
