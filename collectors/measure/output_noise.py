@@ -82,10 +82,7 @@ class OutputNoise:
 
         By themselves, samples of next to no signal would make a step of the output grid a million times as loud.
         """
-        alike = [
-            len({_key_of(share) for share in shares}) == 1 for shares in zip(*(p._shares for p in parts), strict=False)
-        ]
-        if len({len(part._shares) for part in parts}) == 1 and all(alike):
+        if len({tuple(map(_key_of, part._shares)) for part in parts}) == 1:
             signals = [sum(each) for each in zip(*(part._signals for part in parts), strict=True)]
             for part in parts:
                 part._signals = signals

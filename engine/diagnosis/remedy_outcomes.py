@@ -206,11 +206,7 @@ def _sort_remedies(
     kept: list[Advice] = []
     held: list[Withheld] = []
     for advice in cause.remedies:
-        known, trial = outcome.remedies.get(advice.simulate or ""), outcome.trials.get(advice.simulate or "")
-        if outcome.shown is not None and outcome.repair is not None and advice.simulate == outcome.repair.kind:
-            trial = outcome.shown
-        if trial is not None and not trial.proven:
-            trial = _as_printed(cause, advice, outcome) or trial
+        known, trial = outcome.remedies.get(advice.simulate or ""), _trial_of(cause, advice, outcome)
         tried = trial is not None and trial.gain_db is not None
         gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
         if gain is None or gain >= -base.threshold("negligible_gain_db"):
@@ -221,6 +217,13 @@ def _sort_remedies(
             because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
             held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
     return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
+
+
+def _trial_of(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> TrialRecord | None:
+    """The trial that speaks for a remedy; where it proves nothing, what the printed text gave counts more."""
+    is_chosen = outcome.shown is not None and outcome.repair is not None and advice.simulate == outcome.repair.kind
+    trial = outcome.shown if is_chosen else outcome.trials.get(advice.simulate or "")
+    return trial if trial is None or trial.proven else _as_printed(cause, advice, outcome) or trial
 
 
 def _as_printed(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> TrialRecord | None:

@@ -135,8 +135,8 @@ def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) 
     loud = int(np.searchsorted(np.cumsum(noise[order]), NEARLY_ALL * noise.sum())) + 1
     if not (loud <= FEW_LOUD and len(noise) >= AMONG and noise.sum() > 0):
         return []
-    known = numbers is not None and len(numbers) == len(noise)
-    which = f" ({', '.join(f'number {numbers[k]}' for k in sorted(order[:loud]))})" if known and numbers else ""
+    named = numbers if numbers is not None and len(numbers) == len(noise) else ()
+    which = f" ({', '.join(f'number {named[k]}' for k in sorted(order[:loud]))})" if named else ""
     return [
         f"{loud} of {len(noise)} samples of the {record.dataset} set{which} {'holds' if loud == 1 else 'hold'} nearly "
         f"all of the noise at the output: what a remedy recovers depends on {'it' if loud == 1 else 'them'} alone and "
