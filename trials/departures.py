@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, cut
+from quantmedic.collectors.measure.memory import is_room_for, samples_that_fit
 from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
 from quantmedic.collectors.measure.plan import tap_values
 from quantmedic.collectors.measure.simulation import samples_within
@@ -27,6 +28,8 @@ Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: No place is looked for where quantizers make more than all but this share of the noise.
 LOOKED_FOR = 0.1
+#: All tensors of a sample and all weights are held about so often by the sessions that are opened for it.
+TENSORS, WEIGHTS = 6, 8
 #: Samples that are looked at, between these, as many as make so many values.
 MIN_SAMPLES, MAX_SAMPLES, VALUES = 1, 8, 16e6
 #: A departure below this share of a tensor's own noise is none: sums in another order round otherwise.
@@ -122,14 +125,19 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         unit: Samples that the models take at a time; 1 where they take any number.
 
     Returns:
-        None where quantizers make about all of the noise, operators cannot be fed by themselves, or the deployed
-        model cannot be observed without computing otherwise.
+        None where quantizers make about all of the noise, operators cannot be fed by themselves, the deployed model
+        cannot be observed without computing otherwise, or memory is too short.
 
     Raises:
         ModelError: A network fails.
     """
     left = 1.0 - simulated_shares(runs.whole, runs.deployed)
     if left.max(initial=0.0) < LOOKED_FOR:
+        return None
+    if not is_room_for(models, tensors=TENSORS, weights=WEIGHTS):
+        models.float_graph.notices.append(
+            "where the noise begins that no quantizer makes was not looked for: --memory leaves too little for it"
+        )
         return None
     few = _few(runs.batches, case, unit)
     view = models.view(_pairs_of(models, case), few[0], runs.threads)
@@ -141,19 +149,21 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
     energies, judge = steps.energies(few), runs.judge_of(few)
     tried = energies.departing()[:TRIED]
     departures = list(steps.departures(tried, few))
-    found = []
-    for i in tried:
+    del view, simulated, steps  # Their sessions are large, and others are opened below.
+
+    def shares_of(i: int) -> Floats:
         alone = models.simulate_given(case, [i], runs.threads)
         assert alone is not None
-        shares = judge([own[i].outputs(i, alone, batch) for own, batch in zip(departures, few, strict=True)])
-        found.append(DepartureRecord(tensor=i, nmse=energies.relative(i), shares=tuple(shares.tolist())))
-    return _within(found, left)
+        return judge([own[i].outputs(i, alone, batch) for own, batch in zip(departures, few, strict=True)])
+
+    records = ((i, energies.relative(i), shares_of(i)) for i in tried)
+    return _within([DepartureRecord(tensor=i, nmse=nmse, shares=tuple(s.tolist())) for i, nmse, s in records], left)
 
 
 def _few(batches: Sequence[Batch], case: Case, unit: int) -> list[Batch]:
     """Some of the samples, few at a time: all tensors are held."""
     wanted = samples_within(VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
-    size = max(unit, min(wanted, batches[0].samples))
+    size = max(unit, min(samples_that_fit(wanted), batches[0].samples))
     return list(cut(batches, size))[: max(wanted // size, 1)]
 
 

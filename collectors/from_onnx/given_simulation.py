@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.segments import in_order
+from quantmedic.collectors.from_onnx.segments import in_order, make_constant
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import build_network, given_input, quantized_name
 from quantmedic.collectors.measure.models import Given
@@ -32,10 +32,12 @@ class OnnxGivenSimulation:
         nodes = in_order(built.model.graph)
         del built.model.graph.node[:]
         built.model.graph.node.extend(nodes)
+        # Only the given tensors change from run to run; as constants the stored weights are held once.
+        make_constant(built.model.graph, built.feed(Change()))
         quantized = {quantizer.tensor for quantizer in built.quantizers}
         self._exact = {i: case.record.tensors[i].float_name for i in self._tensors}
         self._rounded = {i: quantized_name(i) if i in quantized else name for i, name in self._exact.items()}
-        self._outputs, self._feed = built.outputs, built.feed(Change())
+        self._outputs = built.outputs
         self._owners = {name: i for names in (self._exact, self._rounded) for i, name in names.items()}
         wanted = [*self._exact.values(), *self._rounded.values(), *self._outputs]
         self._wanted = list(dict.fromkeys(name for name in wanted if name not in self._graph.inputs))
@@ -48,7 +50,7 @@ class OnnxGivenSimulation:
             ModelError: The network fails on this batch.
         """
         inputs = feed_of(batch, self._graph)
-        known = {**inputs, **self._feed, **{given_input(i): values for i, values in given.items()}}
+        known = {**inputs, **{given_input(i): values for i, values in given.items()}}
         feed = {value.name: known[value.name] for value in self._session.get_inputs()}
         found = {
             **inputs,

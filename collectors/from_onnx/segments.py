@@ -37,6 +37,8 @@ OUTPUT_BYTES = 64 << 20
 OFTEN = 8
 #: Models of more bytes have no sessions with constant settings: those would hold all weights once more.
 CONSTANT_BYTES = 64 << 20
+#: Copies of the weights that these sessions take.
+COPIES = 6
 #: Types of tensors that may cross.
 _TYPES = {"tensor(float)": TensorProto.FLOAT, "tensor(int64)": TensorProto.INT64, "tensor(bool)": TensorProto.BOOL}
 
@@ -46,29 +48,33 @@ class _Segment:
     """Neighbouring nodes as a model.
 
     Attributes:
-        model: The nodes with the constants that they read.
+        inputs: What it takes.
+        model: The nodes with the constants that they read; None where no session with constant settings is opened.
         gives: Tensors that later segments read, and outputs of the network.
         carries: Tensors that are needed behind it, its own or older ones.
         session: With settings as inputs.
-        expected: Runs under settings that come often, by their number.
+        expected: Numbers of settings that come often.
+        runs: Runs under settings that are faster as constants, by their number.
         constant: Sessions with these as constants.
         often: Runs behind which these are opened.
     """
 
-    model: onnx.ModelProto
+    inputs: frozenset[str]
+    model: onnx.ModelProto | None
     gives: tuple[str, ...]
     carries: frozenset[str]
     session: ort.InferenceSession
-    expected: dict[int, int] = field(default_factory=dict)
+    expected: set[int] = field(default_factory=set)
+    runs: dict[int, int] = field(default_factory=dict)
     constant: dict[int, ort.InferenceSession] = field(default_factory=dict)
     often: int = OFTEN
 
     def comes_often(self, settings: int) -> bool:
         """These settings came so often that a session of their own pays."""
-        if settings not in self.expected:
+        if settings not in self.runs:
             return False
-        self.expected[settings] += 1
-        return self.expected[settings] > self.often
+        self.runs[settings] += 1
+        return self.runs[settings] > self.often
 
 
 class _Values(NamedTuple):
@@ -142,14 +148,15 @@ class Segments:
         self._crossing, self._whole = _Room(most), _Room(min(OUTPUT_BYTES, most))
         self._numbers: dict[tuple[int, Hashable], int] = {}
         self._chains: dict[tuple[int, int], int] = {}
-        self._small = sum(len(c.raw_data) for c in model.graph.initializer) <= CONSTANT_BYTES
+        weights = sum(len(c.raw_data) for c in model.graph.initializer)
+        self._small = weights <= kept_bytes(CONSTANT_BYTES * COPIES) / COPIES
         nodes = in_order(model.graph)
         self._segments = self._open(model, nodes, _cuts(nodes, outputs))
 
     def inputs(self) -> list[frozenset[str]]:
         """What every segment takes from outside."""
         made = {name for segment in self._segments for name in segment.gives}
-        return [frozenset(i.name for i in segment.model.graph.input) - made for segment in self._segments]
+        return [segment.inputs - made for segment in self._segments]
 
     def state_of(self, settings: Sequence[Hashable]) -> State:
         """What is in force where every segment has these settings."""
@@ -162,10 +169,15 @@ class Segments:
         return State(tuple(own), tuple(until))
 
     def expect(self, settings: Sequence[Hashable]) -> None:
+        """Most changes begin behind these settings of every segment: what it gives under them is kept longer."""
+        for segment, number in zip(self._segments, self.state_of(settings).own, strict=True):
+            segment.expected.add(number)
+
+    def hold_constant(self, settings: Sequence[Hashable]) -> None:
         """Be fast under these settings of every segment, where there is room for a session of their own."""
         if self._small:
             for segment, number in zip(self._segments, self.state_of(settings).own, strict=True):
-                segment.expected[number] = 0
+                segment.runs[number] = 0
 
     def choose_at_once(self) -> None:
         """Sessions round differently: which of them runs is to depend on the settings alone, not on earlier runs."""
@@ -226,15 +238,9 @@ class Segments:
     def _open_constant(self, segment: _Segment, values: Feed) -> ort.InferenceSession:
         """A session with constant values of inputs."""
         model = onnx.ModelProto()
+        assert segment.model is not None
         model.CopyFrom(segment.model)
-        inputs = list(model.graph.input)
-        del model.graph.input[:]
-        model.graph.input.extend(value for value in inputs if value.name not in values)
-        model.graph.initializer.extend(
-            numpy_helper.from_array(np.ascontiguousarray(values[value.name]), value.name)
-            for value in inputs
-            if value.name in values
-        )
+        make_constant(model.graph, values)
         return make_session(model, self._path, self._threads, exposed=segment.gives, in_float=True)
 
     def _open(self, model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], cuts: Sequence[int]) -> list[_Segment]:
@@ -252,8 +258,21 @@ class Segments:
                 if cuts and value.type not in _TYPES:
                     return self._open(model, nodes, ())
                 types[value.name] = _type_of(value)
-            segments.append(_Segment(part, gives, frozenset(made & later), session))
+            inputs = frozenset(value.name for value in part.graph.input)
+            segments.append(_Segment(inputs, part if self._small else None, gives, frozenset(made & later), session))
         return segments
+
+
+def make_constant(graph: onnx.GraphProto, values: Feed) -> None:
+    """Turn inputs of a graph into constants; ``values`` may name others than inputs."""
+    inputs = list(graph.input)
+    del graph.input[:]
+    graph.input.extend(value for value in inputs if value.name not in values)
+    graph.initializer.extend(
+        numpy_helper.from_array(np.ascontiguousarray(values[value.name]), value.name)
+        for value in inputs
+        if value.name in values
+    )
 
 
 def _type_of(value: ort.NodeArg) -> onnx.TypeProto:

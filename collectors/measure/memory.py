@@ -166,6 +166,14 @@ def samples_that_fit(most: int) -> int:
     return max(min(most, int(RUN_SHARE * memory.left) // max(WORK * need.largest, 1)), 1)
 
 
+def is_room_for(models: Models, *, tensors: int, weights: int) -> bool:
+    """All observed tensors of a sample and all weights fit so many times; they do where memory is not short."""
+    if _short[0] is None:
+        return True
+    memory, need, _ = _short[0]
+    return tensors * need.tensors + weights * _weight_bytes(models) <= memory.left
+
+
 def _set_malloc(parameters: Mapping[int, int]) -> None:
     """Tell the C library how to keep blocks that were freed."""
     if sys.platform == "linux":

@@ -159,20 +159,33 @@ class OutputNoise:
         for o in range(len(self._floats[0])):
             if len({found[o].shape[1:] for found in self._floats}) > 1 or not self._floats[0][o].ndim:
                 continue
-            floats = np.concatenate([found[o] for found in self._floats]).astype(np.float64)
-            noise = np.concatenate([found[o] for found in deployed]) - floats
-            total = (floats**2).sum()
-            if not np.isfinite(noise).all() or total == 0 or (noise**2).sum() > CLEAN * total:
+            pairs = [(found[o], others[o]) for found, others in zip(self._floats, deployed, strict=True)]
+            signal, noise = _energies_by(None, pairs)
+            if not np.isfinite(noise) or signal == 0 or noise > CLEAN * signal:
                 continue
-            for axis in range(1, floats.ndim):
-                if not 1 < floats.shape[axis] <= MAX_COLUMNS:
+            shape = self._floats[0][o].shape
+            for axis in range(1, len(shape)):
+                if not 1 < shape[axis] <= MAX_COLUMNS:
                     continue
-                others = tuple(i for i in range(floats.ndim) if i != axis)
-                power, error = (floats**2).sum(axis=others), (noise**2).sum(axis=others)
+                power, error = _energies_by(axis, pairs)
                 columns = np.flatnonzero((power > 0) & (error > SPOILT * power))
                 if columns.size:
                     return _Share(o, axis, columns)
         return None
+
+
+def _energies_by(axis: int | None, pairs: Sequence[tuple[Float32, Float32]]) -> tuple[Floats, Floats]:
+    """Signal of float outputs and noise of the others, by the columns of an axis, or of everything.
+
+    One batch is held at a time in double precision: an output may be larger than anything else of the network.
+    """
+    power, error = np.zeros(()), np.zeros(())
+    for floats, others in pairs:
+        values = floats.astype(np.float64)
+        noise = others - values
+        summed = tuple(i for i in range(floats.ndim) if i != axis)
+        power, error = power + (values**2).sum(axis=summed), error + (noise**2).sum(axis=summed)
+    return power, error
 
 
 def _key_of(share: _Share) -> tuple[int, int | None, tuple[int, ...] | None]:

@@ -165,6 +165,8 @@ def _with_budget(
     simulation: Simulation,
     measurement: Measurement,
 ) -> Case:
+    notices = measurement.models.float_graph.notices
+    known = len(notices)
     budget = measure_loss_budget(
         measurement.models,
         case,
@@ -175,7 +177,8 @@ def _with_budget(
         progress=lambda done, total: measurement.progress("loss budget", done, total),
         brief=_is_brief(facts, measurement.base),
     )
-    return replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
+    case = replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
+    return with_notice(case, *notices[known:])
 
 
 def _probe(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
