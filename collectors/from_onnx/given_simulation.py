@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.scalars import fill_rows, join_scalars
 from quantmedic.collectors.from_onnx.segments import in_order, make_constant
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import build_network, given_input, quantized_name
@@ -29,11 +30,12 @@ class OnnxGivenSimulation:
         """
         self._graph, self._tensors = models.float_graph, tuple(tensors)
         built = build_network(models, case, self._tensors)
-        nodes = in_order(built.model.graph)
+        rows = join_scalars(built.model)
+        steps = in_order(built.model.graph)
         del built.model.graph.node[:]
-        built.model.graph.node.extend(nodes)
+        built.model.graph.node.extend(step.node for step in steps)
         # Only the given tensors change from run to run; as constants the stored weights are held once.
-        make_constant(built.model.graph, built.feed(Change()))
+        make_constant(built.model.graph, fill_rows(rows, built.feed(Change())))
         quantized = {quantizer.tensor for quantizer in built.quantizers}
         self._exact = {i: case.record.tensors[i].float_name for i in self._tensors}
         self._rounded = {i: quantized_name(i) if i in quantized else name for i, name in self._exact.items()}

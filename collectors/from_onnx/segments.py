@@ -6,7 +6,7 @@ where the settings are constants: without branches onnxruntime takes half of the
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.scalars import SCALAR, Rows, fill_rows, join_scalars
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.memory import kept_bytes
 
@@ -28,6 +29,9 @@ Feed = Mapping[str, Array]
 MAX_SEGMENTS, MAX_CROSSING = 4, 3
 #: Nodes of a segment, about, at least.
 LEAST_NODES = 24
+#: Nodes that a quantizer counts for where the others count one: where a network is cut decides on the last bits of what
+#: it gives, and quantizers had so many nodes outside of their branches when thresholds were set.
+QUANTIZER = 3
 #: Bytes that are kept of what segments gave, at most.
 KEPT_BYTES = 512 << 20
 #: Bytes that are kept of outputs, with the samples that they are of: beside what crosses segments, which is large, they
@@ -41,6 +45,8 @@ CONSTANT_BYTES = 64 << 20
 COPIES = 6
 #: Types of tensors that may cross.
 _TYPES = {"tensor(float)": TensorProto.FLOAT, "tensor(int64)": TensorProto.INT64, "tensor(bool)": TensorProto.BOOL}
+#: Types of attributes that hold graphs; of older files some have no type.
+_WITH_GRAPHS = (AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 @dataclass
@@ -49,6 +55,7 @@ class _Segment:
 
     Attributes:
         inputs: What it takes.
+        rows: Scalars of that, which are fed together.
         model: The nodes with the constants that they read; None where no session with constant settings is opened.
         gives: Tensors that later segments read, and outputs of the network.
         carries: Tensors that are needed behind it, its own or older ones.
@@ -60,6 +67,7 @@ class _Segment:
     """
 
     inputs: frozenset[str]
+    rows: Rows
     model: onnx.ModelProto | None
     gives: tuple[str, ...]
     carries: frozenset[str]
@@ -116,6 +124,14 @@ class _Room:
         self._bytes = 0
 
 
+class Step(NamedTuple):
+    """A node, all that it and its branches read, and what it makes."""
+
+    node: onnx.NodeProto
+    reads: frozenset[str]
+    makes: tuple[str, ...]
+
+
 class State(NamedTuple):
     """What is in force, by numbers.
 
@@ -150,13 +166,17 @@ class Segments:
         self._chains: dict[tuple[int, int], int] = {}
         weights = sum(len(c.raw_data) for c in model.graph.initializer)
         self._small = weights <= kept_bytes(CONSTANT_BYTES * COPIES) / COPIES
-        nodes = in_order(model.graph)
-        self._segments = self._open(model, nodes, _cuts(nodes, outputs))
+        steps = in_order(model.graph)
+        self._segments = self._open(model, steps, _cuts(steps, outputs))
 
     def inputs(self) -> list[frozenset[str]]:
         """What every segment takes from outside."""
         made = {name for segment in self._segments for name in segment.gives}
         return [segment.inputs - made for segment in self._segments]
+
+    def fill(self, segment: int, feed: Mapping[str, Array | float]) -> dict[str, Array]:
+        """What to feed to a segment, by its number, where its inputs have these values."""
+        return fill_rows(self._segments[segment].rows, feed)
 
     def state_of(self, settings: Sequence[Hashable]) -> State:
         """What is in force where every segment has these settings."""
@@ -243,23 +263,27 @@ class Segments:
         make_constant(model.graph, values)
         return make_session(model, self._path, self._threads, exposed=segment.gives, in_float=True)
 
-    def _open(self, model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], cuts: Sequence[int]) -> list[_Segment]:
+    def _open(self, model: onnx.ModelProto, steps: Sequence[Step], cuts: Sequence[int]) -> list[_Segment]:
         """One segment between two cuts; a single one where something crosses that is no common tensor."""
-        bounds = [0, *cuts, len(nodes)]
+        bounds = [0, *cuts, len(steps)]
+        last = {name: k for k, step in enumerate(steps) for name in step.reads}
+        last |= dict.fromkeys(self._outputs, len(steps))
         types: dict[str, onnx.TypeProto] = {}
+        carried: set[str] = set()
         segments = []
         for start, stop in pairwise(bounds):
-            later = _read_by(nodes[stop:]) | set(self._outputs)
-            made = {name for node in nodes[:stop] for name in node.output if name}
-            gives = tuple(name for node in nodes[start:stop] for name in node.output if name and name in later)
-            part = _model_of(model, nodes[start:stop], types)
+            gives = tuple(name for step in steps[start:stop] for name in step.makes if last.get(name, -1) >= stop)
+            carried = {name for name in (*carried, *gives) if last[name] >= stop}
+            part = _model_of(model, steps[start:stop], types)
+            inputs = frozenset(value.name for value in part.graph.input)
+            rows = join_scalars(part)
             session = make_session(part, self._path, self._threads, exposed=gives)
             for value in session.get_outputs():
                 if cuts and value.type not in _TYPES:
-                    return self._open(model, nodes, ())
+                    return self._open(model, steps, ())
                 types[value.name] = _type_of(value)
-            inputs = frozenset(value.name for value in part.graph.input)
-            segments.append(_Segment(inputs, part if self._small else None, gives, frozenset(made & later), session))
+            kept = part if self._small else None
+            segments.append(_Segment(inputs, rows, kept, gives, frozenset(carried), session))
         return segments
 
 
@@ -282,15 +306,13 @@ def _type_of(value: ort.NodeArg) -> onnx.TypeProto:
     return found
 
 
-def _model_of(
-    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], types: Mapping[str, onnx.TypeProto]
-) -> onnx.ModelProto:
+def _model_of(model: onnx.ModelProto, steps: Sequence[Step], types: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
     """Some of a model's nodes with the constants and inputs that they read; ``types`` are those of other nodes."""
-    read = _read_by(nodes)
-    made = {name for node in nodes for name in node.output}
+    read = {name for step in steps for name in step.reads}
+    made = {name for step in steps for name in step.makes}
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     part.graph.name = model.graph.name or "segment"
-    part.graph.node.extend(nodes)
+    part.graph.node.extend(step.node for step in steps)
     constants = [c for c in model.graph.initializer if c.name in read]
     part.graph.initializer.extend(constants)
     part.graph.sparse_initializer.extend(c for c in model.graph.sparse_initializer if c.values.name in read)
@@ -305,25 +327,26 @@ def _reads(node: onnx.NodeProto) -> set[str]:
     """All that a node reads, its branches included."""
     read = {name for name in node.input if name}
     for attribute in node.attribute:
+        if attribute.type not in _WITH_GRAPHS:
+            continue
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             own = {value.name for value in (*graph.input, *graph.initializer)}
-            own |= {name for inner in graph.node for name in inner.output}
-            read |= _read_by(graph.node) | {value.name for value in graph.output}
+            for inner in graph.node:
+                read |= _reads(inner)
+                own.update(inner.output)
+            read.update(value.name for value in graph.output)
             read -= own
     return read
 
 
-def _read_by(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    return {name for node in nodes for name in _reads(node)}
-
-
-def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def in_order(graph: onnx.GraphProto) -> list[Step]:
     """The nodes in their order, but each behind all that it reads, and added ones no sooner than they are read."""
-    writers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
-    needed = [sorted({writers[name] for name in _reads(node) if name in writers}) for node in graph.node]
+    steps = [Step(node, frozenset(_reads(node)), tuple(name for name in node.output if name)) for node in graph.node]
+    writers = {name: k for k, step in enumerate(steps) for name in step.makes}
+    needed = [sorted({writers[name] for name in step.reads if name in writers}) for step in steps]
     ends = {k for own in needed for k in own}
     done: dict[int, None] = {}
-    for last in (k for k in range(len(graph.node)) if k not in ends):
+    for last in (k for k in range(len(steps)) if k not in ends):
         stack = [(last, False)]
         while stack:
             k, is_ready = stack.pop()
@@ -332,33 +355,36 @@ def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
             elif k not in done:
                 stack.append((k, True))
                 stack.extend((other, False) for other in reversed(needed[k]) if other not in done)
-    return [graph.node[k] for k in done]
+    return [steps[k] for k in done]
 
 
-def _cuts(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
+def _cuts(steps: Sequence[Step], outputs: Sequence[str]) -> list[int]:
     """Places that part the nodes about evenly, where few tensors cross; the numbers of the nodes behind them."""
-    made = {name for node in nodes for name in node.output if name}
-    if not set(outputs) <= made:
+    first = {name: k for k, step in enumerate(steps) for name in step.makes}
+    if not first.keys() >= set(outputs):
         return []
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for k, node in enumerate(nodes):
-        first |= dict.fromkeys((name for name in node.output if name), k)
-        last |= dict.fromkeys(_reads(node) & made, k)
-    crossing = np.zeros(len(nodes) + 1, int)
+    last = {name: k for k, step in enumerate(steps) for name in step.reads if name in first}
+    crossing = np.zeros(len(steps) + 1, int)
     for name, k in last.items():
         crossing[first[name] + 1] += 1
         crossing[k + 1] -= 1
     crossing = np.cumsum(crossing)
-    count = int(np.clip(len(nodes) // LEAST_NODES, 1, MAX_SEGMENTS))
-    width = len(nodes) / count
+    places = np.cumsum([0, *map(_weight, steps)])
+    count = int(np.clip(places[-1] // LEAST_NODES, 1, MAX_SEGMENTS))
+    width = places[-1] / count
     found = []
     for middle in (width * k for k in range(1, count)):
-        near = np.arange(max(int(middle - width / 2) + 1, 1), min(int(middle + width / 2), len(nodes) - 1) + 1)
+        low, high = max(int(middle - width / 2) + 1, 1), min(int(middle + width / 2), int(places[-1]) - 1)
+        near = np.flatnonzero((places >= low) & (places <= high))
         if near.size:
-            best = int(min(near, key=lambda k: (crossing[k], abs(k - middle))))
+            best = int(min(near, key=lambda k: (crossing[k], abs(places[k] - middle))))
             found += [best] if crossing[best] <= MAX_CROSSING else []
     return sorted(set(found))
+
+
+def _weight(step: Step) -> int:
+    """How many nodes a step counts for: quantizers, which alone read so many scalars, for some more."""
+    return QUANTIZER if sum(name.startswith(SCALAR) for name in step.reads) > 2 else 1
 
 
 def _bytes_of(values: Mapping[str, Array]) -> int:

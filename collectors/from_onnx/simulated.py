@@ -16,13 +16,15 @@ from onnx import TensorProto, helper
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.scalars import SCALAR
 from quantmedic.collectors.from_onnx.segments import Segments, State
 from quantmedic.collectors.from_onnx.simulated_nodes import (
     OFF,
     ROUNDER,
-    ROW,
+    ROW_TYPES,
+    Row,
     grid_row,
-    quantizer_nodes,
+    quantizer_node,
     with_constant_weights,
 )
 from quantmedic.collectors.from_onnx.steps import rename_inputs
@@ -39,12 +41,14 @@ from quantmedic.engine.formulas.tensors import grid_of
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 #: The simulated quantizers are made of operators of this opset, or of those that came later where the model has them.
-MIN_OPSET, SPLIT_INPUT_OPSET = 9, 13
+MIN_OPSET = 9
 #: Initializers need not be inputs from here on.
 MIN_IR = 4
 #: Bytes of weights that the network may hold as constants beside those of the float model.
 CONSTANT_BYTES = 256 << 20
-_GRIDS, _SIZES = "quantmedic:grids", "quantmedic:grids:sizes"
+_ROUNDER = "quantmedic:rounder"
+#: What is fed, by input.
+Fed = dict[str, Array | float]
 #: What is in force at one place, so that equal settings do the same.
 Setting = Hashable
 
@@ -82,21 +86,21 @@ class _Layer:
 
     @property
     def is_stored(self) -> str:
-        return f"{self.weight_input}:is-stored"
+        return f"{SCALAR}{self.operator}:is-stored"
 
     @property
     def is_float(self) -> str:
-        return f"{self.weight_input}:is-float"
+        return f"{SCALAR}{self.operator}:is-float"
 
-    def feed(self, change: Change | None) -> dict[str, Array]:
+    def feed(self, change: Change | None) -> Fed:
         """What to feed under a change."""
         form, float_bias = self.setting(change)
         float_bias = float_bias or not self.rounds_bias
-        found: dict[str, Array] = {self.weight_input: self.forms.weight(form)}
+        found: Fed = {self.weight_input: self.forms.weight(form)}
         if self.bias_input is not None:
             found[self.bias_input] = self.forms.bias(float_bias).reshape(self.bias_shape)
         if self.has_constants:
-            found |= {self.is_stored: np.array(form is None), self.is_float: np.array(form == "float")}
+            found |= {self.is_stored: form is None, self.is_float: form == "float"}
         return found
 
 
@@ -118,7 +122,7 @@ class _Operand:
         """All inputs."""
         return [self.input]
 
-    def feed(self, change: Change | None) -> dict[str, Array]:
+    def feed(self, change: Change | None) -> Fed:
         """What to feed under a change."""
         return {self.input: self.original if self.setting(change) else self.stored}
 
@@ -130,6 +134,10 @@ class _Quantizer:
     tensor: int
     grid: Grid
 
+    @cached_property
+    def _row(self) -> Row[str]:
+        return _row_of(self.tensor)
+
     def setting(self, change: Change | None) -> Grid | None:
         """The grid; None where it is off."""
         return None if change is None else change.grids.get(self.tensor, self.grid)
@@ -137,12 +145,12 @@ class _Quantizer:
     @property
     def inputs(self) -> list[str]:
         """All inputs."""
-        return [_grid_input(self.tensor)]
+        return list(self._row)
 
-    def feed(self, change: Change | None) -> dict[str, Array]:
+    def feed(self, change: Change | None) -> Fed:
         """What to feed under a change."""
         grid = self.setting(change)
-        return {_grid_input(self.tensor): np.array(OFF if grid is None else grid_row(grid), np.float32)}
+        return dict(zip(self._row, OFF if grid is None else grid_row(grid), strict=True))
 
 
 #: What can be changed from run to run.
@@ -167,10 +175,10 @@ class BuiltNetwork:
     layers: list[_Layer]
     operands: list[_Operand]
 
-    def feed(self, change: Change | None) -> dict[str, Array]:
+    def feed(self, change: Change | None) -> Fed:
         """What to feed under a change."""
         every: Iterable[_Settable] = (*self.quantizers, *self.layers, *self.operands)
-        return {name: array for each in every for name, array in each.feed(change).items()}
+        return {name: value for each in every for name, value in each.feed(change).items()}
 
 
 def build_network(models: PairedOnnxGraphs, case: Case, given: Sequence[int] = ()) -> BuiltNetwork:
@@ -252,7 +260,8 @@ class OnnxSimulated:
 
         def feed(k: int) -> dict[str, Array]:
             if k not in feeds:
-                feeds[k] = {name: array for each in self._settable[k] for name, array in each.feed(change).items()}
+                own = {name: value for each in self._settable[k] for name, value in each.feed(change).items()}
+                feeds[k] = self._segments.fill(k, own)
             return feeds[k]
 
         found = self._segments.run(batch, state, feed, feed_of(batch, self._graph))
@@ -400,25 +409,20 @@ class _Builder:
         graph = self.model.graph
         for node, layer in self._with_constants:
             self._choose_weights(node, layer)
-        nought, rounder = f"{_GRIDS}:nought", f"{_GRIDS}:rounder"
         opset = self._models.float_graph.opset
-        graph.initializer.extend(
-            helper.make_tensor(name, TensorProto.FLOAT, [1], [value])
-            for name, value in ((nought, 0.0), (rounder, ROUNDER))
-        )
-        if opset >= SPLIT_INPUT_OPSET:
-            graph.initializer.append(helper.make_tensor(_SIZES, TensorProto.INT64, [ROW], [1] * ROW))
+        graph.initializer.append(helper.make_tensor(_ROUNDER, TensorProto.FLOAT, [1], [ROUNDER]))
         for source, target, index in self._pending:
-            row = [f"{_grid_input(index)}:{n}" for n in range(ROW)]
-            self._add_input(_grid_input(index), [ROW])
-            graph.node.append(_split(_grid_input(index), row, opset))
-            graph.node.extend(quantizer_nodes(source, target, row, nought=nought, rounder=rounder, opset=opset))
+            row = _row_of(index)
+            graph.input.extend(
+                helper.make_tensor_value_info(name, kind, [1]) for name, kind in zip(row, ROW_TYPES, strict=True)
+            )
+            graph.node.append(quantizer_node(source, target, row, _ROUNDER, opset))
 
     def _choose_weights(self, node: onnx.NodeProto, layer: _Layer) -> None:
         """Give a convolution constant weights to choose from, and add its bias behind it."""
         conditions = (layer.is_stored, layer.is_float)
         graph = self.model.graph
-        graph.input.extend(helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in conditions)
+        graph.input.extend(helper.make_tensor_value_info(name, TensorProto.BOOL, [1]) for name in conditions)
         if layer.bias_input is not None:
             result, node.output[0] = node.output[0], f"{layer.weight_input}:sum"
             del node.input[2:]
@@ -436,12 +440,6 @@ def given_input(tensor: int) -> str:
     return f"quantmedic:given:{tensor}"
 
 
-def _grid_input(tensor: int) -> str:
-    return f"{_GRIDS}:{tensor}"
-
-
-def _split(name: str, parts: list[str], opset: int) -> onnx.NodeProto:
-    """A row one by one; up to opset 12 the sizes are an attribute."""
-    if opset < SPLIT_INPUT_OPSET:
-        return helper.make_node("Split", [name], parts, axis=0, split=[1] * ROW)
-    return helper.make_node("Split", [name, _SIZES], parts, axis=0)
+def _row_of(tensor: int) -> Row[str]:
+    """The inputs of the simulated quantizer of a tensor of the case."""
+    return Row(*(f"{SCALAR}{tensor}:{field}" for field in Row._fields))

@@ -4,7 +4,8 @@ The common cases take kernels that are several times as fast as general ones, by
 values on a grid of eight bits, and convolutions with weights that are constants (which onnxruntime stores in blocks).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
@@ -14,10 +15,7 @@ from onnx import helper, numpy_helper
 from quantmedic.engine.formulas.simulate import Grid
 
 Float32 = NDArray[np.float32]
-#: Low, high and step of a grid, the code of 0, and whether this and 255 make its ends.
-ROW = 5
-#: A quantizer that is turned off.
-OFF = (0.0,) * ROW
+T = TypeVar("T")
 #: Round and Clip take these arguments from here on; QuantizeLinear is there from the second on.
 ROUND_AND_CLIP_OPSET, QUANTIZER_OPSET = 11, 10
 #: Adding and subtracting this rounds a float32 to the nearest integer, half to even, as QuantizeLinear does.
@@ -26,62 +24,78 @@ ROUNDER = 1.5 * 2**23
 LAST, WHOLE = 255, 1e-3
 
 
-def grid_row(grid: Grid) -> tuple[float, ...]:
+class Row(NamedTuple, Generic[T]):
+    """What a quantizer reads, each a scalar.
+
+    Attributes:
+        low: Lowest value of the grid.
+        high: Highest value.
+        step: Between two values.
+        zero: The code of 0 where codes are eight bits.
+        is_coded: Whether this and 255 make the ends of the grid.
+        is_on: Whether anything is quantized.
+    """
+
+    low: T
+    high: T
+    step: T
+    zero: T
+    is_coded: T
+    is_on: T
+
+
+_FLOAT, _BOOL = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.BOOL)
+#: Types of these scalars.
+ROW_TYPES = Row[int](_FLOAT, _FLOAT, _FLOAT, int(onnx.TensorProto.UINT8), _BOOL, _BOOL)
+#: A quantizer that is turned off.
+OFF = Row[float](0.0, 0.0, 0.0, 0, False, False)
+
+
+def grid_row(grid: Grid) -> Row[float]:
     """A grid as the quantizer reads it."""
     zero, last = -grid.low / grid.step, (grid.high - grid.low) / grid.step
-    is_coded = abs(last - LAST) < WHOLE and 0 <= round(zero) <= LAST and abs(zero - round(zero)) < WHOLE
-    return grid.low, grid.high, grid.step, float(round(zero)) if is_coded else 0.0, float(is_coded)
+    is_on = bool(np.float32(grid.step) > 0)
+    is_coded = is_on and abs(last - LAST) < WHOLE and 0 <= round(zero) <= LAST and abs(zero - round(zero)) < WHOLE
+    return Row(grid.low, grid.high, grid.step, round(zero) if is_coded else 0, is_coded, is_on)
 
 
-def quantizer_nodes(
-    source: str, target: str, row: Sequence[str], *, nought: str, rounder: str, opset: int
-) -> Iterator[onnx.NodeProto]:
-    """clip(round(x / step) · step, low, high); x where the step is 0, which costs one copy and no arithmetic.
+def quantizer_node(source: str, target: str, row: Row[str], rounder: str, opset: int) -> onnx.NodeProto:
+    """clip(round(x / step) · step, low, high); x where it is off, which costs one copy and no arithmetic.
 
     Args:
         source: Tensor to quantize.
         target: Where the result goes.
         row: Scalars of ``grid_row``.
-        nought: A scalar 0.
         rounder: The scalar ``ROUNDER``.
         opset: Opset of the model.
     """
-    low, high, step, zero, coded = row
-    general = _branch(*_round_and_clip(source, target, low, high, step, rounder, opset))
-    on = general
-    if opset >= QUANTIZER_OPSET:
-        codes = _branch(
-            helper.make_node("Cast", [zero], [f"{target}:zero"], to=onnx.TensorProto.UINT8),
-            helper.make_node("QuantizeLinear", [source, step, f"{target}:zero"], [f"{target}:codes"]),
-            helper.make_node("DequantizeLinear", [f"{target}:codes", step, f"{target}:zero"], [f"{target}:coded"]),
-        )
-        is_coded = helper.make_node("Greater", [coded, nought], [f"{target}:is-coded"])
-        on = _branch(is_coded, choice(f"{target}:is-coded", codes, general, f"{target}:on"))
-    yield helper.make_node("Greater", [step, nought], [f"{target}:is-on"])
+    general = _branch(*_round_and_clip(source, target, row, rounder, opset))
     off = _branch(helper.make_node("Identity", [source], [f"{target}:off"]))
-    yield choice(f"{target}:is-on", on, off, target)
+    if opset < QUANTIZER_OPSET:
+        return choice(row.is_on, general, off, target)
+    codes = _branch(
+        helper.make_node("QuantizeLinear", [source, row.step, row.zero], [f"{target}:codes"]),
+        helper.make_node("DequantizeLinear", [f"{target}:codes", row.step, row.zero], [f"{target}:coded"]),
+    )
+    # Of branches within branches those cost most that are deepest: most grids are of eight bits.
+    other = _branch(choice(row.is_on, general, off, f"{target}:other"))
+    return choice(row.is_coded, codes, other, target)
 
 
-def _round_and_clip(
-    source: str, target: str, low: str, high: str, step: str, rounder: str, opset: int
-) -> list[onnx.NodeProto]:
+def _round_and_clip(source: str, target: str, row: Row[str], rounder: str, opset: int) -> list[onnx.NodeProto]:
     def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
         return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
 
-    # Clip takes scalars, and one pass where Max and Min take two; it and Round are not in older opsets.
+    # Clip takes one pass where Max and Min take two; it and Round are not in older opsets.
     rounded = [node("Round", f"{target}:Div")]
-    clipped = [
-        node("Squeeze", low, to=f"{target}:low"),
-        node("Squeeze", high, to=f"{target}:high"),
-        node("Clip", f"{target}:Mul", f"{target}:low", f"{target}:high"),
-    ]
+    clipped = [node("Clip", f"{target}:Mul", row.low, row.high)]
     if opset < ROUND_AND_CLIP_OPSET:
         rounded = [
             node("Add", f"{target}:Div", rounder),
             node("Sub", f"{target}:Add", rounder, to=f"{target}:Round"),
         ]
-        clipped = [node("Max", f"{target}:Mul", low), node("Min", f"{target}:Max", high)]
-    return [node("Div", source, step), *rounded, node("Mul", f"{target}:Round", step), *clipped]
+        clipped = [node("Max", f"{target}:Mul", row.low), node("Min", f"{target}:Max", row.high)]
+    return [node("Div", source, row.step), *rounded, node("Mul", f"{target}:Round", row.step), *clipped]
 
 
 def with_constant_weights(node: onnx.NodeProto, forms: Sequence[Float32], chosen: Sequence[str]) -> onnx.NodeProto:
