@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+#: Objects, and collections of younger ones, that ``with_rare_garbage_collection`` waits for.
+RARELY = (50_000, 10, 10)
 
 
 def without_garbage_collection(function: Callable[P, T]) -> Callable[P, T]:
@@ -27,3 +29,28 @@ def without_garbage_collection(function: Callable[P, T]) -> Callable[P, T]:
                 gc.enable()
 
     return wrapper
+
+
+def with_rare_garbage_collection(function: Callable[P, T]) -> Callable[P, T]:
+    """Run a function that makes many objects, and some garbage, with a collector that looks for it seldom.
+
+    Measuring a network of 5000 nodes has the collector walk through all objects a dozen times for the sake of a few
+    sessions that refer to themselves; ``collect_garbage`` where they have served frees these sooner.
+    """
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        usual = gc.get_threshold()
+        gc.set_threshold(*RARELY)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            gc.set_threshold(*usual)
+
+    return wrapper
+
+
+def collect_garbage() -> None:
+    """Free what refers to itself and to nobody else, unless the user has turned the collector off."""
+    if gc.isenabled():
+        gc.collect()

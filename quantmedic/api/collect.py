@@ -46,6 +46,7 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.garbage import collect_garbage, with_rare_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -183,6 +184,7 @@ def collect_pair(
 
 
 @with_time_limit
+@with_rare_garbage_collection
 def prove_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,
@@ -213,6 +215,7 @@ def prove_pair(
         earlier = _earlier_case(options, measurement.datasets)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
+        collect_garbage()  # the observed models would stay until the simulated one is there
         case = _with_simulation_of(earlier, case)
         case = with_files(_with_data_options(case, data), sources)
         if printed.notice is not None:
