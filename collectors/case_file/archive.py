@@ -29,6 +29,8 @@ _WEIGHTS = "weights/"
 _SUMS = "sums/"
 #: Where arrays stand; whatever else an archive holds is not read.
 _PLACES = re.compile(rf"(?:(?:{_SUMS})?(?:{'|'.join(ROLES)})/|{_WEIGHTS})[^\n]*\.npy\Z")
+#: Types of JSON that hold no infinity.
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 #: Schema that knows the ``step`` error.
 _FIRST_WITH_STEPS = 3
 
@@ -171,10 +173,11 @@ def _migrate(raw: object, path: Path) -> dict[str, object]:
 
 def _with_infinities_as_words(value: object) -> object:
     """The record with infinities and NaN as words, since JSON has no such numbers; reading makes numbers of them."""
+    # Most entries are leaves: what a call of its own would do is done here.
     if isinstance(value, dict):
-        return {key: _with_infinities_as_words(entry) for key, entry in value.items()}
+        return {k: v if type(v) in _AS_THEY_ARE else _with_infinities_as_words(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_with_infinities_as_words(entry) for entry in value]
+        return [v if type(v) in _AS_THEY_ARE else _with_infinities_as_words(v) for v in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -31,6 +31,7 @@ from quantmedic.collectors.measure.sampling import (
 from quantmedic.collectors.measure.slices import SetSums, Slicing, read_slices, shard_of
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, compare_stages
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.native.runs import meanwhile
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
 from quantmedic.collectors.pair.weight_effects import fill_weight_errors
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, sample_rows
@@ -411,10 +412,11 @@ class Run:
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
-            kernels = self._models.kernels(self._options.session_threads)
-            record, self._weights = record_models(
-                self._models, self._observer, kernels, how=self._options.run, version=self._version, metric=self._metric
-            )
+            options = self._options
+            with meanwhile(lambda: self._models.kernels(options.session_threads), options.threads) as kernels:
+                record, self._weights = record_models(
+                    self._models, self._observer, kernels, how=options.run, version=self._version, metric=self._metric
+                )
             self._record = self._extras.added_to(record)
         begun = {role: sums.sums() for role, sums in self._sums.items() if sums.samples}
         if complete and not self.is_whole:

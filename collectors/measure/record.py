@@ -1,7 +1,7 @@
 """What a case says of two models besides statistics: tables of tensors and operators, names, sizes, hashes."""
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -61,7 +61,7 @@ class Observation(Protocol):
 def record_models(
     models: Models,
     observation: Observation,
-    kernels: Mapping[str, Kernel],
+    kernels: Callable[[], Mapping[str, Kernel]],
     *,
     how: Mapping[str, object],
     version: str,
@@ -74,7 +74,7 @@ def record_models(
     Args:
         models: Both models.
         observation: What is measured of them.
-        kernels: How each tensor of the quantized model is computed, as far as that is known.
+        kernels: Says how each tensor of the quantized model is computed, as far as that is known; asked for late.
         how: How the case came about, for the record of the run.
         version: Version of quantmedic.
         metric: Task metric.
@@ -85,7 +85,7 @@ def record_models(
     traits = _Traits(description.half, squared_tensors(models.quantized))
     graph, twins = models.quantized, models.match.operators
     found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
-    tables = _Tables(models, index, kernels, ends, description.attributes_of_twins)
+    tables = _Tables(models, index, kernels(), ends, description.attributes_of_twins)
     operators = tuple(
         _operator(op, tables, own).model_copy(update={"operations": count})
         for op, own, count in zip(graph.operators, found, operations_of(models), strict=True)

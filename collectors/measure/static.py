@@ -52,7 +52,7 @@ def case_of_files(models: FileModels, *, version: str, threads: int | None = Non
     """
     plan = foresee(models)
     kernels, refused = _kernels(models, threads_to_use(threads))
-    record, weights = record_models(models, _Unobserved(plan), kernels, how={"mode": STATIC}, version=version)
+    record, weights = record_models(models, _Unobserved(plan), lambda: kernels, how={"mode": STATIC}, version=version)
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")

@@ -219,6 +219,23 @@ def in_background(work: Callable[[], T]) -> T:
         raise
 
 
+@contextmanager
+def meanwhile(work: Callable[[], T], threads: int) -> Iterator[Callable[[], T]]:
+    """Context in which work is done in the background, most of it native code; gives what waits for its result.
+
+    Work that nobody has waited for is stopped at the end. With one of ``threads`` it is done where it is waited for.
+    """
+    if threads < 2:
+        yield work
+        return
+    crew = Crew(1)
+    job = crew.start(work)
+    try:
+        yield lambda: wait_for(job)
+    finally:
+        crew.finish(at_once=not job.done())
+
+
 def _own_crew() -> Crew:
     """The one thread of the background that does what this thread would else do itself."""
     crew: Crew | None = getattr(_here, "crew", None)

@@ -835,7 +835,7 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
 
 def recorded(models: LiteRTModels) -> CaseRecord:
     observed = _Unobserved(foresee(models))
-    return record_models(models, observed, {}, how={}, version="test")[0]
+    return record_models(models, observed, dict, how={}, version="test")[0]
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -20,7 +20,15 @@ from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.measure import lanes
 from quantmedic.collectors.native import runs
 from quantmedic.collectors.native.child import run_child
-from quantmedic.collectors.native.runs import Crew, TimeLimitError, in_background, run_native, time_limit, wait_for
+from quantmedic.collectors.native.runs import (
+    Crew,
+    TimeLimitError,
+    in_background,
+    meanwhile,
+    run_native,
+    time_limit,
+    wait_for,
+)
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.limits import RUN_SECONDS
 from quantmedic.trials.child import run_script
@@ -54,6 +62,35 @@ def test_runs_of_background_work_stay_in_its_thread() -> None:
 
     own, run = in_background(work)
     assert own == run
+
+
+def test_work_goes_on_meanwhile_where_there_are_threads_for_it() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> int:
+        begun.set()
+        assert go_on.wait(WAIT)
+        return threading.get_ident()
+
+    with meanwhile(work, 2) as result:
+        assert begun.wait(WAIT)
+        go_on.set()
+        assert result() != threading.get_ident()
+    with meanwhile(threading.get_ident, 1) as result:
+        assert result() == threading.get_ident()
+
+
+def test_work_that_nobody_waits_for_is_stopped() -> None:
+    begun, stopped = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.set()
+        stopped.wait(WAIT)
+
+    with pytest.raises(ZeroDivisionError), meanwhile(lambda: run_native(run, "a model", stopped.set), 2):
+        assert begun.wait(WAIT)
+        raise ZeroDivisionError
+    assert stopped.is_set()
 
 
 def test_the_limit_is_seen_in_the_background() -> None:
