@@ -203,8 +203,8 @@ class Repairer:
         Ranges move as they do where the rules fired: what mends clipping makes none narrower.
         """
         helped, wider = self._places_helped(narrow.kind)
-        own = widened_tensors(self.facts, narrow.change)
-        moves = {wide for i, wide in own.items() if i in helped.tensors}
+        own, inside = widened_tensors(self.facts, narrow.change), set(helped.tensors)
+        moves = {wide for i, wide in own.items() if i in inside}
         moves -= {True} if REMEDY_KINDS[narrow.kind].narrows else set()
         places = Targets(tuple(i for i in helped.tensors if wider[i] in moves), helped.operators)
         repair = self._repair(narrow.kind, where_it_stands(remedy, places, self.base, self.facts))

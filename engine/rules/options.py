@@ -316,12 +316,19 @@ def _layout(value: object, lead: str, tail: str, indent: int, way: _Json) -> lis
         first, *others = _layout(value.value, lead, tail, indent, way)
         return [f"{first}{CHANGED}{f': {value.reason}' if value.reason else ''}", *others]
     space = " " * indent
-    if has_changes(value):
+    if has_changes(value) or _is_long(value):
         return _layout_entries(value, lead, tail, indent, way)
     line = f"{space}{lead}{_flat(value, way)}{tail}"
     if len(line) <= WIDTH or not isinstance(value, Mapping | Sequence) or isinstance(value, str):
         return [line]
     return _layout_entries(value, lead, tail, indent, way)
+
+
+def _is_long(value: object) -> bool:
+    """No line holds so many entries, which need not be written to see it: thousands of names in a large network."""
+    if not isinstance(value, Mapping | Sequence) or isinstance(value, str):
+        return False
+    return len(value) > WIDTH or any(map(_is_long, value.values() if isinstance(value, Mapping) else value))
 
 
 def _layout_entries(value: object, lead: str, tail: str, indent: int, way: _Json) -> list[str]:

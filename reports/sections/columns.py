@@ -305,7 +305,7 @@ class Column:
     @property
     def numeric(self) -> bool:
         """All values are numbers."""
-        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.known)
+        return all(issubclass(kind, int | float) and kind is not bool for kind in set(map(type, self.known)))
 
     @property
     def known(self) -> list[str | int | float | tuple[str, ...]]:
