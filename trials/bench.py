@@ -117,6 +117,11 @@ class Bench:
         return self._noise.power
 
     @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return sum(batch.samples for batch in self._batches)
+
+    @property
     def before(self) -> Measured:
         """The deployed network."""
         return self.judge_outputs(self._deployed)

@@ -27,7 +27,7 @@ from quantmedic.trials.calibration_settings import Setting
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.racing import STRICT, Gap, Race, median_interval, part_sizes, race
 from quantmedic.trials.split import samples_of
-from quantmedic.trials.trial import failure_in_words
+from quantmedic.trials.tasks import failure_in_words
 
 Floats = NDArray[np.float64]
 #: Samples of the first part of a race.

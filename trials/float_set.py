@@ -17,17 +17,10 @@ MOST = 1 / 3
 NAMED = 4
 
 
-def float_set(
-    models: Models,
-    case: Case,
-    dataset: Dataset,
-    *,
-    least_db: float,
-    threads: int,
-    seed: int,
-    progress: Callable[[], None],
-) -> Repair | None:
-    """Search for it in the simulated network.
+def open_search(
+    models: Models, case: Case, dataset: Dataset, *, least_db: float, threads: int, seed: int
+) -> FallbackTrial:
+    """The search before its first run.
 
     Args:
         models: Both models.
@@ -36,16 +29,29 @@ def float_set(
         least_db: Output SQNR that explains the loss.
         threads: Processor threads.
         seed: Seed of the search.
+
+    Raises:
+        QuantmedicError: The network cannot be simulated.
+    """
+    goal = Goal(kind="sqnr", limit=least_db)
+    return FallbackTrial(models, dataset, case, goal, metric=None, samples=None, threads=threads, seed=seed)
+
+
+def float_set(search: FallbackTrial, case: Case, seed: int, progress: Callable[[], None]) -> Repair | None:
+    """Search for it in the simulated network.
+
+    Args:
+        search: See ``open_search``.
+        case: What was measured of the models.
+        seed: Seed of the search.
         progress: Called after every pass over the samples.
 
     Returns:
         None where no set is small enough.
 
     Raises:
-        QuantmedicError: The network cannot be simulated.
+        QuantmedicError: The network fails.
     """
-    goal = Goal(kind="sqnr", limit=least_db)
-    search = FallbackTrial(models, dataset, case, goal, metric=None, samples=None, threads=threads, seed=seed)
     found = smallest_set(
         len(search.groups), search.evaluate, search.probe, seed=seed, progress=lambda found: progress()
     )

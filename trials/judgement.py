@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quantmedic.collectors.measure.models import Edited
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.gains import gain_of
 from quantmedic.engine.case.proof import MetricTrial, TrialRecord
@@ -23,7 +22,7 @@ class Judgement:
 
     def __init__(self, benches: Sequence[Bench], samples: int, metric: Metric | None, seed: int) -> None:
         """Judge on the samples of these benches."""
-        self.samples, self._benches, self._metric, self._seed = samples, benches, metric, seed
+        self.samples, self._metric, self._seed = samples, metric, seed
         self.known: dict[tuple[str, ...], Measured] = {(): _over_benches([bench.before for bench in benches])}
         self._power = float(np.concatenate([bench.power for bench in benches]).sum())
         self._float_metric = _together([bench.float_metric for bench in benches])
@@ -37,20 +36,6 @@ class Judgement:
         """Share of the noise power that these changes together take away."""
         before, now = self.known[()].noise.sum(), self.known[keys].noise.sum()
         return float(1.0 - now / before) if before > 0 else 1.0
-
-    def measure(self, keys: tuple[str, ...], models: Sequence[Edited], deadline: float | None) -> None:
-        """Measure a changed model on all samples, or one for each bench.
-
-        Raises:
-            ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
-            OutOfTimeError: The deadline has passed.
-        """
-        if len(models) == len(self._benches):
-            found = [bench.measure(one, deadline) for bench, one in zip(self._benches, models, strict=True)]
-        else:
-            run = models[0].runner(self._benches[0].threads)
-            found = [bench.measure_run(run, deadline) for bench in self._benches]
-        self.add(keys, found)
 
     def add(self, keys: tuple[str, ...], found: Sequence[Measured]) -> None:
         """Keep what was measured on each bench."""

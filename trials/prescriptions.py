@@ -1,16 +1,15 @@
 """Prescriptions are run as they are printed, the likeliest first, until one heals or the time is spent."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import NamedTuple
 
-from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.measure.models import Edited, Models
-from quantmedic.collectors.measure.simulation import BATCH_VALUES, samples_within
-from quantmedic.engine.case.facts import Role
+from quantmedic.collectors.measure.models import Edited, Runner
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import (
     Choice,
@@ -25,20 +24,53 @@ from quantmedic.engine.diagnosis.candidates import (
 from quantmedic.engine.diagnosis.harm import may_gain_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
-from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.options import CHANGED, without_comments
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import BATCH, EvenBatches, even_batches, samples_of
-from quantmedic.trials.trial import Trials, failure_in_words, leaves_nothing
+from quantmedic.trials.split import Pool, samples_of
+from quantmedic.trials.tasks import Outcome, TextTask, until_one_fails
+from quantmedic.trials.trial import Trials, leaves_nothing
 
 #: Seconds that a toolchain takes to start, and its time per sample against one run of both networks, about.
 START, PER_SAMPLE = 2.0, 3.0
 #: Remedies of one prescription at most.
 MAX_STEPS = 3
+
+
+@dataclass(frozen=True)
+class MadeOnDemand:
+    """The model of a prescription, made here where it is asked for; see ``measure.models.Edited``.
+
+    Another machine may have made and measured it: models do not travel.
+    """
+
+    make: Callable[[], Edited]
+
+    @cached_property
+    def _made(self) -> Edited:
+        return self.make()
+
+    @property
+    def unedited(self) -> tuple[str, ...]:
+        """What could not be carried out."""
+        return self._made.unedited
+
+    def runner(self, threads: int) -> Runner:
+        """Runs the model."""
+        return self._made.runner(threads)
+
+    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
+        """Layers that an integer kernel does not compute any more."""
+        return self._made.left_integer(case, change)
+
+    @property
+    def save(self) -> Callable[[Path], None] | None:
+        """Writes the model to a file."""
+        return self._made.save
 
 
 @dataclass(frozen=True)
@@ -65,18 +97,12 @@ class Workshop:
     """Everything that is needed to run prescriptions.
 
     Attributes:
-        models: The pair as the user gave it.
-        datasets: Its data.
-        limit: Samples of a set to read at most.
         base: Rules in force.
         trusted: The built-in rules: code of others is not run.
         toolchain: Whose prescriptions are run.
         executor: Runs them.
     """
 
-    models: Models
-    datasets: Mapping[Role, Dataset]
-    limit: int | None
     base: RuleBase
     trusted: RuleBase
     toolchain: Toolchain
@@ -105,13 +131,13 @@ class _Run(NamedTuple):
     Attributes:
         choices: What it prescribes.
         record: What came of it.
-        made: The model; None where it failed.
+        task: What made the model; of one per fold the first.
         judgement: On what the model was measured.
     """
 
     choices: tuple[Choice, ...]
     record: ExecutionRecord
-    made: Edited | None
+    task: TextTask
     judgement: Judgement
 
     @property
@@ -127,18 +153,21 @@ class _Executions:
         self._runs: list[_Run] = []
         self._baseline_at: int | None = None
         self._longest, self._untrusted = 0.0, False
+        self._expected: Iterable[tuple[Choice, ...]] = ()
 
     def run(self) -> str | None:
         """All of them; gives why it ended early."""
-        workshop = self._workshop
+        leading = list(candidates(self._diagnosis, self._workshop.base, self._workshop.toolchain))
+        general = list(general_candidates(self._diagnosis, self._workshop.base, self._workshop.toolchain))
+        self._expected = [*self._baseline_choices, *leading, *general]
         if self._heals(self.run_baseline(others=1)):
             return None
-        for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
+        for choices in leading:
             if self._heals(self._execute(choices)):
                 return None
         if self._heals(self._execute_fewest_in_float()):
             return None
-        for choices in general_candidates(self._diagnosis, workshop.base, workshop.toolchain):
+        for choices in general:
             if self._heals(self._execute(choices)):
                 return None
         best = self._best()
@@ -158,12 +187,17 @@ class _Executions:
         """
         workshop = self._workshop
         may_gain = may_gain_anew(self._trials.case.record.simulation, workshop.base)
+        leading = [
+            choices
+            for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain)
+            if not all(is_predicted_idle(choice, workshop.base) for choice in choices)
+        ]
+        again = self._baseline_choices
+        self._expected = [*again, *leading[:most]] if may_gain else [*leading[:most], *again]
         if may_gain and self._heals(self.run_baseline(others=1)):
             return None
         most += len(self._runs)
-        for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
-            if all(is_predicted_idle(choice, workshop.base) for choice in choices):
-                continue
+        for choices in leading:
             if self._heals(self._execute(choices)):
                 return None
             if len(self._runs) == most:
@@ -179,15 +213,20 @@ class _Executions:
 
         None where there is no text for it, or no time for it and so many others.
         """
-        workshop = self._workshop
-        choice = baseline(self._diagnosis, workshop.base, workshop.toolchain)
         seconds = (1 + others) * max(self._longest, self._expected_seconds())
-        if self._baseline_at is not None or choice is None or not self._trials.have_left(seconds):
+        choices = next(iter(self._baseline_choices), None)
+        if self._baseline_at is not None or choices is None or not self._trials.have_left(seconds):
             return None
-        trial = self._execute((choice,))
+        trial = self._execute(choices)
         if trial is not None and trial.failed is None:
             self._baseline_at = len(self._runs) - 1
         return trial
+
+    @cached_property
+    def _baseline_choices(self) -> list[tuple[Choice, ...]]:
+        """The one prescription that changes nothing; empty where there is no text for it."""
+        choice = baseline(self._diagnosis, self._workshop.base, self._workshop.toolchain)
+        return [] if choice is None else [(choice,)]
 
     @property
     def _baseline(self) -> _Run | None:
@@ -195,22 +234,23 @@ class _Executions:
 
     def judge_on_all(self) -> None:
         """Measure what is prescribed on all samples, and the baseline too: a part of them misses what is rare."""
-        judgement = self._trials.judge_all(models=2) if self._best() is not None else None
-        while judgement is not None and (best := self._best()) is not None and best.judgement is not judgement:
+        found = self._trials.judge_all(models=2) if self._best() is not None else None
+        if found is None:
+            return
+        judgement, pool = found
+        while (best := self._best()) is not None and best.judgement is not judgement:
             if self._reads_fitted(best.choices):
                 return  # Its model was made with some of them.
-            for run in {id(each): each for each in (self._baseline, best) if each is not None}.values():
+            both = {id(each): each for each in (self._baseline, best) if each is not None}.values()
+            for run in both:
                 if run.judgement is not judgement:
-                    self._judge_again(run, judgement)
+                    ahead = [each.task for each in both if each.judgement is not judgement]
+                    self._judge_again(run, judgement, pool, ahead)
 
-    def _judge_again(self, run: _Run, judgement: Judgement) -> None:
-        assert run.made is not None
-        key = run.trial.key
-        try:
-            judgement.measure((key,), [run.made], self._trials.deadline)
-            trial = judgement.trial(key, PRESCRIPTION, (key,), ())
-        except ModelError as error:
-            trial = TrialRecord(key=key, kind=PRESCRIPTION, failed=failure_in_words(error))
+    def _judge_again(self, run: _Run, judgement: Judgement, pool: Pool, ahead: Sequence[TextTask]) -> None:
+        tasks = (replace(task, pool=pool) for task in ahead)
+        outcomes = self._carry_out([replace(run.task, pool=pool)], tasks)
+        trial = _trial_of(run.trial.key, outcomes, judgement)
         record = run.record.model_copy(update={"trial": trial.model_copy(update={"seconds": run.trial.seconds})})
         self._runs[self._runs.index(run)] = run._replace(record=record, judgement=judgement)
 
@@ -221,16 +261,19 @@ class _Executions:
             self._runs.index(best) if best is not None else None,
             self._baseline_at,
             reason,
-            best.made if best is not None else None,
+            MadeOnDemand(partial(self._make, best.task)) if best is not None else None,
         )
+
+    def _make(self, task: TextTask) -> Edited:
+        return self._trials.workbench.make(task, self._workshop.executor, None)
 
     def _add_to(self, run: _Run) -> TrialRecord | None:
         """The first other proven remedy that recovers more on top of these; None: there is none."""
         ids = {choice.id for choice in run.choices}
         enough = (run.trial.gain_db or 0.0) + self._workshop.base.threshold("negligible_gain_db")
-        for other in tuple(self._runs):
-            if len(other.choices) > 1 or other.choices[0].id in ids or not self._counts(other):
-                continue
+        others = [r for r in self._runs if len(r.choices) == 1 and r.choices[0].id not in ids and self._counts(r)]
+        self._expected = [(*run.choices, *other.choices) for other in others]
+        for other in others:
             trial = self._execute((*run.choices, *other.choices))
             if trial is not None and trial.proven and (trial.gain_db or 0.0) >= enough:
                 return trial
@@ -248,23 +291,20 @@ class _Executions:
 
     def _execute(self, choices: tuple[Choice, ...]) -> TrialRecord | None:
         """Run these remedies as one prescription; None where its text cannot be run or ran already."""
-        workshop = self._workshop
-        given = write_prescription(self._diagnosis, choices, workshop.toolchain)
-        code = code_of(given)
-        if code is None or self._ran(choices, code):
-            return None
-        if not self._is_trusted(choices):
-            self._untrusted = True
-            return None
-        if not set(given.given) <= workshop.executor.supplies or not self._changes_anything(choices, code):
+        workshop, code = self._workshop, self._text_to_run(choices)
+        if code is None:
             return None
         allowance = self._trials.allowance
         begun, expected = allowance.now(), self._expected_seconds()
         if not self._trials.have_left(max(self._longest, expected)):
             raise OutOfTimeError
-        trial, made = self._measure(choices, code)
+        self._trials.tell()
+        tasks = self._tasks(choices, code)
+        outcomes = self._carry_out(tasks, self._ahead())
+        key = f"{PRESCRIPTION}:{'+'.join(choice.id for choice in choices)}"
+        trial = _trial_of(key, outcomes, self._trials.judgement)
         allowance.count(expected)
-        seconds = allowance.now() - begun
+        seconds = self._trials.seconds_of(allowance.now() - begun, sum(each.seconds for each in outcomes))
         self._longest = max(self._longest, seconds)
         record = ExecutionRecord(
             toolchain=workshop.toolchain.name,
@@ -275,8 +315,26 @@ class _Executions:
             reads=self._reads_in_words(choices),
             trial=trial.model_copy(update={"seconds": allowance.stated(round(seconds, 3))}),
         )
-        self._runs.append(_Run(choices, record, made, self._trials.judgement))
+        self._runs.append(_Run(choices, record, tasks[0], self._trials.judgement))
         return record.trial
+
+    def _text_to_run(self, choices: tuple[Choice, ...]) -> str | None:
+        """The text of these remedies; None where it cannot be run, must not be or ran already."""
+        given = write_prescription(self._diagnosis, choices, self._workshop.toolchain)
+        code = code_of(given)
+        if code is None or self._ran(choices, code):
+            return None
+        if not self._is_trusted(choices):
+            self._untrusted = True
+            return None
+        supplied = set(given.given) <= self._workshop.executor.supplies
+        return code if supplied and self._changes_anything(choices, code) else None
+
+    def _ahead(self) -> Iterator[TextTask]:
+        for choices in self._expected:
+            code = self._text_to_run(choices)
+            if code is not None:
+                yield from self._tasks(choices, code)
 
     def _ran(self, choices: Sequence[Choice], code: str) -> bool:
         """The same text ran already on the same data; comments make no difference."""
@@ -292,33 +350,19 @@ class _Executions:
             return None
         return run.judgement.trial(key, PRESCRIPTION, (key,), (before,))
 
-    def _measure(self, choices: tuple[Choice, ...], code: str) -> tuple[TrialRecord, Edited | None]:
-        """What the text recovers, and the model that it gives; of one per fold the first."""
-        key = f"{PRESCRIPTION}:{'+'.join(choice.id for choice in choices)}"
-        run = self._workshop.executor.execute
-        try:
-            made = [
-                run(self._workshop.models, code, data, self._trials.deadline) for data in self._calibrations(choices)
-            ]
-            trial = self._trials.execute(key, made)
-        except OutOfTimeError:
-            raise
-        except Exception as error:  # As in a trial: what was measured before must not be lost.
-            return TrialRecord(key=key, kind=PRESCRIPTION, failed=failure_in_words(error)), None
-        return trial, made[0]
+    def _tasks(self, choices: Sequence[Choice], code: str) -> list[TextTask]:
+        """One for the representative set, or one per fold."""
+        name = self._workshop.toolchain.name
+        if not self._reads_fitted(choices):
+            return [TextTask(name, code, None)]
+        return [TextTask(name, code, fold) for fold in range(len(self._trials.workbench.folds))]
 
-    def _calibrations(self, choices: Sequence[Choice]) -> Iterator[Iterable[Batch]]:
-        """What the reader gives: one set for all samples, or the fitted samples of each fold."""
-        if self._reads_fitted(choices):
-            largest = self._largest_batch(self._workshop.datasets[self._trials.role])
-            yield from (even_batches(batches, largest) for batches in self._trials.fitted_batches())
-        else:
-            data = self._workshop.datasets["representative"]
-            yield EvenBatches(data, self._count_samples(), self._workshop.limit, self._largest_batch(data))
-
-    def _largest_batch(self, data: Dataset) -> int:
-        """Calibrators hold every tensor of a batch: of a large network few samples, of any as many as it must take."""
-        return max(samples_within(BATCH_VALUES, 1, BATCH, self._trials.case), data.unit)
+    def _carry_out(self, tasks: Sequence[TextTask], ahead: Iterator[TextTask]) -> list[Outcome]:
+        trials = self._trials
+        if trials.elsewhere is not None:
+            return trials.elsewhere.results(tasks, ahead, trials.seconds_left)
+        run, executor = trials.workbench.run_text, self._workshop.executor
+        return until_one_fails(partial(run, task, executor, trials.deadline) for task in tasks)
 
     def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
         """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""
@@ -375,3 +419,11 @@ class _Executions:
         counted = [run for run in others if self._counts(run)] or [run for run in again if self._counts(run)]
         most = max((run.trial.gain_db or 0.0 for run in counted), default=0.0)
         return next((run for run in counted if (run.trial.gain_db or 0.0) >= most - PREFERENCE_DB), None)
+
+
+def _trial_of(key: str, outcomes: Sequence[Outcome], judgement: Judgement) -> TrialRecord:
+    """What the models that a text gave recover."""
+    if outcomes[-1].failed is not None:
+        return TrialRecord(key=key, kind=PRESCRIPTION, failed=outcomes[-1].failed)
+    judgement.add((key,), [measured for each in outcomes for measured in each.found])
+    return judgement.trial(key, PRESCRIPTION, (key,), ())

@@ -23,6 +23,7 @@ from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.prescriptions import Executed
+from quantmedic.trials.tasks import OpenElsewhere
 from quantmedic.trials.trial import Trials, leaves_nothing
 
 
@@ -54,6 +55,8 @@ def prove(
     first: bool = False,
     pair: Sequence[Repair] = (),
     everywhere: Sequence[str] = (),
+    original: Models | None = None,
+    elsewhere: OpenElsewhere | None = None,
 ) -> Proven:
     """Try the remedies of the suspects on copies, then run the prescriptions that follow from it.
 
@@ -72,12 +75,22 @@ def prove(
         first: Only the remedies of the cause that leads are tried, and the first prescription is run.
         pair: Two repairs that a simulation shows to be needed together, the better one first.
         everywhere: Kinds of repairs that heal most of the noise in a simulation, of which no cause is known.
+        original: The models as the user gave them, where copies are edited of others.
+        elsewhere: Opens other machines, which carry the trials out.
 
     Raises:
-        QuantmedicError: The models cannot be run on these data.
+        QuantmedicError: The models cannot be run on these data, or a machine elsewhere cannot work.
     """
     trials = Trials(
-        models, opened, dict(datasets), options=options, metric=metric, allowance=allowance, progress=progress
+        models,
+        opened,
+        dict(datasets),
+        original=original or models,
+        options=options,
+        metric=metric,
+        allowance=allowance,
+        progress=progress,
+        elsewhere=elsewhere,
     )
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
@@ -87,6 +100,7 @@ def prove(
         stopped = "budget"
     except KeyboardInterrupt:
         stopped = "interrupted"
+    trials.expect(())
     record = trials.record(stopped)
     if execute is None or stopped == "interrupted":
         return Proven(record, trials.edit_chain())
@@ -115,9 +129,11 @@ class _Search:
             OutOfTimeError: The budget has come to its end.
         """
         trials = self._trials
-        for half in general_repairs(HALVES, trials.case, trials.facts):
-            trials.alone(half)
+        halves = general_repairs(HALVES, trials.case, trials.facts)
         general = trials.general(kinds_everywhere("early"))
+        trials.expect((repair, ()) for repair in [*halves, *_repairs_of(suspects), *general])
+        for half in halves:
+            trials.alone(half)
         best = self._best_of_causes(suspects)
         if not any(self._explains(trials.alone(repair)) for repair in best):
             if self._try_pair(pair):
@@ -125,17 +141,22 @@ class _Search:
             trials.chain.clear()
             best += self._proven(general)
         trials.chain += sorted(best, key=self._standing, reverse=True)[:1]
-        others = [r for suspect in suspects for r in suspect.repairs if r.kind not in BOUNDS]
-        for repair in [*pair, *best, *others, *general]:
+        added = [*pair, *best, *_repairs_of(suspects), *general]
+        for place, repair in enumerate(added):
             if self._is_explained():
                 return "explained"
+            chain = tuple(trials.chain)
+            trials.expect((next_one, chain) for next_one in added[place:] if not self._holds(next_one))
             self._put_on_top(repair)
+        late = trials.general(kinds_everywhere("late"))
+        bounds = [r for suspect in suspects for r in suspect.repairs if r.kind in BOUNDS]
+        trials.expect((repair, ()) for repair in [*late, *bounds])
         if not self._is_explained():
             self._put_instead(trials.fewest_in_float())
-        for repair in trials.general(kinds_everywhere("late")):
+        for repair in late:
             if not self._is_explained():
                 self._put_instead(repair)
-        for bound in (r for suspect in suspects for r in suspect.repairs if r.kind in BOUNDS):
+        for bound in bounds:
             trials.alone(bound)
         return "explained" if self._is_explained() else "tried-all"
 
@@ -147,12 +168,15 @@ class _Search:
         Raises:
             OutOfTimeError: The budget has come to its end.
         """
+        general = self._trials.general(everywhere)
+        alone = [(repair, ()) for repair in [*_repairs_of(suspects[:1]), *pair[:1]]]
+        self._trials.expect([*alone, *[(repair, pair[:1]) for repair in pair[1:]], *[(r, ()) for r in general]])
         best = next((found for suspect in suspects[:1] if (found := self._best_of(suspect)) is not None), None)
         self._trials.chain += [best] if best is not None else []
         if self._is_explained() or self._try_pair(pair):
             return "explained"
         if not self._trials.chain:
-            self._trials.chain += self._proven(self._trials.general(everywhere))[:1]
+            self._trials.chain += self._proven(general)[:1]
         return "explained" if self._is_explained() else "first"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
@@ -170,7 +194,7 @@ class _Search:
 
     def _best_of(self, suspect: Suspect) -> Repair | None:
         """The first proven remedy that recovers about as much as the best one of a cause."""
-        proven = self._proven([repair for repair in suspect.repairs if repair.kind not in BOUNDS])
+        proven = self._proven(_repairs_of([suspect]))
         return first_about_best([(min(self._trials.alone(r).gain_db or 0.0, ENOUGH_DB), r) for r in proven])
 
     def _proven(self, repairs: Sequence[Repair]) -> list[Repair]:
@@ -213,11 +237,15 @@ class _Search:
 
     def _put_on_top(self, repair: Repair) -> None:
         """The repair joins the chain where it adds something to what is not in the chain already."""
-        if any(link.kind == repair.kind and link.change == repair.change for link in self._trials.chain):
+        if self._holds(repair):
             return
         trial = self._trials.on_top(repair)
         if trial.proven and (trial.gain_db or 0.0) >= self._base.threshold("negligible_gain_db"):
             self._trials.chain.append(repair)
+
+    def _holds(self, repair: Repair) -> bool:
+        """The chain does the same already."""
+        return any(link.kind == repair.kind and link.change == repair.change for link in self._trials.chain)
 
     def _put_instead(self, repair: Repair | None) -> None:
         """An expensive repair replaces the whole chain where it is clearly better."""
@@ -235,3 +263,8 @@ class _Search:
 
     def _explains(self, trial: TrialRecord) -> bool:
         return trial.proven and leaves_nothing(trial, trial.share or 0.0, self._base)
+
+
+def _repairs_of(suspects: Sequence[Suspect]) -> list[Repair]:
+    """All that may prove something."""
+    return [repair for suspect in suspects for repair in suspect.repairs if repair.kind not in BOUNDS]

@@ -27,22 +27,43 @@ class Fold:
     judged: tuple[Batch, ...]
 
 
-def read_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, seed: int) -> list[Batch]:
-    """A random part of a data set, spread over all of it, as much as is wanted and kept in memory.
+@dataclass(frozen=True)
+class Pool:
+    """Which samples of a data set are kept in memory, the same wherever they are read.
+
+    Attributes:
+        parts: The set is cut into so many random parts, of which the first is kept.
+        size: Samples per batch.
+    """
+
+    parts: int
+    size: int
+
+
+def plan_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int) -> Pool:
+    """A random part of a data set, spread over all of it, as much as is wanted and fits into memory here.
 
     Args:
         dataset: Where to read.
         seen: Samples that the data set is known to have.
         limit: Samples of the whole set to read at most.
         wanted: About so many samples.
-        seed: Seed of the choice.
     """
     first = next(dataset.batches(1, limit))
     size = max(sum(array.nbytes for array in first.inputs.values()) // first.samples, 1)
     wanted = max(min(wanted, MAX_SAMPLES, kept_bytes(MAX_BYTES) // size), 2 * dataset.unit)
-    count = -(-seen // wanted)
-    part = Part(0, count, seed) if count > 1 else None
-    return list(dataset.batches(samples_that_fit(BATCH), limit, part=part))
+    return Pool(-(-seen // wanted), samples_that_fit(BATCH))
+
+
+def read_planned(dataset: Dataset, pool: Pool, limit: int | None, seed: int) -> list[Batch]:
+    """The samples of a pool; ``seed`` is that of their choice."""
+    part = Part(0, pool.parts, seed) if pool.parts > 1 else None
+    return list(dataset.batches(pool.size, limit, part=part))
+
+
+def read_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, seed: int) -> list[Batch]:
+    """The samples of the pool that is planned here; see ``plan_pool`` and ``read_planned``."""
+    return read_planned(dataset, plan_pool(dataset, seen, limit, wanted), limit, seed)
 
 
 def folds(pool: Sequence[Batch], unit: int, seed: int) -> list[Fold]:

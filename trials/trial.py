@@ -2,22 +2,21 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.models import Edited, Fitting, Models
+from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import batch_size_of
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import (
-    PRESCRIPTION,
     REPAIRED_DATA,
     ProofRecord,
     Stopped,
@@ -35,13 +34,23 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, is_learned, tried_change_of
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
-from quantmedic.trials.bench import Bench, Measured, OutOfTimeError, Runners
+from quantmedic.trials.bench import OutOfTimeError, Runners
 from quantmedic.trials.data_repair import DataRepair
-from quantmedic.trials.edit import edit, learns
+from quantmedic.trials.edit import learns
 from quantmedic.trials.fitted_case import FittedCase
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import MAX_SAMPLES, Fold, folds, read_pool, samples_of
+from quantmedic.trials.split import MAX_SAMPLES, Pool, plan_pool, samples_of
+from quantmedic.trials.tasks import (
+    EditTask,
+    Elsewhere,
+    ElsewhereError,
+    OpenElsewhere,
+    Outcome,
+    failure_in_words,
+    until_one_fails,
+)
+from quantmedic.trials.workbench import Workbench
 
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
@@ -54,16 +63,11 @@ PREPARATION = 3
 
 @dataclass(frozen=True)
 class _Half:
-    """One fold: its fitted samples with what is measured of them, and the bench of its judged ones.
+    """What is measured of the fitted samples of one fold; ``case`` and ``facts`` are those of all samples."""
 
-    ``case`` and ``facts`` are those of all samples.
-    """
-
-    fitted: Sequence[Batch]
     statistics: FittedCase
     case: Case
     facts: CaseFacts
-    bench: Bench
 
     def change(self, repairs: Sequence[Repair]) -> Change:
         """All repairs together, fitted on this half, unless they were fitted on other data."""
@@ -77,7 +81,9 @@ class _Half:
         if not ranged:
             return whole
         fitted = self.statistics.with_tensors(ranged)
-        return tried_change_of(repair.kind, fitted, self.facts, repair.targets)
+        change = tried_change_of(repair.kind, fitted, self.facts, repair.targets)
+        # What was measured for other repairs must not matter: trials run in any order, and on other machines.
+        return replace(change, grids={i: grid for i, grid in change.grids.items() if grid is None or i in ranged})
 
 
 class Trials:
@@ -88,6 +94,8 @@ class Trials:
         facts: The facts of all samples.
         chain: Proven repairs, each on top of those before it.
         speed: Seconds of the allowance that both networks take for one sample.
+        workbench: What they are carried out on here.
+        elsewhere: Other machines that carry them out instead, if there are any.
     """
 
     def __init__(
@@ -96,12 +104,25 @@ class Trials:
         opened: Inspection,
         datasets: dict[Role, Dataset],
         *,
+        original: Models,
         options: Options,
         metric: Metric | None,
         allowance: Allowance,
         progress: Progress,
+        elsewhere: OpenElsewhere | None = None,
     ) -> None:
         """Read and split the samples, and measure both networks on them.
+
+        Args:
+            models: Both models, of which copies are edited.
+            opened: What was measured of them.
+            datasets: The data that it was measured on.
+            original: The models as the user gave them, which prescriptions are run for.
+            options: How the case was collected.
+            metric: Task metric, where the data are labelled.
+            allowance: What all trials may take.
+            progress: Called with ``trials``, the seconds spent and those that may be.
+            elsewhere: Opens other machines.
 
         Raises:
             QuantmedicError: The models cannot be run on these data.
@@ -114,21 +135,28 @@ class Trials:
         self._started, self._allowance, self._progress = allowance.now(), allowance, progress
         self._end = self._started + allowance.seconds
         self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
-        self._tell()
+        self.tell()
         dataset, seed = datasets[self._role], options.seed
         first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self._role].seen), options.samples))
         runners = Runners.open(models, options.threads)
         self.speed = allowance.per_sample(case, lambda: _seconds_per_sample(runners, first))
         _refuse_short(allowance.seconds, self.speed)
         self._wanted = max(int(min(HALF_SHARE * allowance.seconds / self.speed, MAX_SAMPLES)), MIN_HALF)
-        pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
-        found = folds(pool, dataset.unit, seed)
-        self._fitted, self._unit = samples_of(found[0].fitted), dataset.unit
-        self._halves = [self._half(fold, runners) for fold in found]
-        Bench.share_signal([half.bench for half in self._halves])
-        judged = samples_of(batch for fold in found for batch in fold.judged)
-        self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)
-        allowance.count(PREPARATION * judged * self.speed)
+        pool = plan_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted)
+        self.workbench = Workbench(
+            original, models, case, datasets, options=options, metric=metric, pool=pool, runners=runners
+        )
+        self._fitted = samples_of(self.workbench.folds[0].fitted)
+        self._halves = [
+            _Half(FittedCase(models, case, fold.fitted, dataset.unit, options.threads), case, opened.facts)
+            for fold in self.workbench.folds
+        ]
+        self._judgement = Judgement(self.workbench.benches, self.workbench.judged, metric, seed)
+        allowance.count(PREPARATION * self.workbench.judged * self.speed)
+        self._expected: Sequence[tuple[Repair, Sequence[Repair]]] = ()
+        self.elsewhere: Elsewhere | None = None
+        if elsewhere is not None:
+            self.elsewhere = elsewhere(case, pool, metric is not None)
 
     def general(self, kinds: Sequence[str]) -> list[Repair]:
         """Changes of the whole network, as far as these models can be edited so."""
@@ -185,21 +213,17 @@ class Trials:
         Raises:
             OutOfTimeError: The budget does not allow the search.
         """
-        if self._halves[0].bench.columns is not None:
+        if self.workbench.benches[0].columns is not None:
             return None  # The search does not see noise that hides in few columns.
         base = self._base
         clean = "healed_sqnr_db" if self.facts.model.output_agreement is not None else "quantize_error_sqnr_db"
         least = max(self.sqnr_db - to_decibels(1 - base.threshold("explained_share")), base.threshold(clean))
         try:
-            return float_set(
-                self._models,
-                self.case,
-                self._fitted_data,
-                least_db=least + MARGIN_DB,
-                threads=self._options.threads,
-                seed=self._options.seed,
-                progress=self._tell,
-            )
+            search = self.workbench.search(least + MARGIN_DB)
+            search.elsewhere = None if self.elsewhere is None else self.elsewhere.simulation(least + MARGIN_DB)
+            return float_set(search, self.case, self._options.seed, self.tell)
+        except ElsewhereError:
+            raise
         except QuantmedicError:
             return None
 
@@ -232,16 +256,16 @@ class Trials:
         self._end = self._started + (1.0 - share) * self._allowance.seconds
 
     def fitted_batches(self) -> Iterator[Sequence[Batch]]:
-        """The samples that each fold is fitted on, in the order in which ``execute`` asks for models."""
-        return (half.fitted for half in self._halves)
+        """The samples that each fold is fitted on."""
+        return (fold.fitted for fold in self.workbench.folds)
 
     @property
     def judgement(self) -> Judgement:
         """What was measured on the judged samples."""
         return self._judgement
 
-    def judge_all(self, models: int) -> Judgement | None:
-        """A judgement on all samples of the set, as many as are kept in memory.
+    def judge_all(self, models: int) -> tuple[Judgement, Pool] | None:
+        """A judgement on all samples of the set, as many as are kept in memory, and which these are.
 
         None where no more are left than were judged, or where they take so many models too long.
         """
@@ -249,24 +273,12 @@ class Trials:
         seconds = seen * self.speed * (1 + models)
         if seen <= self._judgement.samples or not self.have_left(seconds):
             return None
-        dataset, seed = self._datasets[self._role], self._options.seed
-        pool = read_pool(dataset, seen, self._limit, seen, seed)
-        samples = samples_of(pool)
-        if samples <= self._judgement.samples:
+        pool = plan_pool(self._datasets[self._role], seen, self._limit, seen)
+        bench = self.workbench.bench_on(pool)
+        if bench.samples <= self._judgement.samples:
             return None
         self._allowance.count(seconds)
-        return Judgement([self._bench(pool)], samples, self._metric, seed)
-
-    def execute(self, key: str, models: Sequence[Edited]) -> TrialRecord:
-        """Measure what an executed prescription gave: one model for all samples, or one per fold.
-
-        Raises:
-            ModelError: The model cannot be loaded, fails, or gives NaN or infinite values.
-            OutOfTimeError: The budget does not allow it.
-        """
-        self._tell()
-        self._judgement.measure((key,), models, self.deadline)
-        return self._judgement.trial(key, PRESCRIPTION, (key,), ())
+        return Judgement([bench], bench.samples, self._metric, self._options.seed), pool
 
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""
@@ -293,70 +305,86 @@ class Trials:
         fitted = [_fit_to_all(repair, self.case, self.facts) for repair in self.chain]
         is_crossed = len(self._halves) > 1
         change = reduce(Change.join, fitted) if is_crossed else self._halves[0].change(self.chain)
-        return edit(self._models, self.case, change, self._fitting(*self._halves))
+        return self.workbench.edit(change, range(len(self._halves)), self.deadline)
 
-    def _fitting(self, *halves: _Half) -> Fitting:
-        """The fitted samples of these folds."""
-        batches = [batch for half in halves for batch in half.fitted]
-        return Fitting(batches, self._options.threads, self.deadline)
+    def expect(self, trials: Iterable[tuple[Repair, Sequence[Repair]]]) -> None:
+        """Say which trials are likely to be next, each with what it comes after: idle machines begin with them.
+
+        What comes of a trial depends on none before it, so what is measured remains the same.
+        """
+        self._expected = [(repair, tuple(after)) for repair, after in trials]
+
+    def _tasks(self, repair: Repair, after: Sequence[Repair]) -> list[EditTask]:
+        """One per fold, the first fold last: models of both folds differ in numbers only, and its words are kept.
+
+        Raises:
+            ModelError: A model fails on the fitted samples.
+        """
+        changes = [half.change([*after, repair]) for half in self._halves]
+        return [EditTask(place, changes[place]) for place in reversed(range(len(changes)))]
+
+    def _ahead(self) -> Iterator[EditTask]:
+        for repair, after in self._expected:
+            if self._known(repair, after) is not None:
+                continue
+            tasks: list[EditTask] = []
+            with suppress(Exception):  # It fails again, and is recorded, once its turn has come.
+                tasks = self._tasks(repair, after)
+            yield from tasks
+
+    def _known(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord | None:
+        keys = tuple(link.key for link in after)
+        return next((t for t in self._done if t.key == repair.key and t.after == keys), None)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds up to ``deadline``."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def seconds_of(self, spent: float, took: float) -> float:
+        """What a trial took: what was spent on it, or what other machines say, which may have begun with it before."""
+        return spent if self.elsewhere is None or self.deadline is None else took
+
+    def _carry_out(self, tasks: Sequence[EditTask]) -> list[Outcome]:
+        """What comes of the tasks of one trial, up to the first that fails."""
+        if self.elsewhere is not None:
+            return self.elsewhere.results(tasks, self._ahead(), self.seconds_left)
+        return until_one_fails(partial(self.workbench.carry_out, task, self.deadline) for task in tasks)
 
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
-        keys = tuple(link.key for link in after)
-        known = next((t for t in self._done if t.key == repair.key and t.after == keys), None)
+        known = self._known(repair, after)
         if known is not None:
             return known
         begun = self._allowance.now()
         if not self.have_left(self._longest):
             raise OutOfTimeError
-        self._tell()
-        trial = self._measure(repair, after, keys)
+        self.tell()
+        trial, took = self._measure(repair, after)
         self._allowance.count(self._judgement.samples * self.speed)
-        seconds = self._allowance.now() - begun
+        seconds = self.seconds_of(self._allowance.now() - begun, took)
         self._longest = max(self._longest, seconds)
         self._done.append(trial.model_copy(update={"seconds": self._allowance.stated(round(seconds, 3))}))
         return self._done[-1]
 
-    def _measure(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
-        found: list[Measured] = []
+    def _measure(self, repair: Repair, after: Sequence[Repair]) -> tuple[TrialRecord, float]:
+        """What a repair recovers, and the seconds that its tasks took."""
+        keys = tuple(link.key for link in after)
         try:
-            # The models of both folds differ in numbers only: the first tells what could not be edited.
-            for half in reversed(self._halves):
-                change = half.change([*after, repair])
-                edited = edit(self._models, self.case, change, self._fitting(half))
-                found.insert(0, half.bench.measure(edited, self.deadline))
-            left, unedited = edited.left_integer(self.case, change), edited.unedited
-        except OutOfTimeError:
-            raise
+            tasks = self._tasks(repair, after)
         except Exception as error:  # One trial that fails, for whatever reason, must not cost what was measured.
-            reason = failure_in_words(error)
-            return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
+            outcomes = [Outcome(failed=failure_in_words(error))]
+        else:
+            outcomes = self._carry_out(tasks)
+        seconds, last = sum(each.seconds for each in outcomes), outcomes[-1]
+        if last.failed is not None:
+            return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=last.failed), seconds
         own = (*keys, repair.key)
-        self._judgement.add(own, found)
+        self._judgement.add(own, [measured for each in reversed(outcomes) for measured in each.found])
         trial = self._judgement.trial(repair.key, repair.kind, own, keys)
         known: dict[str, object] = {"detail": repair.data, "nodes": repair.nodes, "bound": repair.kind in BOUNDS}
-        return trial.model_copy(update={**known, "left_integer": left, "unedited": unedited})
+        return trial.model_copy(update={**known, "left_integer": last.left_integer, "unedited": last.unedited}), seconds
 
-    def _half(self, fold: Fold, runners: Runners) -> _Half:
-        def fitted_inputs() -> Iterator[object]:
-            yield from (batch.inputs for batch in fold.fitted)
-
-        self._fitted_data = open_dataset(fitted_inputs, self._models.input_specs, role=self._role)
-        statistics = FittedCase(self._models, self.case, fold.fitted, self._unit, self._options.threads)
-        return _Half(fold.fitted, statistics, self.case, self.facts, self._bench(fold.judged, runners))
-
-    def _bench(self, batches: Sequence[Batch], runners: Runners | None = None) -> Bench:
-        classes = self.case.statistics[self._role].has_classes
-        return Bench(
-            self._models,
-            batches,
-            metric=self._metric,
-            classes=classes,
-            threads=self._options.threads,
-            joints=recorded_joints(self.case.record),
-            runners=runners,
-        )
-
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Show what was spent, and end where that is all."""
         now = self._allowance.now()
         if now > self._end:
@@ -367,13 +395,6 @@ class Trials:
 def _fit_to_all(repair: Repair, case: Case, facts: CaseFacts) -> Change:
     """What a trial of a repair carries out, fitted on all samples, unless it was fitted on other data."""
     return repair.change if repair.data else tried_change_of(repair.kind, case, facts, repair.targets)
-
-
-def failure_in_words(error: Exception) -> str:
-    """Why a trial failed; of what nobody expected, the type too."""
-    if isinstance(error, QuantmedicError):
-        return ": ".join([error.message, *error.where[:2]])
-    return f"internal error: {type(error).__name__}: {error}"
 
 
 def leaves_nothing(trial: TrialRecord, share: float, base: RuleBase) -> bool:

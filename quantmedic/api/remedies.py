@@ -49,6 +49,7 @@ from quantmedic.trials.execute import find_executor
 from quantmedic.trials.loss_budget import measure_loss_budget
 from quantmedic.trials.prescriptions import Executed, Workshop
 from quantmedic.trials.prove import Execute, prove
+from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere
 from quantmedic.trials.trial import Trials
 
 #: Where so few samples, of at least so many, hold this share of the noise, a remedy can hardly be proven.
@@ -192,7 +193,13 @@ def _probe_anew(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]
 
 
 def prove_remedies(
-    case: Case, measurement: Measurement, allowance: Allowance, toolchain: str | None = None, *, first: bool = False
+    case: Case,
+    measurement: Measurement,
+    allowance: Allowance,
+    toolchain: str | None = None,
+    *,
+    first: bool = False,
+    elsewhere: OpenElsewhere | None = None,
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
@@ -205,6 +212,10 @@ def prove_remedies(
         allowance: What all of it may take.
         toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
         first: Try only what leads; where the allowance is too short for that, say so and try nothing.
+        elsewhere: Opens other machines, which carry the trials out.
+
+    Raises:
+        ElsewhereError: One of them cannot work.
     """
     base = measurement.base
     opened = inspect(case, base)
@@ -242,7 +253,11 @@ def prove_remedies(
             first=first,
             pair=pair,
             everywhere=_healing_everywhere(judged),
+            original=measurement.models,
+            elsewhere=elsewhere,
         )
+    except ElsewhereError:
+        raise
     except QuantmedicError as error:
         if first:
             return Proof(with_notice(case, f"no remedy was tried: {error.message}; --prove gives it more time"))
@@ -276,16 +291,7 @@ def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Worksho
             "no representative data were given, and quantizing anew needs them; what was tried on a copy of the model "
             "may differ from what the toolchain makes"
         )
-    workshop = Workshop(
-        measurement.models,
-        measurement.datasets,
-        measurement.options.samples,
-        base,
-        load_rulebase(),
-        toolchain,
-        executor,
-    )
-    return workshop, None
+    return Workshop(base, load_rulebase(), toolchain, executor), None
 
 
 def _execution_of(

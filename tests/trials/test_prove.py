@@ -24,7 +24,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, OutputError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.reports.terminal.console import render_console
-from quantmedic.trials import allowance, bench, trial
+from quantmedic.trials import allowance, bench, workbench
 from quantmedic.trials.from_onnx.edit import Edited, edit
 
 pytestmark = pytest.mark.thorough
@@ -216,7 +216,7 @@ def test_the_budget_is_kept(demo, monkeypatch):
         now += 10.0
         return edit(models, case, change, fitting)
 
-    monkeypatch.setattr(trial, "edit", edited)
+    monkeypatch.setattr(workbench, "edit", edited)
     for module in (allowance, bench):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     proof = demo.proof(budget=50.0, samples=64)
@@ -281,7 +281,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
         whole = len(change.grids) > 20 and None not in change.grids.values()
         return broken(models, case, change, fitting) if whole else edit(models, case, change, fitting)
 
-    monkeypatch.setattr(trial, "edit", sometimes)
+    monkeypatch.setattr(workbench, "edit", sometimes)
     # The simulation of remedies says what else is worth a trial: without it, there are many.
     proof = demo.proof(samples=64, attribution=True)
     failed = [one for one in proof.trials if one.failed is not None]
