@@ -1,7 +1,8 @@
 """Two models measured on data: every tensor, once."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from quantmedic.api.options import (
     DataSource,
     MeasuringOptions,
     ModelSource,
+    ProofOptions,
     ReferenceOptions,
     Stages,
     group_arguments,
@@ -27,6 +29,7 @@ from quantmedic.api.options import (
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.shards import as_shard, load_shards, read_shard
+from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
@@ -50,7 +53,8 @@ from quantmedic.engine.garbage import collect_garbage, with_rare_garbage_collect
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.trials.allowance import CountedAllowance, TimeAllowance
+from quantmedic.trials.allowance import Allowance, CountedAllowance, TimeAllowance
+from quantmedic.trials.tasks import OpenElsewhere
 from quantmedic.version import VERSION
 
 #: Said of a case whose samples are all measured, but no more than that.
@@ -149,8 +153,8 @@ def collect(
         shard: Measure only this part of the samples, such as ``3/16``: the case is one of many, and neither divides the
             noise nor tries anything.
         shards: Folder of the cases of all shards, or these: what they measured is not measured again.
-        cluster: Workers that measure: ``local``, ``local:4``, the address of a Dask scheduler, its ``scheduler.json``,
-            or a ``distributed.Client`` (page ``cluster``).
+        cluster: Workers that measure and prove: ``local``, ``local:4``, the address of a Dask scheduler, its
+            ``scheduler.json``, or a ``distributed.Client`` (page ``cluster``).
 
     Raises:
         OutputError: The repaired model or the checkpoint cannot be written there.
@@ -211,7 +215,7 @@ def prove_pair(
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
-    with models.as_deployed():
+    with models.as_deployed(), _connected(options) as options:
         earlier = _earlier_case(options, measurement.datasets)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
@@ -231,13 +235,50 @@ def prove_pair(
             case = with_notice(case, _NOT_TRIED)
             _save_checkpoint(case, options.saving)
             raise Interrupted(case) from None
-        if proof.first:
-            brief = CountedAllowance.like_measuring(case, FIRST_SECONDS)
-            return prove_remedies(case, measurement, brief, proof.toolchain, first=True)
-        if proof.budget is None:
+        allowance = _allowance_of(proof, case)
+        if allowance is None:
             return Proof(case)
-        allowance = TimeAllowance(proof.budget) if proof.is_timed else CountedAllowance(proof.budget)
-        return prove_remedies(case, measurement, allowance, proof.toolchain)
+        if options.spread.cluster is not None:
+            # What is compared has to run alike: kernels of several threads may round the last bit otherwise.
+            own = replace(measurement.options, threads=measuring.threads or THREADS)
+            measurement = replace(measurement, options=own)
+        with _trying_elsewhere((float_model, quantized_model), options) as workers:
+            return prove_remedies(case, measurement, allowance, proof.toolchain, first=proof.first, elsewhere=workers)
+
+
+def _allowance_of(proof: ProofOptions, case: Case) -> Allowance | None:
+    """What may be tried; None for nothing."""
+    if proof.first:
+        return CountedAllowance.like_measuring(case, FIRST_SECONDS)
+    if proof.budget is None:
+        return None
+    return TimeAllowance(proof.budget) if proof.is_timed else CountedAllowance(proof.budget)
+
+
+@contextmanager
+def _connected(options: CollectOptions) -> Iterator[CollectOptions]:
+    """The options with a client of the cluster, where one is named: its workers start once for all that they do."""
+    if options.spread.cluster is None:
+        yield options
+        return
+    from quantmedic.cluster.connection import connect  # Dask is an optional package
+
+    with connect(options.spread.cluster) as client:
+        yield replace(options, spread=replace(options.spread, cluster=client))
+
+
+@contextmanager
+def _trying_elsewhere(
+    models: tuple[ModelSource, ModelSource], options: CollectOptions
+) -> Iterator[OpenElsewhere | None]:
+    """Opens the workers that carry trials out; None where this process does."""
+    if options.spread.cluster is None:
+        yield None
+        return
+    from quantmedic.cluster.proofs import try_on_cluster  # Dask is an optional package
+
+    with try_on_cluster(options.spread.cluster, *models, options) as opened:
+        yield opened
 
 
 def open_measurement(

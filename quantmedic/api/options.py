@@ -171,7 +171,7 @@ class CheckpointOptions:
 
 @dataclass(frozen=True)
 class SpreadOptions:
-    """Who measures: this process alone, as one of several that know nothing of each other, or workers of a cluster.
+    """Who works: this process alone, as one of several that know nothing of each other, or workers of a cluster.
 
     Attributes:
         shard: Measure only this part of the samples, ``3/16``.

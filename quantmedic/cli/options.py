@@ -311,7 +311,7 @@ spread_options = OptionGroup(
         "cluster": option(
             "--cluster",
             metavar="WHERE",
-            help="Workers that measure: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
+            help="Workers that measure and prove: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
         ),
     },
 )

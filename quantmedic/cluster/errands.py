@@ -3,21 +3,25 @@
 An answer is ``{"done": value}``, or ``{"failed": …}`` with the texts of an error that the user can act on.
 """
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from quantmedic.cluster.answers import Answer, StoredCase, answer_plainly, load_stored, require_versions, store_case
 from quantmedic.cluster.jobs import Job
+from quantmedic.cluster.tasks import Plain, outcome_as_plain, read_task
 from quantmedic.cluster.workplaces import (
     borrow,
     open_job_checkpoints,
     open_job_experiment,
     open_job_fallback,
+    open_job_trials,
     open_slice_run,
 )
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import Mode
+from quantmedic.trials.bench import OutOfTimeError
 
 
 @answer_plainly
@@ -59,6 +63,37 @@ def simulate_batches(job: Job, versions: dict[str, str], first: int, sets: Seque
     require_versions(versions)
     with borrow(open_job_fallback, job) as trial:
         return trial.simulate_batches(first, [frozenset(units) for units in sets])
+
+
+@answer_plainly
+def carry_out(job: Job, versions: dict[str, str], stored: StoredCase, task: Plain, seconds: float | None) -> Any:
+    """One task of a trial, as the fields of its outcome; None where the time was over.
+
+    Args:
+        job: Models, data and options, and the samples that are kept.
+        versions: See ``measure_slice``.
+        stored: What was measured of the models.
+        task: What to do.
+        seconds: Time for it, opening the models included; None: no clock ends it.
+    """
+    require_versions(versions)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    with borrow(open_job_trials, job, stored) as place, place.models.as_deployed():
+        try:
+            return outcome_as_plain(place.carry_out(read_task(task), deadline))
+        except OutOfTimeError:
+            return None
+
+
+@answer_plainly
+def simulate_search(
+    job: Job, versions: dict[str, str], stored: StoredCase, least_db: float, first: int, sets: Sequence[Sequence[int]]
+) -> list[list[Any]]:
+    """``simulate_batches`` for a trial, whose search has to reach this output SQNR."""
+    require_versions(versions)
+    with borrow(open_job_trials, job, stored) as place, place.models.as_deployed():
+        search = place.bench.search(least_db)
+        return search.simulate_batches(first, [frozenset(units) for units in sets])
 
 
 @answer_plainly

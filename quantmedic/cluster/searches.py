@@ -35,10 +35,14 @@ def simulate_on_cluster(
     with connect(where) as client:
 
         def simulate(first: int, sets: Sequence[Units]) -> list[list[Float32]]:
-            starts = range(0, len(sets), BATCHES)
-            parts = [[sorted(map(int, units)) for units in sets[k : k + BATCHES]] for k in starts]
-            units = [(job, versions, first + k, part) for k, part in zip(starts, parts, strict=True)]
+            units = [(job, versions, *part) for part in in_batches(first, sets)]
             found = dict(run_units(client, "simulate_batches", units))
             return [outputs for number in range(len(units)) for outputs in found[number]]
 
         yield simulate
+
+
+def in_batches(first: int, sets: Sequence[Units]) -> list[tuple[int, list[list[int]]]]:
+    """Batches from a first one on, each with what stays in float, cut into units of work."""
+    starts = range(0, len(sets), BATCHES)
+    return [(first + k, [sorted(map(int, units)) for units in sets[k : k + BATCHES]]) for k in starts]

@@ -2,8 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +18,9 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 
-distributed = pytest.importorskip("distributed", reason="dask and distributed are not installed")
+pytest.importorskip("distributed", reason="dask and distributed are not installed")
 
-
-@contextmanager
-def cluster_of(workers: int, *, processes: bool = False) -> Iterator[Any]:
-    local = distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=processes, dashboard_address=None, memory_limit=0
-    )
-    with local, distributed.Client(local) as client:
-        yield client
+from builders.clusters import cluster_of
 
 
 @pytest.fixture(scope="module")

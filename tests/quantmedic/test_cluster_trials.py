@@ -1,0 +1,230 @@
+"""Workers of a Dask cluster try what one machine tries, to the bit, whatever becomes of them."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import images, random, residual_net, save_pair, static
+from onnx import numpy_helper
+
+pytest.importorskip("distributed", reason="dask and distributed are not installed")
+
+from builders.clusters import cluster_of
+
+import quantmedic
+from quantmedic.cluster.answers import describe_worker, run_errand
+from quantmedic.cluster.tasks import outcome_as_plain, read_outcome, read_task, task_as_plain
+from quantmedic.engine.case.proof import ProofRecord
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.errors import ModelError, QuantmedicError
+from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.trials import workbench
+from quantmedic.trials.bench import Measured
+from quantmedic.trials.edit import edit
+from quantmedic.trials.split import Pool
+from quantmedic.trials.tasks import EditTask, Outcome, TextTask
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A harmed pair of models with its data, as files."""
+
+    paths: tuple[Path, Path]
+    data: dict[str, Path]
+
+    def collect(self, prove: Any, **more: Any) -> Case:
+        return quantmedic.collect(
+            *self.paths, **{"prove": prove, "threads": 1, "attribution": False, **self.data, **more}
+        )
+
+    def proof(self, prove: Any, **more: Any) -> ProofRecord:
+        found = self.collect(prove, **more).record.proof
+        assert found is not None
+        return found
+
+
+def changed(model: onnx.ModelProto, change: Callable[[np.ndarray], np.ndarray]) -> onnx.ModelProto:
+    """The same network with other weights."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for tensor in found.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.ndim == 4:
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)), tensor.name))
+    return found
+
+
+def scene(folder: Path, samples: int, narrow: float, stale: float) -> Scene:
+    """Weights on one scale for channels that differ, ranges of too small inputs, and weights of another checkpoint."""
+    model = changed(
+        residual_net(), lambda w: w * np.array([30.0, *[1.0] * (len(w) - 1)], np.float32).reshape(-1, 1, 1, 1)
+    )
+    older = changed(model, lambda w: w + random(w.size, *w.shape, scale=stale * float(w.std())))
+    name, feed = model.graph.input[0].name, images(samples)
+    small = feed[:40] / narrow
+    paths = save_pair(folder, model, static(older, {name: small}, folder))
+    np.savez(folder / "validation.npz", **{name: feed})
+    np.savez(folder / "representative.npz", **{name: small})
+    return Scene(paths, {role: folder / f"{role}.npz" for role in ("representative", "validation")})
+
+
+@pytest.fixture(scope="module")
+def simple(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Halves of the samples suffice, and what is prescribed is measured on all of them."""
+    return scene(tmp_path_factory.mktemp("simple"), 64, 2.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def hard(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Nothing explains the whole loss, on few samples, which are cross-fitted: everything is tried."""
+    return scene(tmp_path_factory.mktemp("hard"), 40, 3.0, 0.05)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def proving() -> Iterator[None]:
+    """Other tests try nothing where they do not ask for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("QUANTMEDIC_NO_PROVE", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def led(simple: Scene) -> ProofRecord:
+    return simple.proof("first")
+
+
+@pytest.fixture(scope="module")
+def everything(hard: Scene) -> ProofRecord:
+    return hard.proof(True)
+
+
+def test_tasks_and_outcomes_travel_as_plain_values():
+    change = Change({3: Grid(-1.5, 2.0, 0.1), 7: None}, {2: "float"}, frozenset({4, 1}), frozenset({"biases"}))
+    for task in (EditTask(1, change), TextTask("onnxruntime", "x = 1", None), TextTask("a", "b", 0, Pool(3, 32))):
+        assert read_task(task_as_plain(task)) == task
+    tally = Tally.of_numbers(np.array([1.0, 0.0]))
+    outcome = Outcome((Measured(np.array([0.1, 0.2]), 0.5, tally),), ("conv",), ("no scale",), None, 1.5)
+    found = read_outcome(outcome_as_plain(outcome))
+    assert (found.left_integer, found.unedited, found.seconds) == (("conv",), ("no scale",), 1.5)
+    assert found.found[0].noise.tolist() == [0.1, 0.2] and found.found[0].agreement == 0.5
+    assert found.found[0].metric is not None and found.found[0].metric.values.tolist() == [[1.0], [0.0]]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_leads_is_tried_as_on_one_machine(workers: int, simple: Scene, led: ProofRecord):
+    seen: list[str] = []
+    with cluster_of(workers) as client:
+        # Units have one thread each, whatever this machine has.
+        found = simple.proof("first", cluster=client, threads=None, progress=lambda *told: seen.append(told[0]))
+    assert found == led
+    assert len(led.trials) >= 1 and len(led.executions) >= 2
+    assert "trials" in seen
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_everything_is_tried_as_on_one_machine(workers: int, hard: Scene, everything: ProofRecord):
+    assert everything.stopped == "tried-all" and everything.cross_fitted
+    assert max(len(trial.after) for trial in everything.trials) >= 2
+    assert any("not judged" in run.reads for run in everything.executions)
+    with cluster_of(workers) as client:
+        assert hard.proof(True, cluster=client) == everything
+
+
+@pytest.mark.thorough
+def test_what_is_repaired_is_the_same_model(simple: Scene, tmp_path: Path):
+    """No model travels: it is made again here."""
+    here, there = tmp_path / "here.onnx", tmp_path / "there.onnx"
+    alone = simple.proof(True, write_fixed=here)
+    with cluster_of(2) as client:
+        assert simple.proof(True, write_fixed=there, cluster=client) == alone
+    assert here.read_bytes() == there.read_bytes()
+    assert alone.executions[alone.best].trial.samples > alone.judged
+
+
+def test_the_case_travels_where_no_folder_is_shared(simple: Scene, led: ProofRecord, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)
+    with cluster_of(2) as client:
+        assert simple.proof("first", cluster=client) == led
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_worker_that_is_killed_costs_nothing_but_time(
+    shared: bool, hard: Scene, everything: ProofRecord, monkeypatch: pytest.MonkeyPatch
+):
+    if not shared:
+        monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)
+    with cluster_of(2, processes=True) as client:
+        pids = list(client.run(os.getpid).values())
+        calls = 0
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            nonlocal calls
+            calls += stage == "trials"
+            if calls == 5 and pids:
+                os.kill(pids.pop(), signal.SIGKILL)
+                pids.clear()
+
+        found = hard.proof(True, cluster=client, progress=progress)
+    assert not pids
+    assert found == everything
+
+
+def test_an_interrupt_keeps_what_was_tried(simple: Scene):
+    def interrupted(**more: Any) -> Case:
+        calls = 0
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            nonlocal calls
+            calls += stage == "trials"
+            if calls == 4:
+                raise KeyboardInterrupt
+
+        return simple.collect(True, progress=progress, **more)
+
+    with cluster_of(2) as client:
+        found = interrupted(cluster=client).record.proof
+        assert client.run(len, ()) and found is not None
+    assert found.stopped == "interrupted" and len(found.trials) == 2
+    assert found == interrupted().record.proof
+
+
+def test_a_trial_that_fails_says_what_it_says_on_one_machine(simple: Scene, monkeypatch: pytest.MonkeyPatch):
+    def refuse(models: Any, case: Case, change: Change, fitting: Any) -> Any:
+        if change.grids:
+            raise ModelError("the change cannot be carried out on the quantized model", where="conv1: no scale")
+        return edit(models, case, change, fitting)
+
+    monkeypatch.setattr(workbench, "edit", refuse)
+    alone = simple.proof("first")
+    assert any(trial.failed and "no scale" in trial.failed for trial in alone.trials)
+    with cluster_of(2) as client:
+        assert simple.proof("first", cluster=client) == alone
+
+
+def test_a_limit_of_the_user_is_kept(simple: Scene):
+    with cluster_of(2) as client:
+        found = simple.proof(60.0, cluster=client)
+    assert found.budget_seconds == 60.0
+    assert all(trial.seconds is not None and trial.seconds > 0 for trial in found.trials)
+    assert found.stopped in ("explained", "tried-all", "budget")
+
+
+def test_another_version_of_a_worker_is_named(simple: Scene, monkeypatch: pytest.MonkeyPatch):
+    other = {**describe_worker(), "onnxruntime": "1.0"}
+    answer = run_errand("carry_out", {}, other, "", {}, None)
+    assert answer["failed"]["where"][0].startswith("this process  onnxruntime ")
+    # As if a worker had joined after all others were asked.
+    monkeypatch.setattr("quantmedic.cluster.proofs.describe_worker", lambda: other)
+    with cluster_of(1) as client, pytest.raises(QuantmedicError, match="other figures than this machine") as caught:
+        simple.collect("first", cluster=client)
+    assert "onnxruntime" in caught.value.where[0]
