@@ -154,6 +154,7 @@ class _Executions:
         self._baseline_at: int | None = None
         self._longest, self._untrusted = 0.0, False
         self._expected: Iterable[tuple[Choice, ...]] = ()
+        self._codes: dict[tuple[str, ...], str | None] = {}
 
     def run(self) -> str | None:
         """All of them; gives why it ended early."""
@@ -320,14 +321,24 @@ class _Executions:
 
     def _text_to_run(self, choices: tuple[Choice, ...]) -> str | None:
         """The text of these remedies; None where it cannot be run, must not be or ran already."""
-        given = write_prescription(self._diagnosis, choices, self._workshop.toolchain)
-        code = code_of(given)
-        if code is None or self._ran(choices, code):
+        code = self._code_of(choices)
+        return None if code is None or self._ran(choices, code) else code
+
+    def _code_of(self, choices: tuple[Choice, ...]) -> str | None:
+        """The text of these remedies, written once; None where it cannot be run, or must not be."""
+        key = tuple(choice.id for choice in choices)
+        if key not in self._codes:
+            given = write_prescription(self._diagnosis, choices, self._workshop.toolchain)
+            self._codes[key] = self._checked(choices, code_of(given), given.given)
+        return self._codes[key]
+
+    def _checked(self, choices: tuple[Choice, ...], code: str | None, given: Iterable[str]) -> str | None:
+        if code is None:
             return None
         if not self._is_trusted(choices):
             self._untrusted = True
             return None
-        supplied = set(given.given) <= self._workshop.executor.supplies
+        supplied = set(given) <= self._workshop.executor.supplies
         return code if supplied and self._changes_anything(choices, code) else None
 
     def _ahead(self) -> Iterator[TextTask]:

@@ -154,6 +154,8 @@ class Trials:
         self._judgement = Judgement(self.workbench.benches, self.workbench.judged, metric, seed)
         allowance.count(PREPARATION * self.workbench.judged * self.speed)
         self._expected: Sequence[tuple[Repair, Sequence[Repair]]] = ()
+        #: Fitting a change takes long: what was fitted ahead is not fitted again.
+        self._planned: dict[tuple[str, tuple[str, ...]], list[EditTask]] = {}
         self.elsewhere: Elsewhere | None = None
         if elsewhere is not None:
             self.elsewhere = elsewhere(case, pool, metric is not None)
@@ -320,8 +322,11 @@ class Trials:
         Raises:
             ModelError: A model fails on the fitted samples.
         """
-        changes = [half.change([*after, repair]) for half in self._halves]
-        return [EditTask(place, changes[place]) for place in reversed(range(len(changes)))]
+        key = (repair.key, _keys_of(after))
+        if key not in self._planned:
+            changes = [half.change([*after, repair]) for half in self._halves]
+            self._planned[key] = [EditTask(place, changes[place]) for place in reversed(range(len(changes)))]
+        return self._planned[key]
 
     def _ahead(self) -> Iterator[EditTask]:
         for repair, after in self._expected:
@@ -333,7 +338,7 @@ class Trials:
             yield from tasks
 
     def _known(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord | None:
-        keys = tuple(link.key for link in after)
+        keys = _keys_of(after)
         return next((t for t in self._done if t.key == repair.key and t.after == keys), None)
 
     @property
@@ -368,7 +373,7 @@ class Trials:
 
     def _measure(self, repair: Repair, after: Sequence[Repair]) -> tuple[TrialRecord, float]:
         """What a repair recovers, and the seconds that its tasks took."""
-        keys = tuple(link.key for link in after)
+        keys = _keys_of(after)
         try:
             tasks = self._tasks(repair, after)
         except Exception as error:  # One trial that fails, for whatever reason, must not cost what was measured.
@@ -390,6 +395,10 @@ class Trials:
         if now > self._end:
             raise OutOfTimeError
         self._progress("trials", int(now - self._started), int(self._allowance.seconds))
+
+
+def _keys_of(repairs: Sequence[Repair]) -> tuple[str, ...]:
+    return tuple(repair.key for repair in repairs)
 
 
 def _fit_to_all(repair: Repair, case: Case, facts: CaseFacts) -> Change:
