@@ -160,8 +160,8 @@ class Call:
 class Recorder:
     """Carries tasks out in this process and notes their times; see ``quantmedic.trials.tasks.Elsewhere``."""
 
-    def __init__(self, job: Job, case: Case) -> None:
-        self.job, self.stored, self.tasks = job, store_case(case, None), list[Task]()
+    def __init__(self, job: Job, case: Case, folder: Path) -> None:
+        self.job, self.stored, self.tasks = job, store_case(case, str(folder / "tried.case")), list[Task]()
         self.seconds: dict[int, float] = {}
         self.calls: list[Call] = []
         self._place = open_job_trials(job, self.stored)
@@ -221,14 +221,14 @@ class Recorder:
         return clock
 
 
-def measure_proof(job: Job, case: Case, workers: int, *, first: bool) -> None:
+def measure_proof(job: Job, case: Case, workers: int, folder: Path, *, first: bool) -> None:
     """Print how a whole proof is divided, and the efficiency of its units."""
     opened, _ = open_measurement(job["float_model"], job["quantized_model"], read_job(job), quantmedic.load_rulebase())
     recorders: list[Recorder] = []
 
     def record(case: Case, pool: Pool, by_metric: bool) -> Recorder:
         own = {**job, "pool": vars(pool), "by_metric": by_metric, "case": uuid4().hex}
-        recorders.append(Recorder(own, case))
+        recorders.append(Recorder(own, case, folder))
         return recorders[-1]
 
     allowance = CountedAllowance.like_measuring(case, FIRST_SECONDS) if first else CountedAllowance(DEFAULT_BUDGET)
@@ -247,7 +247,7 @@ def measure_proof(job: Job, case: Case, workers: int, *, first: bool) -> None:
         print(f"  {size} workers: {ahead:.2f} times as fast, {alone:.2f} if nothing began ahead")
     for what, kind in (("edits", EditTask), ("texts", TextTask)):
         units = [found.unit(number) for number in found.seconds if isinstance(found.tasks[number], kind)]
-        if len(units) > 1:
+        if len(units) > workers:
             measure(what, units, workers)
 
 
@@ -289,7 +289,8 @@ def main() -> None:
             options = CollectOptions(data=DataOptions(**data_options), measuring=MeasuringOptions(threads=1))
             known = None if arguments.case is None else quantmedic.load_case(arguments.case)
             case = known or quantmedic.collect(*models, threads=1, **data_options)
-            measure_proof(describe_job(*models, options), case, arguments.workers, first=arguments.first)
+            job = describe_job(*models, options)
+            measure_proof(job, case, arguments.workers, Path(folder), first=arguments.first)
 
 
 def measure_divided(models: Sequence[Path], data: Path, only: str | None, workers: int) -> None:
