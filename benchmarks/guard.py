@@ -133,8 +133,9 @@ def kept_published() -> dict[str, Costs]:
 
 
 def run_alone() -> None:
-    """Children of this process run on one core with one thread."""
+    """Children of this process run on one core with one thread, of code that is compiled once, as what pip installs."""
     os.environ.update(ALONE)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
