@@ -29,7 +29,7 @@ def _same_noise(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
         names = ", ".join(f"{visible(other.rules[0])} {name(other.cause)}" for other in found[:CAUSES_SHOWN])
         advice = "One remedy may be enough for both."
         if not _is_of_data(cause) and any(map(_is_of_data, found)):
-            advice = "Put the data right first: with the same data, a remedy for this may change nothing."
+            advice = "If the data are wrong, they come first: with the same data, a remedy for this may change nothing."
         yield f"The same noise has another name: {names}. {advice}"
 
 

@@ -21,6 +21,8 @@ DO_FIRST = "do this first"
 OPEN_LABEL = "still to be gained"
 #: A remedy whose prediction ends below is no first step.
 SLIGHT_DB = 0.5
+#: One that reaches so far down says nothing: half of the samples, say, without any noise.
+WILD_DB = -20.0
 #: A prescription that was run and recovers less than this share of the noise does not heal.
 HALF = 0.5
 NOT_ENOUGH = "the most that was found, and it does not heal"
@@ -149,7 +151,7 @@ def _is_left_behind(cause: CauseReport) -> bool:
 
 
 def _gains_nothing(cause: CauseReport) -> bool:
-    """The simulation says of every remedy that even the most that it could gain is nothing, and no trial disagrees."""
+    """The simulation says of every remedy that it gains nothing at most, or says nothing, and no trial disagrees."""
     return bool(cause.remedies) and all(map(_is_idle, cause.remedies))
 
 
@@ -157,7 +159,9 @@ def _is_idle(advice: Advice) -> bool:
     predicted = advice.predicted
     if predicted is None or (advice.measured is not None and advice.measured.proven):
         return False
-    return predicted.high_db < SLIGHT_DB or (predicted.bound and predicted.gain_db <= 0)
+    if predicted.high_db < SLIGHT_DB or predicted.low_db < WILD_DB:
+        return True
+    return predicted.bound and predicted.gain_db <= 0
 
 
 def _may_lead(advice: Advice) -> bool:

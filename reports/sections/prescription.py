@@ -33,6 +33,8 @@ REQUANTIZED = (
 )
 #: The float model that a prescription opens, beside what the user defines.
 FLOAT_FILES = ("float.onnx", "float.tflite")
+#: What most of them write: many keep the model that is diagnosed under the same name.
+WRITTEN = "int8.onnx"
 LANGUAGES: dict[Language, str] = {"python": "Python", "yaml": "YAML", "json": "JSON"}
 
 
@@ -213,6 +215,8 @@ def _remarks(given: Prescription, chosen: Chosen) -> Iterator[str]:
     opened = [file for file in FLOAT_FILES if any(f'"{file}"' in each.code for each in given.configurations)]
     if opened:
         yield f"Run it in the folder of the float model, under the name {' or '.join(opened)}."
+    if any(f'"{WRITTEN}"' in each.code for each in given.configurations):
+        yield f"It writes {WRITTEN} there, over a file of this name: keep yours under another one to compare both."
     for conflict in given.conflicts:
         yield f"Two remedies set the same option, and the first stands: {visible(conflict, 200)}."
     if not given.configurations and chosen.name:

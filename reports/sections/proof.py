@@ -78,6 +78,8 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
     runs = [*(row.trial for row in (*proof.trials, *proof.chain)), *(row.trial for row in proof.executions)]
     metrics = [trial.metric for trial in runs if trial.metric is not None]
     tried = count(len(proof.trials), "remedy", "remedies")
+    if proof.executions:
+        tried += f", {count(len(proof.executions), 'prescription', 'prescriptions')}"
     return ProofBox(
         summary=f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}",
         split=_split_text(proof),

@@ -38,7 +38,7 @@ def test_a_cause_in_the_data_is_repaired_before_what_it_explains(two: Diagnosis)
     rules = {cause.rules[0][0] for cause in two.causes}
     assert rules == {"W", "D"}
     for cause, (said,) in zip(two.causes, told(with_budget(two, (line("a", 0.9, causes=names),))), strict=True):
-        assert ("Put the data right first" in said) == cause.rules[0].startswith("W")
+        assert ("If the data are wrong, they come first" in said) == cause.rules[0].startswith("W")
 
 
 def test_causes_that_share_little_do_not(two: Diagnosis) -> None:

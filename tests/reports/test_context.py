@@ -218,9 +218,14 @@ def test_a_diagnosis_is_shown_in_one_line(diagnosis: Diagnosis) -> None:
     assert "degraded" in shown and diagnosis.causes[0].cause in shown
 
 
-def test_a_remedy_that_gains_nothing_at_most_does_not_lead(diagnosis: Diagnosis) -> None:
-    nothing = Recovery(gain_db=-0.1, low_db=-1.5, high_db=1.4, share=-0.01, bound=True)
-
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        pytest.param(Recovery(gain_db=-0.1, low_db=-1.5, high_db=1.4, share=-0.01, bound=True), id="at-most"),
+        pytest.param(Recovery(gain_db=4.1, low_db=-190.0, high_db=198.0, share=0.6, bound=False), id="anything"),
+    ],
+)
+def test_a_remedy_that_gains_nothing_or_anything_does_not_lead(diagnosis: Diagnosis, nothing: Recovery) -> None:
     def without_gain(cause: CauseReport) -> CauseReport:
         remedies = tuple(advice.model_copy(update={"predicted": nothing}) for advice in cause.remedies)
         return cause.model_copy(update={"remedies": remedies})
