@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import CaseFacts, TensorFacts
 from quantmedic.engine.case.records import Case
@@ -19,6 +20,7 @@ from quantmedic.engine.formulas.simulate import Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
 
+Floats = NDArray[np.float64]
 #: A softmax gives a value this far below the others hardly more than 1e-7 of what it gives them.
 SILENT = 16.0
 #: How the weights of a layer are stored instead.
@@ -79,10 +81,22 @@ def _with_fixed_grid(targets: Targets, facts: CaseFacts) -> list[int]:
 
 
 def _min_max_grids(
-    case: Case, facts: CaseFacts, indices: Sequence[int], *, bits: int | None = None, symmetric: bool | None = None
+    case: Case, facts: CaseFacts, indices: Sequence[int], *, symmetric: bool | None = None
 ) -> dict[int, Grid]:
-    """Min-max grids over the values seen, of the bits and symmetry in force unless others are given."""
-    low, high = extremes(case.statistics[main_role(case)])
+    """Min-max grids over the values seen, of the bits and, unless another is given, the symmetry in force."""
+    return _grids_between(*extremes(case.statistics[main_role(case)]), facts, indices, symmetric=symmetric)
+
+
+def _grids_between(
+    low: Floats,
+    high: Floats,
+    facts: CaseFacts,
+    indices: Sequence[int],
+    *,
+    bits: int | None = None,
+    symmetric: bool | None = None,
+) -> dict[int, Grid]:
+    """Grids between these ends of each tensor, where they are known."""
     kept = [i for i in indices if np.isfinite(low[i]) and np.isfinite(high[i])]
     quantizers = [facts.tensors[i].quantizer for i in kept]
     widths = np.array([bits or q.bits or 8 for q in quantizers], np.int64)
@@ -116,7 +130,18 @@ def asymmetric_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def sixteen_bit(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    return Change(_min_max_grids(case, facts, _with_fixed_grid(targets, facts), bits=16, symmetric=False))
+    """Over what is seen and what the range in force holds.
+
+    A toolchain takes the range from samples that are not seen here; of so many steps it costs next to none to keep it,
+    and the half of few samples may lack what the other half shows.
+    """
+    low, high = (ends.copy() for ends in extremes(case.statistics[main_role(case)]))
+    indices = _with_fixed_grid(targets, facts)
+    for i in indices:
+        grid = grid_of(case.record.tensors[i].quantizer)
+        if grid is not None and np.isfinite(low[i]):
+            low[i], high[i] = min(low[i], grid.low), max(high[i], grid.high)
+    return Change(_grids_between(low, high, facts, indices, bits=16, symmetric=False))
 
 
 def best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
