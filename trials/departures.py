@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, cut
-from quantmedic.collectors.measure.memory import is_room_for, samples_that_fit
+from quantmedic.collectors.measure.memory import lacking_for, samples_that_fit
 from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
 from quantmedic.collectors.measure.plan import tap_values
 from quantmedic.collectors.measure.simulation import samples_within
@@ -134,9 +134,10 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
     left = 1.0 - simulated_shares(runs.whole, runs.deployed)
     if left.max(initial=0.0) < LOOKED_FOR:
         return None
-    if not is_room_for(models, tensors=TENSORS, weights=WEIGHTS):
+    if (lacking := lacking_for(models, tensors=TENSORS, weights=WEIGHTS)) is not None:
         models.float_graph.notices.append(
-            "where the noise begins that no quantizer makes was not looked for: --memory leaves too little for it"
+            "a part of the noise is made by no quantizer, and where it begins was not looked for (cause operator-departs): "
+            f"that takes {lacking} more than --memory leaves"
         )
         return None
     few = _few(runs.batches, case, unit)

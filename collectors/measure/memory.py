@@ -166,12 +166,16 @@ def samples_that_fit(most: int) -> int:
     return max(min(most, int(RUN_SHARE * memory.left) // max(WORK * need.largest, 1)), 1)
 
 
-def is_room_for(models: Models, *, tensors: int, weights: int) -> bool:
-    """All observed tensors of a sample and all weights fit so many times; they do where memory is not short."""
+def lacking_for(models: Models, *, tensors: int, weights: int) -> str | None:
+    """How much more memory it takes to hold all observed tensors of a sample and all weights so many times.
+
+    None where they fit, as they do where memory is not short.
+    """
     if _short[0] is None:
-        return True
+        return None
     memory, need, _ = _short[0]
-    return tensors * need.tensors + weights * _weight_bytes(models) <= memory.left
+    lacking = tensors * need.tensors + weights * _weight_bytes(models) - memory.left
+    return _megabytes(lacking) if lacking > 0 else None
 
 
 def _set_malloc(parameters: Mapping[int, int]) -> None:

@@ -31,7 +31,7 @@ from quantmedic.cli.options import (
     resume_option,
     rule_options,
 )
-from quantmedic.cli.reporting import print_warnings
+from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
@@ -199,6 +199,8 @@ def check(
             print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     if report.printed_format == "text" and os.environ.get("GITHUB_ACTIONS") == "true":
         _show_on_github(diagnosis)
+    if len(models) > 1:
+        end_if_interrupted(case)
     assert diagnosis.check is not None
     raise click.exceptions.Exit(diagnosis.check.exit_code)
 

@@ -33,7 +33,7 @@ from quantmedic.cli.options import (
     resume_option,
     rule_options,
 )
-from quantmedic.cli.reporting import Judging, open_judging, report_case
+from quantmedic.cli.reporting import Judging, end_if_interrupted, open_judging, report_case
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
 from quantmedic.demo import patient
@@ -174,6 +174,7 @@ def _diagnose(
     if options.saving.checkpoint is not None:
         assert report.output is not None
         unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)
+    end_if_interrupted(case)
     if options.proof.write_fixed is None:
         return diagnosis
     fixed = Path(options.proof.write_fixed)

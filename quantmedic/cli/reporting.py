@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import click
+
 from quantmedic.api.cases import load_case
 from quantmedic.api.judging import check_toolchain, inspect, judge
 from quantmedic.api.options import RuleOptions
@@ -9,7 +11,7 @@ from quantmedic.api.report import write_report
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
 from quantmedic.cli.streams import print_line, print_report
-from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.cli.terminal import ascii_only, interrupted_status, with_color, wrote_text
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -47,6 +49,13 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
     print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     return diagnosis
+
+
+def end_if_interrupted(case: Case) -> None:
+    """What was tried is reported by now; the exit code tells that it is not all."""
+    if case.record.proof is not None and case.record.proof.stopped == "interrupted":
+        print_line("interrupted: not everything was tried; --resume tries again and measures nothing anew", err=True)
+        raise click.exceptions.Exit(interrupted_status())
 
 
 def print_warnings(diagnosis: Diagnosis) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from builders.commands import run_quantmedic
+from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli import main as command_line
+from quantmedic.cli.main import cli
+from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.arrays import as_array
 from quantmedic.collectors.data.functions import FunctionSource, failing_as, import_function
 from quantmedic.collectors.measure.debugger import UserMetric
@@ -18,6 +21,7 @@ from quantmedic.collectors.metrics.user_functions import call_metric
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.limits import SAMPLES, LimitError
+from quantmedic.trials import workbench
 
 LOADER = """\
 class Mine(BaseException):
@@ -269,3 +273,20 @@ def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_our_own_errors_pass() -> None:
     with pytest.raises(QuantmedicError, match="mine"), failing_as(lambda cause: DataError(cause)):
         raise QuantmedicError("mine")
+
+
+@pytest.mark.parametrize("command", ["diagnose", "check"])
+def test_an_interrupt_of_the_trials_leaves_the_report_and_says_so(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workbench, "edit", stop)
+    (float_model, quantized), data = patient(detection=True)
+    given = ["-r", data["representative"], "-v", data["validation"], "--scale", 255, "--mean", 0.5, "--std", 0.5]
+    words = [command, float_model, quantized, *given, "--prove"]
+    done = CliRunner().invoke(cli, [*map(str, words), "-o", str(tmp_path)])
+    assert done.exit_code == 130 and "interrupted: not everything was tried" in done.stderr
+    proof = read_case(tmp_path / "quantmedic.case").record.proof
+    assert proof is not None and proof.stopped == "interrupted"
