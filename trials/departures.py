@@ -136,8 +136,8 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         return None
     if (lacking := lacking_for(models, tensors=TENSORS, weights=WEIGHTS)) is not None:
         models.float_graph.notices.append(
-            "a part of the noise is made by no quantizer, and where it begins was not looked for (cause operator-departs): "
-            f"that takes {lacking} more than --memory leaves"
+            "a part of the noise is made by no quantizer, and where it begins was not looked for (cause "
+            f"operator-departs): that takes {lacking} more than --memory leaves"
         )
         return None
     few = _few(runs.batches, case, unit)
