@@ -156,9 +156,7 @@ class Trials:
         self._expected: Sequence[tuple[Repair, Sequence[Repair]]] = ()
         #: Fitting a change takes long: what was fitted ahead is not fitted again.
         self._planned: dict[tuple[str, tuple[str, ...]], list[EditTask]] = {}
-        self.elsewhere: Elsewhere | None = None
-        if elsewhere is not None:
-            self.elsewhere = elsewhere(case, pool, metric is not None)
+        self.elsewhere = elsewhere(case, pool, metric is not None) if elsewhere is not None else None
 
     def general(self, kinds: Sequence[str]) -> list[Repair]:
         """Changes of the whole network, as far as these models can be edited so."""

@@ -26,6 +26,7 @@ from quantmedic.engine.diagnosis.budget_lines import NOTABLE
 from quantmedic.engine.diagnosis.harm import ANEW, PROBES, as_if_harmed, is_clean, with_supposed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.suspects import (
+    Repair,
     Repairer,
     Suspect,
     find_pairs,
@@ -229,13 +230,7 @@ def prove_remedies(
         spoiled = facts.model.nonfinite_output in ("float", "both")
         why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
         return Proof(with_notice(case, f"no remedy was tried: {why}"))
-    ranked = [cause.cause for cause in judged.causes]
-    found = settle(_suspects(case, facts, base), case.record.simulation, base)
-    suspects = [suspect for suspect in found if suspect.cause in ranked]
-    suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
-    pairs = find_pairs(found, case, facts, case.record.simulation, base)
-    named = [remedy.key for remedy in judged.pair.remedies] if judged.pair is not None else []
-    pair = next((each.repairs for each in pairs if [repair.key for repair in each.repairs] == named), ())
+    suspects, pair = _to_try(opened, judged, base)
     try:
         copies = measurement.models.editable()
         workshop, reason = _open_workshop(measurement, judged)
@@ -265,6 +260,18 @@ def prove_remedies(
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
     return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fixed)
+
+
+def _to_try(opened: Inspection, judged: Diagnosis, base: RuleBase) -> tuple[list[Suspect], Sequence[Repair]]:
+    """Suspects of the causes that stand, in their order, and the repairs that are needed together, if some are."""
+    case, facts = opened.case, opened.facts
+    ranked = [cause.cause for cause in judged.causes]
+    found = settle(_suspects(case, facts, base), case.record.simulation, base)
+    suspects = [suspect for suspect in found if suspect.cause in ranked]
+    suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
+    pairs = find_pairs(found, case, facts, case.record.simulation, base)
+    named = [remedy.key for remedy in judged.pair.remedies] if judged.pair is not None else []
+    return suspects, next((each.repairs for each in pairs if [repair.key for repair in each.repairs] == named), ())
 
 
 def _healing_everywhere(judged: Diagnosis) -> list[str]:
