@@ -43,7 +43,6 @@ from quantmedic.trials.judgement import Judgement
 from quantmedic.trials.split import MAX_SAMPLES, Pool, plan_pool, samples_of
 from quantmedic.trials.tasks import (
     EditTask,
-    Elsewhere,
     ElsewhereError,
     OpenElsewhere,
     Outcome,
