@@ -15,6 +15,7 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
+from quantmedic.trials.split import samples_of
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -119,7 +120,7 @@ class Bench:
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return sum(batch.samples for batch in self._batches)
+        return samples_of(self._batches)
 
     @property
     def before(self) -> Measured:

@@ -152,13 +152,13 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
     departures = list(steps.departures(tried, few))
     del view, simulated, steps  # Their sessions are large, and others are opened below.
 
-    def shares_of(i: int) -> Floats:
+    def record_of(i: int) -> DepartureRecord:
         alone = models.simulate_given(case, [i], runs.threads)
         assert alone is not None
-        return judge([own[i].outputs(i, alone, batch) for own, batch in zip(departures, few, strict=True)])
+        shares = judge([own[i].outputs(i, alone, batch) for own, batch in zip(departures, few, strict=True)])
+        return DepartureRecord(tensor=i, nmse=energies.relative(i), shares=tuple(shares.tolist()))
 
-    records = ((i, energies.relative(i), shares_of(i)) for i in tried)
-    return _within([DepartureRecord(tensor=i, nmse=nmse, shares=tuple(s.tolist())) for i, nmse, s in records], left)
+    return _within(map(record_of, tried), left)
 
 
 def _few(batches: Sequence[Batch], case: Case, unit: int) -> list[Batch]:

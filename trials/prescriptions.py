@@ -32,7 +32,7 @@ from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.judgement import Judgement
 from quantmedic.trials.split import Pool, samples_of
-from quantmedic.trials.tasks import Outcome, TextTask, until_one_fails
+from quantmedic.trials.tasks import Outcome, TextTask
 from quantmedic.trials.trial import Trials, leaves_nothing
 
 #: Seconds that a toolchain takes to start, and its time per sample against one run of both networks, about.
@@ -251,7 +251,7 @@ class _Executions:
     def _judge_again(self, run: _Run, judgement: Judgement, pool: Pool, ahead: Sequence[TextTask]) -> None:
         tasks = (replace(task, pool=pool) for task in ahead)
         outcomes = self._carry_out([replace(run.task, pool=pool)], tasks)
-        trial = _trial_of(run.trial.key, outcomes, judgement)
+        trial = _judge_outcomes(run.trial.key, outcomes, judgement)
         record = run.record.model_copy(update={"trial": trial.model_copy(update={"seconds": run.trial.seconds})})
         self._runs[self._runs.index(run)] = run._replace(record=record, judgement=judgement)
 
@@ -303,7 +303,7 @@ class _Executions:
         tasks = self._tasks(choices, code)
         outcomes = self._carry_out(tasks, self._ahead())
         key = f"{PRESCRIPTION}:{'+'.join(choice.id for choice in choices)}"
-        trial = _trial_of(key, outcomes, self._trials.judgement)
+        trial = _judge_outcomes(key, outcomes, self._trials.judgement)
         allowance.count(expected)
         seconds = self._trials.seconds_of(allowance.now() - begun, sum(each.seconds for each in outcomes))
         self._longest = max(self._longest, seconds)
@@ -329,10 +329,10 @@ class _Executions:
         key = tuple(choice.id for choice in choices)
         if key not in self._codes:
             given = write_prescription(self._diagnosis, choices, self._workshop.toolchain)
-            self._codes[key] = self._checked(choices, code_of(given), given.given)
+            self._codes[key] = self._text_if_runnable(choices, code_of(given), given.given)
         return self._codes[key]
 
-    def _checked(self, choices: tuple[Choice, ...], code: str | None, given: Iterable[str]) -> str | None:
+    def _text_if_runnable(self, choices: tuple[Choice, ...], code: str | None, given: Iterable[str]) -> str | None:
         if code is None:
             return None
         if not self._is_trusted(choices):
@@ -369,11 +369,7 @@ class _Executions:
         return [TextTask(name, code, fold) for fold in range(len(self._trials.workbench.folds))]
 
     def _carry_out(self, tasks: Sequence[TextTask], ahead: Iterator[TextTask]) -> list[Outcome]:
-        trials = self._trials
-        if trials.elsewhere is not None:
-            return trials.elsewhere.results(tasks, ahead, trials.seconds_left)
-        run, executor = trials.workbench.run_text, self._workshop.executor
-        return until_one_fails(partial(run, task, executor, trials.deadline) for task in tasks)
+        return self._trials.carry_out(tasks, ahead, partial(self._trials.workbench.run_text, self._workshop.executor))
 
     def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
         """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""
@@ -432,7 +428,7 @@ class _Executions:
         return next((run for run in counted if (run.trial.gain_db or 0.0) >= most - PREFERENCE_DB), None)
 
 
-def _trial_of(key: str, outcomes: Sequence[Outcome], judgement: Judgement) -> TrialRecord:
+def _judge_outcomes(key: str, outcomes: Sequence[Outcome], judgement: Judgement) -> TrialRecord:
     """What the models that a text gave recover."""
     if outcomes[-1].failed is not None:
         return TrialRecord(key=key, kind=PRESCRIPTION, failed=outcomes[-1].failed)

@@ -111,18 +111,14 @@ def attempt(work: Callable[[], Outcome]) -> Outcome:
         return Outcome(failed=failure_in_words(error))
 
 
-def until_one_fails(works: Iterable[Callable[[], Outcome]]) -> list[Outcome]:
-    """What comes of the tasks of one trial, up to the first that fails.
-
-    Raises:
-        OutOfTimeError: The deadline has passed.
-    """
-    outcomes = list[Outcome]()
-    for work in works:
-        outcomes.append(attempt(work))
-        if outcomes[-1].failed is not None:
+def until_one_fails(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """What comes of the tasks of one trial, up to the first that fails; none behind it is asked for."""
+    found = list[Outcome]()
+    for outcome in outcomes:
+        found.append(outcome)
+        if outcome.failed is not None:
             break
-    return outcomes
+    return found
 
 
 def failure_in_words(error: Exception) -> str:

@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import TypeVar
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
@@ -46,11 +47,14 @@ from quantmedic.trials.tasks import (
     ElsewhereError,
     OpenElsewhere,
     Outcome,
+    Task,
+    attempt,
     failure_in_words,
     until_one_fails,
 )
 from quantmedic.trials.workbench import Workbench
 
+T = TypeVar("T", bound=Task)
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
 MIN_HALF = 32
@@ -327,34 +331,42 @@ class Trials:
 
     def _ahead(self) -> Iterator[EditTask]:
         for repair, after in self._expected:
-            if self._known(repair, after) is not None:
+            if self._find(repair, after) is not None:
                 continue
             tasks: list[EditTask] = []
             with suppress(Exception):  # It fails again, and is recorded, once its turn has come.
                 tasks = self._tasks(repair, after)
             yield from tasks
 
-    def _known(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord | None:
+    def _find(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord | None:
         keys = _keys_of(after)
         return next((t for t in self._done if t.key == repair.key and t.after == keys), None)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds up to ``deadline``."""
-        return None if self.deadline is None else self.deadline - time.monotonic()
 
     def seconds_of(self, spent: float, took: float) -> float:
         """What a trial took: what was spent on it, or what other machines say, which may have begun with it before."""
         return spent if self.elsewhere is None or self.deadline is None else took
 
-    def _carry_out(self, tasks: Sequence[EditTask]) -> list[Outcome]:
-        """What comes of the tasks of one trial, up to the first that fails."""
+    def carry_out(
+        self, tasks: Sequence[T], ahead: Iterator[T], run: Callable[[T, float | None], Outcome]
+    ) -> list[Outcome]:
+        """What comes of the tasks of one trial, up to the first that fails.
+
+        Args:
+            tasks: What is needed now.
+            ahead: What is likely to be needed next, for other machines that would be idle.
+            run: Carries a task out on this machine until a ``deadline``.
+
+        Raises:
+            OutOfTimeError: The deadline has passed.
+            ElsewhereError: Another machine cannot work.
+        """
         if self.elsewhere is not None:
-            return self.elsewhere.results(tasks, self._ahead(), self.seconds_left)
-        return until_one_fails(partial(self.workbench.carry_out, task, self.deadline) for task in tasks)
+            left = None if self.deadline is None else self.deadline - time.monotonic()
+            return self.elsewhere.results(tasks, ahead, left)
+        return until_one_fails(attempt(partial(run, task, self.deadline)) for task in tasks)
 
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
-        known = self._known(repair, after)
+        known = self._find(repair, after)
         if known is not None:
             return known
         begun = self._allowance.now()
@@ -376,7 +388,7 @@ class Trials:
         except Exception as error:  # One trial that fails, for whatever reason, must not cost what was measured.
             outcomes = [Outcome(failed=failure_in_words(error))]
         else:
-            outcomes = self._carry_out(tasks)
+            outcomes = self.carry_out(tasks, self._ahead(), self.workbench.carry_out)
         seconds, last = sum(each.seconds for each in outcomes), outcomes[-1]
         if last.failed is not None:
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=last.failed), seconds

@@ -72,7 +72,7 @@ class Workbench:
         self._models, self._copies, self._case, self._datasets = models, copies, case, datasets
         self._options, self._metric = options, metric
         dataset = datasets[self.role]
-        self.folds: Sequence[Fold] = folds(self._read(pool), dataset.unit, options.seed)
+        self.folds: Sequence[Fold] = folds(self._read_pool(pool), dataset.unit, options.seed)
         self.benches = [self._bench(fold.judged, runners) for fold in self.folds]
         Bench.share_signal(self.benches)
         self._judged_on: dict[Pool, Bench] = {}
@@ -114,7 +114,7 @@ class Workbench:
             self._made[own] = executor.execute(self._models, task.code, self._calibration(task.fold), deadline)
         return self._made[own]
 
-    def run_text(self, task: TextTask, executor: Executor, deadline: float | None) -> Outcome:
+    def run_text(self, executor: Executor, task: TextTask, deadline: float | None) -> Outcome:
         """Run a text and measure the model.
 
         Raises:
@@ -134,7 +134,7 @@ class Workbench:
     def bench_on(self, pool: Pool) -> Bench:
         """Judges on all samples of a pool; it is kept."""
         if pool not in self._judged_on:
-            self._judged_on[pool] = self._bench(self._read(pool))
+            self._judged_on[pool] = self._bench(self._read_pool(pool))
         return self._judged_on[pool]
 
     def search(self, least_db: float) -> FallbackTrial:
@@ -151,7 +151,7 @@ class Workbench:
             self._searches[least_db] = opened
         return self._searches[least_db]
 
-    def _read(self, pool: Pool) -> list[Batch]:
+    def _read_pool(self, pool: Pool) -> list[Batch]:
         return read_planned(self._datasets[self.role], pool, self._options.samples, self._options.seed)
 
     def _fitted_data(self) -> Dataset:

@@ -1,8 +1,8 @@
 """The float network with simulated quantizers that can be changed from run to run, without building a session anew.
 
 Grids of activations, weights and biases are inputs of its segments. Every quantizer of the deployed model is put on the
-edges that it covers there; a step of 0 turns it off. Convolutions hold their weights as constants, both float and as
-stored, because those are computed several times as fast as weights that are inputs.
+edges that it covers there, with an input that turns it off. Convolutions hold their weights as constants, both float
+and as stored, because those are computed several times as fast as weights that are inputs.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence

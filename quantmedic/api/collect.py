@@ -215,7 +215,7 @@ def prove_pair(
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
-    with models.as_deployed(), _connected(options) as options:
+    with models.as_deployed(), _connect_once(options) as options:
         earlier = _earlier_case(options, measurement.datasets)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
@@ -256,7 +256,7 @@ def _allowance_of(proof: ProofOptions, case: Case) -> Allowance | None:
 
 
 @contextmanager
-def _connected(options: CollectOptions) -> Iterator[CollectOptions]:
+def _connect_once(options: CollectOptions) -> Iterator[CollectOptions]:
     """The options with a client of the cluster, where one is named: its workers start once for all that they do."""
     if options.spread.cluster is None:
         yield options

@@ -11,9 +11,9 @@ from quantmedic.api.options import CollectOptions, ModelSource
 from quantmedic.cluster.answers import Answer, describe_worker, run_errand, store_case
 from quantmedic.cluster.connection import connect, shared_folder
 from quantmedic.cluster.jobs import Job, describe_job
-from quantmedic.cluster.searches import in_batches
+from quantmedic.cluster.searches import simulate_units
 from quantmedic.cluster.tasks import read_outcome, task_as_plain
-from quantmedic.cluster.units import RETRIES, raise_failure, run_units
+from quantmedic.cluster.units import RETRIES, raise_failure
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.fallback import Units
 from quantmedic.engine.errors import QuantmedicError
@@ -21,7 +21,7 @@ from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.fallback import Elsewhere as SimulateElsewhere
 from quantmedic.trials.fallback import Float32
 from quantmedic.trials.split import Pool
-from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere, Outcome, Task
+from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere, Outcome, Task, until_one_fails
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -90,12 +90,7 @@ class TrialWorkers:
         while any(not future.done() for future in wanted):
             self._begin_ahead(ahead, seconds)
             self._wait_for_one(end)
-        outcomes = list[Outcome]()
-        for future in wanted:
-            outcomes.append(_outcome_of(future))
-            if outcomes[-1].failed is not None:
-                break
-        return outcomes
+        return until_one_fails(map(_outcome_of, wanted))
 
     def _begin_ahead(self, ahead: Iterator[Task], seconds: float | None) -> None:
         places = sum(self._client.nthreads().values())
@@ -152,10 +147,9 @@ class TrialWorkers:
         """See ``trials.tasks.Elsewhere``."""
 
         def simulate(first: int, sets: Sequence[Units]) -> list[list[Float32]]:
-            units = [(self._job, self._versions, self._stored, least_db, *part) for part in in_batches(first, sets)]
+            given = self._job, self._versions, self._stored, least_db
             with _as_elsewhere():
-                found = dict(run_units(self._client, "simulate_search", units))
-            return [outputs for number in range(len(units)) for outputs in found[number]]
+                return simulate_units(self._client, "simulate_search", given, first, sets)
 
         return simulate
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions, ModelSource
 from quantmedic.cluster.answers import describe_worker
@@ -10,6 +11,9 @@ from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
 from quantmedic.engine.diagnosis.fallback import Units
 from quantmedic.trials.fallback import Elsewhere, Float32
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 #: Batches that a unit of work simulates: an evaluation has up to 256 of them, of one sample each.
 BATCHES = 16
@@ -35,14 +39,28 @@ def simulate_on_cluster(
     with connect(where) as client:
 
         def simulate(first: int, sets: Sequence[Units]) -> list[list[Float32]]:
-            units = [(job, versions, *part) for part in in_batches(first, sets)]
-            found = dict(run_units(client, "simulate_batches", units))
-            return [outputs for number in range(len(units)) for outputs in found[number]]
+            return simulate_units(client, "simulate_batches", (job, versions), first, sets)
 
         yield simulate
 
 
-def in_batches(first: int, sets: Sequence[Units]) -> list[tuple[int, list[list[int]]]]:
-    """Batches from a first one on, each with what stays in float, cut into units of work."""
+def simulate_units(
+    client: "Client", errand: str, given: tuple[object, ...], first: int, sets: Sequence[Units]
+) -> list[list[Float32]]:
+    """The outputs of batches from a first one on, each with what stays in float, simulated in units of work.
+
+    Args:
+        client: Whose workers.
+        errand: What a worker does; it takes ``given``, a first batch, and what stays in float in it and those behind.
+        given: What is the same for all units.
+        first: Number of the first batch.
+        sets: What stays in float, by batch.
+
+    Raises:
+        QuantmedicError: What a worker could not do.
+    """
     starts = range(0, len(sets), BATCHES)
-    return [(first + k, [sorted(map(int, units)) for units in sets[k : k + BATCHES]]) for k in starts]
+    parts = [[sorted(map(int, units)) for units in sets[k : k + BATCHES]] for k in starts]
+    units = [(*given, first + k, part) for k, part in zip(starts, parts, strict=True)]
+    found = dict(run_units(client, errand, units))
+    return [outputs for number in range(len(units)) for outputs in found[number]]

@@ -100,7 +100,7 @@ class TrialPlace:
         missing = "it is not known" if executor is None else executor.missing()
         if executor is None or missing is not None:
             raise DataError(f"a worker cannot run {task.toolchain}", where=missing or "", help="install it everywhere")
-        return attempt(partial(self.bench.run_text, task, executor, deadline))
+        return attempt(partial(self.bench.run_text, executor, task, deadline))
 
 
 def open_job_trials(job: Job, stored: StoredCase) -> TrialPlace:

@@ -159,9 +159,8 @@ def _is_idle(advice: Advice) -> bool:
     predicted = advice.predicted
     if predicted is None or (advice.measured is not None and advice.measured.proven):
         return False
-    if predicted.high_db < SLIGHT_DB or predicted.low_db < WILD_DB:
-        return True
-    return predicted.bound and predicted.gain_db <= 0
+    says_nothing = predicted.high_db < SLIGHT_DB or predicted.low_db < WILD_DB
+    return says_nothing or (predicted.bound and predicted.gain_db <= 0)
 
 
 def _may_lead(advice: Advice) -> bool:

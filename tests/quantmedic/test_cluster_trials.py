@@ -2,16 +2,14 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from builders.onnx_models import images, random, residual_net, save_pair, static
-from onnx import numpy_helper
+from builders.onnx_models import images, random, residual_net, save_pair, static, with_weights
 
 pytest.importorskip("distributed", reason="dask and distributed are not installed")
 
@@ -51,23 +49,12 @@ class Scene:
         return found
 
 
-def changed(model: onnx.ModelProto, change: Callable[[np.ndarray], np.ndarray]) -> onnx.ModelProto:
-    """The same network with other weights."""
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    for tensor in found.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        if array.ndim == 4:
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)), tensor.name))
-    return found
-
-
 def scene(folder: Path, samples: int, narrow: float, stale: float) -> Scene:
     """Weights on one scale for channels that differ, ranges of too small inputs, and weights of another checkpoint."""
-    model = changed(
+    model = with_weights(
         residual_net(), lambda w: w * np.array([30.0, *[1.0] * (len(w) - 1)], np.float32).reshape(-1, 1, 1, 1)
     )
-    older = changed(model, lambda w: w + random(w.size, *w.shape, scale=stale * float(w.std())))
+    older = with_weights(model, lambda w: w + random(w.size, *w.shape, scale=stale * float(w.std())))
     name, feed = model.graph.input[0].name, images(samples)
     small = feed[:40] / narrow
     paths = save_pair(folder, model, static(older, {name: small}, folder))

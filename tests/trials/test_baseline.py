@@ -1,14 +1,12 @@
 """Quantizing again with nothing changed: what that recovers alone is credited to no remedy."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from builders.onnx_models import images, random, residual_net, run, save_pair, static
-from onnx import numpy_helper
+from builders.onnx_models import images, random, residual_net, run, save_pair, static, with_weights
 
 import quantmedic
 from quantmedic.engine.case.proof import ExecutionRecord, ProofRecord
@@ -44,20 +42,9 @@ class Found:
         return [step.remedy for step in self.diagnosis.prescription.steps]
 
 
-def weights_of(model: onnx.ModelProto, change: Callable[[np.ndarray], np.ndarray]) -> onnx.ModelProto:
-    """The same network with other weights."""
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    for tensor in found.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        if array.ndim == 4:
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)), tensor.name))
-    return found
-
-
 def older(model: onnx.ModelProto) -> onnx.ModelProto:
     """An earlier checkpoint: every weight is a little different."""
-    return weights_of(model, lambda w: w + random(w.size, *w.shape, scale=0.1 * float(w.std())))
+    return with_weights(model, lambda w: w + random(w.size, *w.shape, scale=0.1 * float(w.std())))
 
 
 def outlying(w: np.ndarray) -> np.ndarray:
@@ -83,14 +70,14 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Found:
 @pytest.fixture(scope="module")
 def coarse_and_stale(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """The same, and one scale for all channels of weights that differ much."""
-    folder, model = tmp_path_factory.mktemp("both"), weights_of(residual_net(), outlying)
+    folder, model = tmp_path_factory.mktemp("both"), with_weights(residual_net(), outlying)
     return diagnosed(folder, model, static(older(model), {"image": images(64)}, folder))
 
 
 @pytest.fixture(scope="module")
 def coarse(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """Only that: the model is what its toolchain makes of these data."""
-    folder, model = tmp_path_factory.mktemp("coarse"), weights_of(residual_net(), outlying)
+    folder, model = tmp_path_factory.mktemp("coarse"), with_weights(residual_net(), outlying)
     return diagnosed(folder, model, static(model, {"image": images(64)}, folder))
 
 

@@ -1,7 +1,7 @@
 """Small ONNX models built node by node, and their quantized counterparts."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -343,6 +343,17 @@ def without_relu(model: onnx.ModelProto) -> onnx.ModelProto:
     del result.graph.node[:]
     result.graph.node.extend(kept)
     return result
+
+
+def with_weights(model: onnx.ModelProto, change: Callable[[Array], Array]) -> onnx.ModelProto:
+    """The same network with other weights of convolutions."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for tensor in found.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.ndim == 4:
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)), tensor.name))
+    return found
 
 
 def save_pair(folder: Path, float_model: onnx.ModelProto, quantized: onnx.ModelProto) -> tuple[Path, Path]:
