@@ -9,7 +9,7 @@ of one process for all of them is divided by that of the last worker times their
 ``samples``
     slices of a validation set, measured (``collect``).
 ``trials``
-    runs of the network with other quantizers (``sensitivity``), on 64 samples each.
+    runs of the network with other quantizers (``sensitivity``), on 64 samples each, eight in a unit.
 ``proofs``
     edits of copies and runs of printed prescriptions (``--prove``), one fold or one text each. Which trial is next
     depends on those before it, so it is also printed how long a proof takes with more workers: from the time of every
@@ -43,6 +43,7 @@ from quantmedic.api.options import DEFAULT_BUDGET, FIRST_SECONDS, CollectOptions
 from quantmedic.api.remedies import prove_remedies
 from quantmedic.cluster.answers import describe_worker, load_stored, run_errand, store_case
 from quantmedic.cluster.connection import connect
+from quantmedic.cluster.experiments import MOST_RUNS
 from quantmedic.cluster.jobs import Job, describe_job, read_job
 from quantmedic.cluster.tasks import read_outcome, task_as_plain
 from quantmedic.cluster.workplaces import forget, open_job_trials
@@ -77,7 +78,8 @@ def units_of(what: str, job: Job, count: int) -> list[tuple[object, ...]]:
     versions = describe_worker()
     if what == "samples":
         return [("measure_slice", job, versions, "validation", number, None) for number in range(count)]
-    return [("run_experiment", job, versions, "one", number) for number in range(count)]
+    runs = [("one", number) for number in range(count)]
+    return [("run_experiments", job, versions, runs[k : k + MOST_RUNS]) for k in range(0, count, MOST_RUNS)]
 
 
 def timed_all(units: Sequence[tuple[object, ...]]) -> list[float]:

@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", default="cpu", help="of plain, exact, fast, attributed and diagnose: cpu or cuda")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--folder", type=Path, default=Path("/tmp/quantmedic-benchmarks"), help="for built networks")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
@@ -91,6 +92,7 @@ def prepared(network: str, arguments: argparse.Namespace) -> tuple[Path, ...]:
 def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) -> None:
     common = ["--float", str(files[0]), "--quantized", str(files[1]), "--data", str(files[2])]
     common += ["--samples", str(arguments.samples), "--threads", str(arguments.threads)]
+    common += ["--device", arguments.device]
     chosen = [name for name in CONTENDERS if name in arguments.contenders or name == "plain"]
     contenders = {name: [*common, "--contender", name] for name in chosen}
     found = measure.rounds(Path(__file__), contenders, arguments.rounds)
@@ -142,12 +144,16 @@ def feeds(arguments: argparse.Namespace, name: str, size: int = BATCH) -> Iterat
 def work_plain(arguments: argparse.Namespace) -> Any:
     import onnxruntime as ort
 
+    from quantmedic.collectors.from_onnx.providers import providers_of
+
     def work() -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = arguments.threads
         # Threads that spin in one session take the cores from the other: without it the floor is lower.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        sessions = [ort.InferenceSession(str(path), options) for path in (arguments.float, arguments.quantized)]
+        providers = providers_of(arguments.device)
+        models = (arguments.float, arguments.quantized)
+        sessions = [ort.InferenceSession(str(path), options, providers=providers) for path in models]
         for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
             for session in sessions:
                 session.run(None, feed)
@@ -246,6 +252,7 @@ def collected(arguments: argparse.Namespace, mode: str, *, attribution: bool = F
             validation=arguments.data,
             samples=arguments.samples,
             threads=arguments.threads,
+            device=arguments.device,
             mode=mode,  # type: ignore[arg-type]
             attribution=attribution,
         )
@@ -297,6 +304,7 @@ def work_diagnose(arguments: argparse.Namespace) -> Any:
                 representative=data[:half],
                 validation=data[half : 2 * half],
                 threads=arguments.threads,
+                device=arguments.device,
                 output=folder,
             )
 

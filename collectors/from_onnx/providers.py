@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 
 import onnxruntime as ort
 
@@ -11,6 +12,8 @@ from quantmedic.engine.errors import ModelError
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 #: Has a session remember which provider got which node.
 RECORDED = "session.record_ep_graph_assignment_info"
+#: From this severity on onnxruntime prints: it warns at every session that its CUDA is no plugin.
+_ERROR = 3
 #: Types of operators that a notice lists.
 TYPES_TOLD = 8
 
@@ -44,6 +47,10 @@ def providers_of(device: str) -> list[Provider]:
             where=[f"--device {device}", f"onnxruntime {ort.__version__} has {', '.join(available)}"],
             help="pip uninstall onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]', or leave --device out",
         )
+    if hasattr(ort, "preload_dlls"):  # finds the libraries that pip installed beside onnxruntime, or torch brought
+        with redirect_stdout(StringIO()):  # what it misses, the session that cannot start tells
+            ort.preload_dlls()
+    ort.set_default_logger_severity(_ERROR)
     return [(CUDA, {"device_id": number or "0"}), CPU]
 
 

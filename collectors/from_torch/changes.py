@@ -53,12 +53,15 @@ def on_grid(grid: Grid) -> Replace:
 
 
 def constant(values: NDArray[np.float32]) -> Replace:
-    """Hands over these numbers, on the device and in the type of the tensor that they replace."""
+    """Hands over these numbers, on the device and in the type of the tensor that they replace; sent there once."""
+    sent: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
 
     def replace(x: torch.Tensor) -> torch.Tensor:
-        if type(x) in (torch.Tensor, torch.nn.Parameter):
-            return torch.from_numpy(values).to(x.device, x.dtype)
-        return torch.from_numpy(values).to(x.device)
+        plain = type(x) in (torch.Tensor, torch.nn.Parameter)
+        key = (x.device, x.dtype if plain else torch.float32)
+        if key not in sent:
+            sent[key] = torch.from_numpy(values).to(*key)
+        return sent[key]
 
     return replace
 

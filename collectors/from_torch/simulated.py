@@ -48,6 +48,8 @@ class TorchSimulated:
         self._grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
         found = {op.index: self._layer(op) for op in models.quantized.operators}
         self._layers = {k: layer for k, layer in found.items() if layer is not None}
+        #: As deployed, in nearly all runs: kept, and so sent to a device once.
+        self._stored = {k: constant(layer.values(None)) for k, layer in self._layers.items()}
         self._edges = {i: list(self._read_at(case, i)) for i, grid in enumerate(self._grids) if grid is not None}
         self._ends = {i: list(self._ends_at(case, i)) for i in self._edges}
 
@@ -80,7 +82,10 @@ class TorchSimulated:
         arguments: dict[Place, Replace] = {}
         results: dict[int, Redo] = {}
         for k, layer in self._layers.items():
-            self._store(layer, change.weights.get(k), k in change.biases, arguments, results)
+            form = change.weights.get(k)
+            weights = self._stored[k] if form is None else constant(layer.values(form))
+            arguments |= dict.fromkeys(layer.weight, weights)
+            self._store_bias(layer, k in change.biases, arguments, results)
         rounded: dict[int, Replace] = {}
         for i, places in self._edges.items():
             grid = change.grids.get(i, self._grids[i])
@@ -94,15 +99,9 @@ class TorchSimulated:
                 found = [rounded[i](own) if position in positions else own for position, own in enumerate(found)]
         return arrays_of(found, [i for i, _ in self._models.match.outputs])
 
-    def _store(
-        self,
-        layer: _Layer,
-        form: WeightForm | None,
-        is_float: bool,
-        arguments: dict[Place, Replace],
-        results: dict[int, Redo],
+    def _store_bias(
+        self, layer: _Layer, is_float: bool, arguments: dict[Place, Replace], results: dict[int, Redo]
     ) -> None:
-        arguments |= dict.fromkeys(layer.weight, constant(layer.values(form)))
         if layer.forms.stored_bias is None:
             return
         bias = layer.forms.bias(is_float)

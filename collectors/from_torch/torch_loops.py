@@ -6,6 +6,7 @@ power of two so that their squares fit, and agree to four digits.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from quantmedic.engine.case.statistics import ERROR_FIELDS, SHOWN_BUCKETS, Tenso
 #: Kinds of devices that have no float64.
 SINGLE = frozenset({"mps"})
 #: Values that are widened at a time, so that copies stay small.
-SLAB = 1 << 22
+SLAB = 1 << 24
 
 
 class DeployedTensor(NamedTuple):
@@ -81,13 +82,7 @@ def _by_bucket(x: torch.Tensor, buckets: int) -> torch.Tensor:
 
 
 def _observe_values(x: torch.Tensor, into: TensorStatistics, buckets: NDArray[np.int64]) -> Ends:
-    finite = torch.isfinite(x)
-    low, high = _extremes(x, finite)
-    count, histogram = finite.sum((0, 2)), _bin_counts(x)
-    total = torch.where(finite, x * _unit(low, high), 0).sum((0, 2), dtype=widest(x)) / count.clamp(min=1)
-    counted, bins = _bring([count, histogram])
-    lows, highs = (np.asarray(found, np.float64) for found in _bring([low, high]))
-    unit, near, first, second = _moments(x, finite, low, high, total)
+    counted, lows, highs, bins, (unit, near, first, second) = _seen_whole(x) or _seen_masked(x)
     into.nonfinite += len(x) * x.shape[2] - counted
     np.minimum(into.min, lows.min(axis=0), out=into.min)
     np.maximum(into.max, highs.max(axis=0), out=into.max)
@@ -103,35 +98,73 @@ def _observe_values(x: torch.Tensor, into: TensorStatistics, buckets: NDArray[np
     return ends
 
 
-def _moments(
-    x: torch.Tensor, finite: torch.Tensor, low: torch.Tensor, high: torch.Tensor, near: torch.Tensor
-) -> list[NDArray[np.float64]]:
-    """Unit, the number near the mean, and Σd and Σd² of the differences from it, per channel, all times the unit."""
+class _Seen(NamedTuple):
+    """What one tensor tells: per channel the finite values, per row their extremes, the histogram, and the moments.
+
+    The moments are the unit, the number near the mean, and Σd and Σd² of the differences from it, all times the unit.
+    """
+
+    counted: NDArray[Any]
+    lows: NDArray[np.float64]
+    highs: NDArray[np.float64]
+    bins: NDArray[Any]
+    moments: tuple[NDArray[np.float64], ...]
+
+
+def _seen_whole(x: torch.Tensor) -> _Seen | None:
+    """Of finite values in float64, in few kernels; None for others."""
+    if widest(x) != torch.float64:
+        return None
+    lows, highs = _whole_extremes(x)
+    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
+        return None
+    n = len(x) * x.shape[2]
+    near = x.sum((0, 2), dtype=torch.float64) / n
+    first, second = torch.zeros_like(near), torch.zeros_like(near)
+    for (part,) in _slabs(x):
+        d = part - near.reshape(1, -1, 1)
+        first += d.sum((0, 2))
+        second += _squares(d)
+    near_, first_, second_, bins = _bring([near, first, second, _bin_counts(x).to(torch.float64)])
+    counted = np.full(x.shape[1], n)
+    return _Seen(counted, lows, highs, bins.astype(np.int64), (np.ones_like(near_), near_, first_, second_))
+
+
+def _seen_masked(x: torch.Tensor) -> _Seen:
+    """Of any values, on any device."""
+    finite = torch.isfinite(x)
+    low, high = _extremes(x, finite)
     unit = _unit(low, high)
+    count = finite.sum((0, 2))
+    near = torch.where(finite, x * unit, 0).sum((0, 2), dtype=widest(x)) / count.clamp(min=1)
     first, second = torch.zeros_like(near), torch.zeros_like(near)
     for part, kept in _slabs(x, finite):
         d = torch.where(kept, (part * unit).to(near.dtype) - near.reshape(1, -1, 1), 0)
         first += d.sum((0, 2))
         second += d.square_().sum((0, 2))
+    counted, bins = _bring([count, _bin_counts(x)])
+    lows, highs = (np.asarray(found, np.float64) for found in _bring([low, high]))
     ones = unit.reshape(-1).expand(x.shape[1]).to(near.dtype)
-    return [np.asarray(found, np.float64) for found in _bring([ones, near, first, second])]
+    moments = tuple(np.asarray(found, np.float64) for found in _bring([ones, near, first, second]))
+    return _Seen(counted, lows, highs, bins, moments)
 
 
 def _observe_rounding(x: torch.Tensor, grid: Rounding, into: TensorStatistics) -> None:
     scale, low, high = (_per_channel(v, x.device) for v in grid)
     codes = torch.round(x / scale)
-    outside = (codes < low) | (codes > high)
+    outside = ((codes < low) | (codes > high)) & torch.isfinite(x)
     y = torch.minimum(torch.maximum(codes, low), high) * scale
     observe_error(x, y, into, "rounding")
-    outside &= torch.isfinite(x)
-    if not bool(outside.any()):
-        return
-    into.clipped += _bring([outside.sum((0, 2))])[0]
-    into.clipped_energy += _error_sums(torch.where(outside, x, torch.nan), y)[_ENERGY]
+    clipped = _bring([outside.sum((0, 2))])[0]
+    if clipped.any():
+        into.clipped += clipped
+        into.clipped_energy += _error_sums(x, torch.where(outside, y, x))[_ENERGY]
 
 
 def _observe_deployed(y: torch.Tensor, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
-    low, high = (np.asarray(found, np.float64) for found in _bring(_extremes(y, torch.isfinite(y))))
+    low, high = _whole_extremes(y)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        low, high = (np.asarray(found, np.float64) for found in _bring(_extremes(y, torch.isfinite(y))))
     np.minimum(into.deployed_min, low.min(axis=0), out=into.deployed_min)
     np.maximum(into.deployed_max, high.max(axis=0), out=into.deployed_max)
     shown = np.flatnonzero(buckets < SHOWN_BUCKETS)
@@ -139,6 +172,11 @@ def _observe_deployed(y: torch.Tensor, into: TensorStatistics, buckets: NDArray[
         y = y[torch.from_numpy(shown).to(y.device)]
     if len(shown):
         into.quantized_histogram += _bring([_bin_counts(y)])[0]
+
+
+def _whole_extremes(x: torch.Tensor) -> list[NDArray[np.float64]]:
+    """Smallest and largest value of each row, ``[entries, channels]``; neither is a number where one value is none."""
+    return [np.asarray(found, np.float64) for found in _bring(list(torch.aminmax(x, dim=2)))]
 
 
 def _extremes(x: torch.Tensor, finite: torch.Tensor) -> list[torch.Tensor]:
@@ -160,6 +198,27 @@ _ENERGY = 4
 
 def _error_sums(x: torch.Tensor, y: torch.Tensor) -> list[NDArray[Any]]:
     """Finite pairs, non-finite ``y``, max|d|, Σd, Σd², Σx·d and Σx² of ``d = y - x``, per channel."""
+    whole = _whole_error_sums(x, y) if widest(x) == torch.float64 else None
+    return _masked_error_sums(x, y) if whole is None else whole
+
+
+def _whole_error_sums(x: torch.Tensor, y: torch.Tensor) -> list[NDArray[Any]] | None:
+    """Of finite pairs in float64, in few kernels; None where one is not finite, for then Σd² is no number either."""
+    parts = []
+    for a, b in _slabs(x, y):
+        v = a.to(torch.float64)
+        d = b - v
+        sums = (d.sum((0, 2)), _squares(d), (v * d).sum((0, 2)), _squares(v))
+        parts.append(torch.stack([torch.linalg.vector_norm(d, torch.inf, (0, 2)), *sums]))
+    (found,) = _bring([torch.stack(parts)])
+    if not np.isfinite(found).all():
+        return None
+    seen = np.full(x.shape[1], len(x) * x.shape[2])
+    return [seen, np.zeros_like(seen), found[:, 0].max(axis=0), *found[:, 1:].sum(axis=0).reshape(4, -1)]
+
+
+def _masked_error_sums(x: torch.Tensor, y: torch.Tensor) -> list[NDArray[Any]]:
+    """Of any pairs, on any device."""
     good = torch.isfinite(y)
     both = good & torch.isfinite(x)
     unit, wide = _unit(*_extremes(x, both), *_extremes(y, both)), widest(x)
@@ -176,6 +235,11 @@ def _error_sums(x: torch.Tensor, y: torch.Tensor) -> list[NDArray[Any]]:
     return [seen, bad, found[0] / scale, found[1] / scale, *(found[2:] / scale**2)]
 
 
+def _squares(x: torch.Tensor) -> torch.Tensor:
+    """Sum of squares per channel, without a copy of the tensor."""
+    return torch.linalg.vector_norm(x, 2, (0, 2)).square()
+
+
 def _unit(*extremes: torch.Tensor) -> torch.Tensor:
     """What values are multiplied with so that squares of the largest fit the type of the sums: ``[1, channels, 1]``."""
     first = extremes[0]
@@ -189,13 +253,22 @@ def _unit(*extremes: torch.Tensor) -> torch.Tensor:
 def _slabs(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Tensors of one shape in parts of a bounded size, along the rows or, of few long ones, within them."""
     first = tensors[0]
+    if first.numel() <= SLAB:
+        yield tensors
+        return
     axis = 0 if len(first) >= first.shape[2] else 2
-    sides = max(first.shape[axis] * SLAB // max(first.numel(), 1), 1)
+    sides = max(first.shape[axis] * SLAB // first.numel(), 1)
     yield from zip(*(tensor.split(sides, axis) for tensor in tensors), strict=True)
 
 
 def _per_channel(values: NDArray[np.float32], device: torch.device) -> torch.Tensor:
-    return torch.tensor(values, device=device).reshape(1, -1, 1)
+    return _on_device(values.tobytes(), values.dtype.str, device)
+
+
+@lru_cache(maxsize=4096)
+def _on_device(values: bytes, dtype: str, device: torch.device) -> torch.Tensor:
+    """One number per channel, ``[1, channels, 1]``: sent once, for grids are the same from batch to batch."""
+    return torch.tensor(np.frombuffer(values, dtype), device=device).reshape(1, -1, 1)
 
 
 def _bring(tensors: Sequence[torch.Tensor]) -> list[NDArray[Any]]:

@@ -16,7 +16,7 @@ from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
 from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
-from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_array, usable_device
+from quantmedic.collectors.from_torch.module import as_deployed, device_of, run_error, to_array, usable_device
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_python
@@ -71,6 +71,11 @@ class TorchPair(ModelPair):
     def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
         """Shapes of the traced batch; None for the axis of the samples."""
         return self.float_graph.shapes
+
+    @property
+    def measured_on_device(self) -> bool:
+        """Whether the float module, where all pairs are compared, is on another device than the processor."""
+        return device_of(self.float_module).type != "cpu"
 
     def limit_memory(self, size: int) -> None:
         """Let the observed tensors of one batch take no more than so many bytes."""

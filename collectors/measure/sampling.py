@@ -16,6 +16,8 @@ MAX_SHARE = 32
 OTHER_PARTS = 7
 #: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
 BATCH_BYTES = 16 << 20
+#: The same on another device, which has no such cache, and is kept busy by large batches only.
+DEVICE_BATCH_BYTES = 1 << 30
 MAX_BATCH = 32
 #: Samples of a batch of which tensors are not shown: more gain nothing.
 MAX_PASSING = 8
@@ -42,7 +44,9 @@ def parts_of(share: int, seed: int, others: int) -> list[Part]:
 
 
 def batch_size_for(models: Models) -> int | None:
-    """Samples per run: as many as fit the cache, one where a grid computed at run time would depend on the batch.
+    """Samples per run: as many as fit the cache, or keep a device busy.
+
+    One where a grid computed at run time would depend on the batch.
 
     None where the size of a tensor depends on the data: then the first sample tells; see ``batch_size_after``.
     """
@@ -52,12 +56,13 @@ def batch_size_for(models: Models) -> int | None:
     known = [
         math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape is not None and None not in shape[1:]
     ]
-    return _batch_of(sum(known), len(known)) if len(known) == len(shapes) else None
+    room = DEVICE_BATCH_BYTES if models.measured_on_device else BATCH_BYTES
+    return _batch_of(sum(known), len(known), room) if len(known) == len(shapes) else None
 
 
 def batch_size_after(first: Batch, plan: Plan) -> int:
     """Samples per run by the tensors that the first samples made."""
-    return _batch_of(sum(plan.elements) // first.samples, len(plan.elements))
+    return _batch_of(sum(plan.elements) // first.samples, len(plan.elements), BATCH_BYTES)
 
 
 def passing_size(models: Models, plan: Plan, size: int) -> int:
@@ -78,10 +83,10 @@ def _depends_on_batches(models: Models) -> bool:
     return any(quantizer is not None and quantizer.dynamic for quantizer in taps)
 
 
-def _batch_of(elements: int, tensors: int) -> int:
-    """Samples per run by the elements of a sample: four bytes of each float value and one of its code.
+def _batch_of(elements: int, tensors: int, room: int) -> int:
+    """Samples per run that fill a room, by the elements of a sample: four bytes of each float value, one of its code.
 
     Tensors so small that most of the time goes into what is around them come in as many samples as make them worth it.
     """
     elements = max(elements, 1)
-    return int(np.clip(max(BATCH_BYTES // (5 * elements), WORTHWHILE_VALUES * tensors // elements), 1, MAX_BATCH))
+    return int(np.clip(max(room // (5 * elements), WORTHWHILE_VALUES * tensors // elements), 1, MAX_BATCH))

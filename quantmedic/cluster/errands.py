@@ -43,11 +43,11 @@ def measure_slice(job: Job, versions: dict[str, str], role: Role, number: int, t
 
 
 @answer_plainly
-def run_experiment(job: Job, versions: dict[str, str], mode: Mode, unit: int) -> dict[str, Any]:
-    """One run of ``sensitivity``, as the fields of its outcome."""
+def run_experiments(job: Job, versions: dict[str, str], runs: Sequence[tuple[Mode, int]]) -> list[dict[str, Any]]:
+    """Runs of ``sensitivity``, as the fields of their outcomes."""
     require_versions(versions)
     with borrow(open_job_experiment, job) as experiment:
-        return experiment.run(mode, unit).model_dump()
+        return [experiment.run(mode, unit).model_dump() for mode, unit in runs]
 
 
 @answer_plainly

@@ -1,4 +1,4 @@
-"""Runs of ``sensitivity`` made by workers."""
+"""Runs of ``sensitivity`` made by workers, some at a time: one takes milliseconds in a small network."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,11 @@ from quantmedic.cluster.connection import connect
 from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
 from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord
+
+#: Runs of one unit at most: what a lost worker costs, and what progress moves by.
+MOST_RUNS = 8
+#: Units for each thread at least.
+UNITS_OF_THREAD = 4
 
 
 def run_on_cluster(
@@ -28,5 +33,13 @@ def run_on_cluster(
     job["modes"] = list(record.modes)
     missing, versions = record.missing, describe_worker()
     with connect(where) as client:
-        for number, found in run_units(client, "run_experiment", [(job, versions, *run) for run in missing]):
-            yield *missing[number], Outcome.model_validate(found)
+        size = _runs_of_unit(len(missing), sum(client.nthreads().values()))
+        units = [missing[k : k + size] for k in range(0, len(missing), size)]
+        for number, found in run_units(client, "run_experiments", [(job, versions, unit) for unit in units]):
+            for (mode, layer), outcome in zip(units[number], found, strict=True):
+                yield mode, layer, Outcome.model_validate(outcome)
+
+
+def _runs_of_unit(runs: int, threads: int) -> int:
+    """As many as leave each thread some units, so that none waits long for the last one."""
+    return max(min(runs // (UNITS_OF_THREAD * max(threads, 1)), MOST_RUNS), 1)
