@@ -51,6 +51,7 @@ ROOMS = {
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
         "from_settings": {"data", "native", "from_settings"},
+        "from_device": _MEASURING | {"from_device"},
     },
 }
 #: How a report is made, from left to right: rooms and modules of ``reports`` import what stands before them, and those

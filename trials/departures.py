@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch, cut
 from quantmedic.collectors.measure.memory import lacking_for, samples_that_fit
 from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
-from quantmedic.collectors.measure.plan import tap_values
+from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.collectors.measure.simulation import samples_within
-from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.case.loss_budget import DepartureRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.sources import simulated_shares
@@ -141,7 +140,7 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         )
         return None
     few = _few(runs.batches, case, unit)
-    view = models.view(_pairs_of(models, case), few[0], runs.threads)
+    view = models.view(pairs_of_case(models, case), few[0], runs.threads)
     simulated = models.simulate_given(case, sorted(view.taps), runs.threads)
     if simulated is None or view.observed.simulated:
         return None
@@ -166,13 +165,6 @@ def _few(batches: Sequence[Batch], case: Case, unit: int) -> list[Batch]:
     wanted = samples_within(VALUES, MIN_SAMPLES, MAX_SAMPLES, case)
     size = max(unit, min(samples_that_fit(wanted), batches[0].samples))
     return list(cut(batches, size))[: max(wanted // size, 1)]
-
-
-def _pairs_of(models: Models, case: Case) -> dict[int, Pair]:
-    """What can be read in both models, by the index of the tensor."""
-    index = {(tensor.name, tensor.float_name): i for i, tensor in enumerate(case.record.tensors)}
-    known = ((index.get((pair.root, pair.twin)), pair) for pair in models.pairs)
-    return {i: pair for i, pair in known if i is not None}
 
 
 def _within(found: Iterable[DepartureRecord], left: Floats) -> tuple[DepartureRecord, ...]:

@@ -45,6 +45,7 @@ def check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -
     used = [record.input_tensor, *(output.tensor for output in record.outputs)]
     used += [index for op in record.operators for index in (*op.inputs, *op.outputs)]
     used += [tensor.gate.source for tensor in record.tensors if tensor.gate is not None]
+    used += [found.tensor for found in record.device.tensors] if record.device is not None else []
     operators = [source for op in record.operators for source in op.sources]
     if (budget := record.loss_budget) is not None:
         sources = [source for piece in budget.pieces for source in piece.sources]

@@ -174,9 +174,8 @@ def _comparison_arrays(s: SetStatistics) -> dict[str, Array]:
 
 
 def _comparisons(arrays: Mapping[str, Array]) -> dict[str, Comparison]:
-    """Pairs of outputs; files of earlier versions have none."""
-    keys = [n.removeprefix(_COMPARISON).removesuffix(".table") for n in arrays if n.startswith(_COMPARISON)]
-    keys = [key for key in keys if f"{_COMPARISON}{key}.table" in arrays]
+    """Pairs of outputs; files of earlier versions have none. One that lacks a part is refused (``KeyError``)."""
+    keys = {n.removeprefix(_COMPARISON).rpartition(".")[0] for n in arrays if n.startswith(_COMPARISON)}
     found = {}
     for key in sorted(keys, key=_numeric_parts):
         table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))

@@ -3,6 +3,7 @@
 import math
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -56,6 +57,31 @@ class Column:
     def load(self) -> Array:
         """The whole array."""
         return next(self.blocks([slice(0, *self.info.shape[:1])]))
+
+
+class ColumnReader:
+    """Reads a column once from front to back, as the samples are asked for: compressed files cannot do otherwise."""
+
+    def __init__(self, column: Column) -> None:
+        self._wanted: deque[Rows] = deque()
+        self._blocks = column.blocks(self._requests())
+        self._next = 0
+
+    def reaches(self, numbers: NDArray[np.int64]) -> bool:
+        """The samples lie ahead."""
+        return not len(numbers) or int(numbers[0]) >= self._next
+
+    def take(self, numbers: NDArray[np.int64]) -> Array:
+        """These rows, ascending, that lie ahead."""
+        ascending = np.arange(numbers[0], numbers[-1] + 1)
+        together = np.array_equal(numbers, ascending)
+        self._wanted.append(slice(int(numbers[0]), int(numbers[-1]) + 1) if together else numbers)
+        self._next = int(numbers[-1]) + 1
+        return next(self._blocks)
+
+    def _requests(self) -> Iterator[Rows]:
+        while self._wanted:
+            yield self._wanted.popleft()
 
 
 def memory_column(name: str, array: Array) -> Column:

@@ -1,7 +1,6 @@
 """Outputs that were computed elsewhere, by the training framework or on the device, read beside the validation data."""
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import (
     Column,
-    Rows,
+    ColumnReader,
     as_array,
     first_bytes,
     memory_column,
@@ -52,7 +51,7 @@ class References:
         self.origin, columns = _open(source, self.option)
         self._columns = _by_output(columns, models, self.option)
         self.samples = self._check(models, samples, limit)
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, ColumnReader] = {}
 
     def take(self, numbers: Numbers | None) -> list[Array | None]:
         """Outputs of these samples, by position; None for one that was not given.
@@ -70,7 +69,7 @@ class References:
                 continue
             reader = self._readers.get(i)
             if reader is None or not reader.reaches(numbers):
-                reader = self._readers[i] = _Reader(column)
+                reader = self._readers[i] = ColumnReader(column)
             found.append(reader.take(numbers))
         return found
 
@@ -88,30 +87,6 @@ class References:
         if needed is not None and count != samples and not (limit is not None and count >= needed):
             raise _count_error(self.option, self.origin, count, str(samples))
         return count
-
-
-class _Reader:
-    """Reads a column once from front to back, as the samples are asked for: compressed files cannot do otherwise."""
-
-    def __init__(self, column: Column) -> None:
-        self._wanted: deque[Rows] = deque()
-        self._blocks = column.blocks(self._requests())
-        self._next = 0
-
-    def reaches(self, numbers: Numbers) -> bool:
-        """The samples lie ahead."""
-        return not len(numbers) or int(numbers[0]) >= self._next
-
-    def take(self, numbers: Numbers) -> Array:
-        ascending = np.arange(numbers[0], numbers[-1] + 1)
-        together = np.array_equal(numbers, ascending)
-        self._wanted.append(slice(int(numbers[0]), int(numbers[-1]) + 1) if together else numbers)
-        self._next = int(numbers[-1]) + 1
-        return next(self._blocks)
-
-    def _requests(self) -> Iterator[Rows]:
-        while self._wanted:
-            yield self._wanted.popleft()
 
 
 def _open(source: object, option: str) -> tuple[str, dict[str, Column]]:

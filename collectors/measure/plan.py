@@ -14,6 +14,7 @@ from quantmedic.collectors.pair.output_parts import Joint, joints_of
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.collectors.statistics.numpy_loops import Rounding
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -185,6 +186,13 @@ def _dimensions(shape: Shape) -> str:
 
 def _input_pair(plan: Plan) -> int | None:
     return next((i for i, pair in enumerate(plan.pairs) if pair.root in plan.models.quantized.inputs), None)
+
+
+def pairs_of_case(models: Models, case: Case) -> dict[int, Pair]:
+    """What can be read in both models, by index into the tensors of the case."""
+    index = {(tensor.name, tensor.float_name): i for i, tensor in enumerate(case.record.tensors)}
+    known = ((index.get((pair.root, pair.twin)), pair) for pair in models.pairs)
+    return {i: pair for i, pair in known if i is not None}
 
 
 def fixed_grid(quantizer: Quantizer | None) -> Quantizer | None:

@@ -34,6 +34,7 @@ from quantmedic.engine.case.settings_facts import (
 )
 from quantmedic.engine.case.tensor_facts import (
     ClippingFacts,
+    DeviceTensorFacts,
     DistributionFacts,
     ErrorFacts,
     OperandFacts,
@@ -58,6 +59,7 @@ __all__ = [
     "ConstantFacts",
     "DatasetFacts",
     "DeviceFacts",
+    "DeviceTensorFacts",
     "DistributionFacts",
     "ErrorFacts",
     "Facts",

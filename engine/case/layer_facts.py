@@ -77,6 +77,10 @@ class LayerFacts(Facts):
         "steps",
     )
     output: TensorFacts = TensorFacts()
+    device_departs: bool | None = fact(
+        "a departure of the device begins at its output (device.begins); where several layers, such as a Conv and its "
+        "Relu, end in one tensor that is read, at the first of them"
+    )
     degraded: bool | None = fact(
         "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*); or "
         "it holds the columns of a network output, and one of them or one operand is spoiled"

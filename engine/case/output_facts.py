@@ -164,6 +164,9 @@ class DeviceFacts(ComparisonFacts):
         "mean d² of device and quantized model / mean d² of quantized and float model, for the output where it is most",
         "ratio",
     )
+    tensors: int | None = fact("tensors of --device-tensors that were compared")
+    departing_layers: int | None = fact("layers at which a departure of the device begins (device_departs)")
+    first_departing: str | None = fact("the first of them, in topological order")
 
 
 class StageFacts(ComparisonFacts):

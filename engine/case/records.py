@@ -212,6 +212,29 @@ class StageRecord(Record):
     is_quantized: bool
 
 
+class DeviceTensorRecord(Record):
+    """One tensor that the device computed, against the deployed model here; ``tensor`` is its index.
+
+    ``nmse`` is the energy of the difference over that of the tensor here. ``own_nmse`` and ``own_steps`` are of what
+    the device computes otherwise than the tensor's operator does of the device's own tensors before it: energy over
+    that of the tensor, and mean square in steps of its grid. Differences of one step are rounding, and left out. None
+    where that is not known; ``own_steps`` of a tensor without a fixed grid.
+    """
+
+    tensor: int
+    nmse: float
+    own_nmse: float | None = None
+    own_steps: float | None = None
+
+
+class DeviceRecord(Record):
+    """Tensors that the device computed: where they came from, and the samples that were compared."""
+
+    origin: str
+    samples: int
+    tensors: tuple[DeviceTensorRecord, ...] = ()
+
+
 class ImportRecord(Record):
     """One file of a toolchain that a case was read from.
 
@@ -255,6 +278,7 @@ class CaseRecord(Record):
     expected_float_metric: float | None = None
     proof: ProofRecord | None = None
     imports: tuple[ImportRecord, ...] = ()
+    device: DeviceRecord | None = None
 
     @classmethod
     def of_files(
@@ -376,7 +400,7 @@ class Case:
         tensors = tuple(a.model_copy(update={"bucketed": a.bucketed and b.bucketed}) for a, b in pairs)
         # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
         changes: dict[str, object] = {"datasets": datasets, "notices": notices, "tensors": tensors}
-        changes |= {"simulation": None, "proof": None}
+        changes |= {"simulation": None, "proof": None, "device": None}
         record = mine.model_copy(update=changes)
         unfinished = {role: own for role, own in sums.items() if not datasets[role].complete}
         return Case(record, statistics, self.weights or other.weights, unfinished)

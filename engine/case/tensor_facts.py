@@ -223,6 +223,27 @@ class RecordedFacts(Facts):
     )
 
 
+class DeviceTensorFacts(Facts):
+    """The tensor that the device computed, from --device-tensors, against that of the quantized model here."""
+
+    samples: int | None = fact("samples compared")
+    sqnr_db: float | None = fact("-10 · log10(sum of d² / sum of x²), d = device - quantized model here (x)", "dB")
+    own_sqnr_db: float | None = fact(
+        "the same of what begins here: d is the device's tensor less what the tensor's operator makes of the device's "
+        "own tensors before it. Differences of one step of the grid are rounding and left out; what the model here "
+        "shows of the same is taken off twice",
+        "dB",
+    )
+    own_steps: float | None = fact("mean of that d² in steps of the grid", "steps²")
+    layers: tuple[str, ...] = Field(
+        default=(), description="names of the layers that compute it from tensors that were compared, in their order"
+    )
+    begins: bool | None = fact(
+        "a departure begins here: own_sqnr_db is under device_begins_sqnr_db, and own_steps over device_begins_steps "
+        "where there is a grid; None where it is not known, as behind another departure where operators cannot be fed"
+    )
+
+
 class TensorFacts(Facts):
     """Scope ``tensor``: one activation, the input of the network included."""
 
@@ -251,6 +272,7 @@ class TensorFacts(Facts):
         "computed before it and rounded on the tensor's own grid; where they differ by more than rounding (budget)",
         "dB",
     )
+    device: DeviceTensorFacts = DeviceTensorFacts()
     representative: TensorDataFacts = TensorDataFacts()
     validation: TensorDataFacts = TensorDataFacts()
     data: TensorDataFacts = Field(

@@ -61,4 +61,8 @@ class LayerRow(Contract):
     time_ms: float | None = None
     time_share: float | None = None
     reported: ReportedFacts | None = Field(default=None, description="what a file of the toolchain reports of it")
+    device_sqnr_db: float | None = Field(
+        default=None, description="output of the device against the quantized model here, from --device-tensors"
+    )
+    device_departs: bool | None = Field(default=None, description="a departure of the device begins here")
     findings: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
+from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
@@ -62,7 +63,8 @@ class Thresholds(Protocol):
 @without_garbage_collection
 def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
-    return assemble(case, thresholds, tensors_with_sources(case, tensor_facts(case)))
+    tensors = tensors_with_device(case, tensor_facts(case), thresholds)
+    return assemble(case, thresholds, tensors_with_sources(case, tensors))
 
 
 @without_garbage_collection
@@ -83,6 +85,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
     amplified = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
     layers = layers_with_halves(layers_with_sources(layers, case), case, tensors, amplified, FEEDER_STEPS)
+    layers = layers_with_device(layers, case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
@@ -371,7 +374,7 @@ def _facts_of_model(
         "harmed": _is_harmed(metric, _agreement_of_classes(case, agreement), outputs, thresholds),
         "power_of_two_share": _power_of_two_share(tensors),
         **reported_facts(layers, case.record.model),
-        **outside_facts(case),
+        **outside_facts(case, layers),
     }
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))

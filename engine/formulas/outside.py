@@ -5,20 +5,25 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from quantmedic.engine.case.comparison import Comparison, comparison_facts, noise_ratio
-from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, StageFacts
+from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, LayerFacts, StageFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
+from quantmedic.engine.formulas.device_tensors import departing_facts
 from quantmedic.engine.metrics.kinds import kind_of
 
 
-def outside_facts(case: Case) -> dict[str, object]:
+def outside_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, object]:
     """Fields of ``ModelFacts``; those of what was not given stay as they are."""
     facts: dict[str, object] = {}
+    departing = departing_facts(case, layers)
+    if departing:
+        facts["device"] = DeviceFacts().model_copy(update=departing)
     for statistics in case.statistics.values():
         if reference := _comparisons_of(statistics, "reference"):
             facts["reference"] = comparison_facts(reference)
         if device := _comparisons_of(statistics, "device"):
-            facts["device"] = _device_facts(device, _comparisons_of(statistics, "output"))
+            outputs = _device_facts(device, _comparisons_of(statistics, "output"))
+            facts["device"] = outputs.model_copy(update=departing)
         if _comparisons_of(statistics, "stage.0"):
             facts |= _stages(case, statistics)
     return facts

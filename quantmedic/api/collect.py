@@ -33,6 +33,10 @@ from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
+from quantmedic.collectors.from_device.compare import compare_with_device
+from quantmedic.collectors.from_device.dump import OPTION as DUMP_OPTION
+from quantmedic.collectors.from_device.dump import open_dump
+from quantmedic.collectors.from_device.names import NAMES_OPTION, MatchedDump, match_names, read_names
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
@@ -119,6 +123,11 @@ def collect(
         reference_outputs: Outputs of the training framework's model on the validation data, in their order: ``.npz``,
             ``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.
         device_outputs: Outputs of the device on the validation data, in the same forms.
+        device_tensors: Tensors that the device computed on the first samples of the validation data, to name the layer
+            where it departs from the quantized model (page ``device-tensors``): a folder of ``.npy``, one subfolder of
+            ``.raw`` or ``.npy`` for each sample, an ``.npz``, or a mapping of names to arrays, samples along axis 0.
+        device_names: Names of tensors of the model by their names in ``device_tensors``, where these are others: a
+            mapping, or a file of JSON or YAML.
         expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
         stages: Models between float and quantized in the order of the toolchain, by name.
         toolchain_logs: What the toolchain printed, as text files.
@@ -212,6 +221,7 @@ def prove_pair(
         float_model, quantized_model, options, base, progress=progress, announce=announce
     )
     models = measurement.models
+    dump = _open_device_tensors(measurement, options.references)
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
@@ -227,6 +237,8 @@ def prove_pair(
         if options.spread.shard is not None:
             return Proof(as_shard(case, *read_shard(options.spread.shard), measurement.datasets))
         try:
+            if dump is not None:
+                case = _with_device_tensors(case, measurement, dump)
             if measuring.profile:
                 case = _with_latency(case, measurement)
             case = simulate_remedies(case, measurement) if measuring.attribution else with_notice(case, _LEFT_OUT)
@@ -435,6 +447,40 @@ def _open_outputs(
             help="pass these inputs with --validation",
         )
     return {kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()}
+
+
+def _open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> MatchedDump | None:
+    """Tensors of the device, found in the quantized model; None where none were given."""
+    if references.device_tensors is None:
+        if references.device_names is not None:
+            raise DataError(
+                "names of tensors were given without the tensors",
+                where=NAMES_OPTION,
+                help=f"pass the tensors with {DUMP_OPTION}",
+            )
+        return None
+    if "validation" not in measurement.datasets:
+        raise DataError(
+            "tensors of the device were given without the inputs that they belong to",
+            where=DUMP_OPTION,
+            help="pass these inputs with --validation",
+        )
+    names = read_names(references.device_names)
+    return match_names(open_dump(references.device_tensors), measurement.models, names)
+
+
+def _with_device_tensors(case: Case, measurement: Measurement, dump: MatchedDump) -> Case:
+    """The case with what the device computes otherwise than the quantized model here."""
+    options = measurement.options
+    record, notices = compare_with_device(
+        measurement.models,
+        case,
+        dump,
+        measurement.datasets["validation"],
+        limit=options.samples,
+        threads=options.threads,
+    )
+    return with_notice(replace(case, record=case.record.model_copy(update={"device": record})), *notices)
 
 
 def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:

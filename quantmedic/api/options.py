@@ -22,6 +22,8 @@ ModelSource = object
 DataSource = object
 #: Path of an ``.npz`` or ``.npy`` file, an array, or a mapping of output names to arrays.
 OutputSource = object
+#: Path of a folder or an ``.npz``, or a mapping of names of tensors to arrays.
+TensorSource = object
 #: How much of each tensor is measured.
 MeasuringMode = Literal["exact", "fast"]
 #: Models on the way from float to quantized by name, in the order of the toolchain.
@@ -91,6 +93,8 @@ class ReferenceOptions:
 
     reference_outputs: OutputSource | None = None
     device_outputs: OutputSource | None = None
+    device_tensors: TensorSource | None = None
+    device_names: str | Path | Mapping[str, str] | None = None
     expected_float_metric: float | None = None
     stages: Stages = ()
 
@@ -213,11 +217,14 @@ class CollectOptions:
     def for_repaired(self) -> "CollectOptions":
         """The same for a model that was repaired: nothing is tried again, and no checkpoint is overwritten.
 
-        What calibrated the first model did not calibrate this one, so validation data judge alone where there are any.
+        The device has computed the tensors of the first model. What calibrated that did not calibrate this one, so
+        validation data judge alone where there are any.
         """
         data = replace(self.data, representative=None) if self.data.validation is not None else self.data
         spread = SpreadOptions(cluster=self.spread.cluster)
-        return replace(self, data=data, proof=ProofOptions(), saving=CheckpointOptions(), spread=spread)
+        references = replace(self.references, device_tensors=None, device_names=None)
+        kept = replace(self, data=data, references=references, spread=spread)
+        return replace(kept, proof=ProofOptions(), saving=CheckpointOptions())
 
 
 class FixArguments(TypedDict, total=False):
@@ -240,6 +247,8 @@ class FixArguments(TypedDict, total=False):
     resume: bool
     reference_outputs: OutputSource | None
     device_outputs: OutputSource | None
+    device_tensors: TensorSource | None
+    device_names: str | Path | Mapping[str, str] | None
     expected_float_metric: float | None
     stages: Stages
     toolchain_logs: Sequence[str | Path]

@@ -196,11 +196,15 @@ def _reference_options(
     *,
     reference_outputs: str | None,
     device_outputs: str | None,
+    device_tensors: str | None,
+    device_names: str | None,
     expected_float_metric: float | None,
     stages: Sequence[str],
 ) -> ReferenceOptions:
     pairs = [_parse_stage(text) for text in stages]
-    return ReferenceOptions(reference_outputs, device_outputs, expected_float_metric, pairs)
+    return ReferenceOptions(
+        reference_outputs, device_outputs, device_tensors, device_names, expected_float_metric, pairs
+    )
 
 
 def _parse_stage(text: str) -> tuple[str, str]:
@@ -219,6 +223,15 @@ reference_options = OptionGroup(
         ),
         "device_outputs": option(
             "--device-outputs", metavar="FILE", help="The device's outputs on the evaluation data: .npz, .npy."
+        ),
+        "device_tensors": option(
+            "--device-tensors",
+            metavar="PATH",
+            help="Tensors that the device computed on the first evaluation samples: folder of .npy, one subfolder of "
+            ".raw or .npy per sample, or .npz.",
+        ),
+        "device_names": option(
+            "--device-names", metavar="FILE", help="Names of these tensors in the model: JSON or YAML of name: name."
         ),
         "expected_float_metric": option(
             "--expected-float-metric", type=float, metavar="X", help="Float metric that you know from training."

@@ -1,0 +1,267 @@
+"""Tensors of the device against those of the deployed model here, sample by sample, and where a departure begins.
+
+What the device computes otherwise than here is carried on: everything behind it differs, too. Where it begins is told
+by feeding each operator of the simulated network with the device's own tensors before it. Where that gives the device's
+tensor but for steps of rounding, its difference was carried in. Where operators cannot be fed, a departure begins at a
+tensor that differs by more than rounding while none of those before it does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.arrays import ColumnReader
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.from_device.dump import OPTION
+from quantmedic.collectors.from_device.layout import Choices, Layout, LayoutError, choices_of, choose_layouts
+from quantmedic.collectors.from_device.names import MatchedDump, list_names
+from quantmedic.collectors.measure.memory import lacking_for, samples_that_fit
+from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
+from quantmedic.collectors.measure.plan import fixed_grid, pairs_of_case, tap_values
+from quantmedic.collectors.measure.simulation import samples_within
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.case.records import Case, DeviceRecord, DeviceTensorRecord
+from quantmedic.engine.errors import DataError, ModelError
+
+Float32 = NDArray[np.float32]
+Values = Mapping[int, Float32]
+#: Samples of a run: between these, as many as make so many values.
+MIN_SAMPLES, MAX_SAMPLES, VALUES = 1, 16, 16e6
+#: All tensors of a sample and all weights are held about so often by the sessions that are opened.
+TENSORS, WEIGHTS = 8, 6
+#: Steps up to which two codes differ by rounding.
+ROUNDING = 1.5
+#: Departures are told from what the deployed model shows of the same here: this many times as much is taken off.
+OWN_KERNELS = 2.0
+#: Where operators cannot be fed: tensors before one agree where they differ by no more (mean square beyond a step, in
+#: steps²; of tensors without a grid energy over that of the tensor).
+AGREEING_STEPS, AGREEING_NMSE = 0.5, 1e-4
+#: The dump is of another model, or of other samples, where no tensor has more of the model's than this in its noise.
+STRANGE_NMSE = 0.5
+
+
+@dataclass
+class Beyond:
+    """Σ of squares, in values² and in steps², of differences beyond rounding; all of them where there is no grid."""
+
+    energy: float = 0.0
+    steps: float = 0.0
+
+    def add(self, difference: Float32, step: Float32 | None) -> None:
+        """Count one batch."""
+        d = difference.astype(np.float64)
+        if step is not None:
+            in_steps = np.divide(d, step, out=np.zeros_like(d), where=np.asarray(step) > 0)
+            beyond = np.abs(in_steps) > ROUNDING
+            self.steps += float(np.square(in_steps[beyond]).sum())
+            d = d[beyond]
+        self.energy += float(np.square(d).sum())
+
+
+@dataclass
+class _Sums:
+    """What is added up of one tensor over the samples."""
+
+    grid: Quantizer | None
+    power: float = 0.0
+    noise: float = 0.0
+    count: int = 0
+    nonfinite: int = 0
+    difference: Beyond = field(default_factory=Beyond)
+    device: Beyond = field(default_factory=Beyond)
+    here: Beyond = field(default_factory=Beyond)
+
+    def add(self, device: Float32, here: Float32) -> None:
+        """Count the tensor of the device and the one here."""
+        d = device - here
+        self.power += float(np.square(here, dtype=np.float64).sum())
+        self.noise += float(np.square(d, dtype=np.float64).sum())
+        self.count += d.size
+        self.difference.add(d, self.step(d.shape))
+
+    def step(self, shape: tuple[int, ...]) -> Float32 | None:
+        """Steps of the grid, in a shape that broadcasts."""
+        return None if self.grid is None else self.grid.steps(shape)
+
+    def over_power(self, energy: float) -> float:
+        """An energy over that of the tensor."""
+        return energy / max(self.power, float(np.finfo(np.float32).tiny))
+
+    def agrees(self) -> bool:
+        """The device's tensor is that of the model here, but for rounding."""
+        if self.grid is None:
+            return self.over_power(self.noise) <= AGREEING_NMSE
+        return self.difference.steps <= AGREEING_STEPS * self.count
+
+
+def compare_with_device(
+    models: Models, case: Case, dump: MatchedDump, dataset: Dataset, *, limit: int | None, threads: int
+) -> tuple[DeviceRecord, list[str]]:
+    """Hold the tensors of a dump against those that the deployed model computes on the same samples.
+
+    Args:
+        models: Both models.
+        case: What was measured of them.
+        dump: What ``match_names`` returned.
+        dataset: The evaluation data, whose first samples the dump holds.
+        limit: Samples of the set that may be read at most.
+        threads: Processor threads.
+
+    Returns:
+        What was found of each tensor, and what of the dump was not judged, and why.
+
+    Raises:
+        ModelError: A model fails on the data.
+        DataError: The dump is damaged, or holds other samples than it says.
+    """
+    pairs = {i: pair for i, pair in pairs_of_case(models, case).items() if pair.root in dump.tensors}
+    size = max(dataset.unit, samples_that_fit(samples_within(VALUES, MIN_SAMPLES, MAX_SAMPLES, case)))
+    wanted = min(dump.samples, limit or dump.samples)
+    if wanted < dataset.unit:
+        raise _too_few(dump, dataset.unit)
+    first = next(dataset.batches(size, limit=wanted))
+    view = models.view(pairs, first, threads)
+    dumped = _open_tensors(dump, view, first)
+    simulated = _simulation(models, case, sorted(dumped.layouts), threads)
+    sums = {i: _Sums(fixed_grid(pairs[i].tap.quantizer)) for i in dumped.layouts}
+    done = 0
+    for batch in dataset.batches(size, limit=wanted):
+        here, device = dumped.here(view.read(batch), view), dumped.device(batch)
+        for i, found in sums.items():
+            found.add(device[i], here[i])
+        if simulated is not None:
+            _add_own(sums, simulated, batch, device, here)
+        done += batch.samples
+    before = None if simulated is not None else _before(models.quantized, pairs)
+    tensors = tuple(_record_of(i, sums, before) for i in sums)
+    record = DeviceRecord(origin=dump.origin, samples=done, tensors=tensors)
+    notices = [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized)]
+    if done < dump.samples and limit is None:
+        notices.append(f"it holds {dump.samples} samples, the evaluation data {done}: the first {done} were compared")
+    return record, [*dump.notices, *(f"{OPTION} {dump.origin}: {notice}" for notice in notices)]
+
+
+def _too_few(dump: MatchedDump, unit: int) -> DataError:
+    return DataError(
+        f"{OPTION} holds fewer samples than the model takes at once",
+        where=[f"{dump.origin}  {dump.samples} samples", f"model  fixed batch of {unit}"],
+        help="dump more samples, or export the models with a dynamic batch axis",
+    )
+
+
+def _simulation(models: Models, case: Case, tensors: Sequence[int], threads: int) -> GivenSimulation | None:
+    """The network that is fed with the device's tensors; None where there is none, or memory is too short for it."""
+    if not tensors or lacking_for(models, tensors=TENSORS, weights=WEIGHTS) is not None:
+        return None
+    try:
+        return models.simulate_given(case, tensors, threads)
+    except ModelError:
+        return None
+
+
+def _add_own(sums: Mapping[int, _Sums], simulated: GivenSimulation, batch: Batch, device: Values, here: Values) -> None:
+    """Add what tensors are beyond what their operators make of those before them, on the device and here."""
+    for values, kind in ((device, "device"), (here, "here")):
+        made = simulated.run(batch, values).rounded
+        for i, found in sums.items():
+            difference = np.nan_to_num(values[i] - made[i], copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            beyond = found.device if kind == "device" else found.here
+            beyond.add(difference, found.step(difference.shape))
+
+
+def _record_of(i: int, sums: Mapping[int, _Sums], before: Mapping[int, set[int]] | None) -> DeviceTensorRecord:
+    """What was found of a tensor; ``before`` are those that it is computed of, where operators could not be fed."""
+    found = sums[i]
+    energy: float | None = max(found.device.energy - OWN_KERNELS * found.here.energy, 0.0)
+    steps: float | None = max(found.device.steps - OWN_KERNELS * found.here.steps, 0.0)
+    if before is not None:
+        energy, steps = found.difference.energy, found.difference.steps
+        if not all(sums[k].agrees() for k in before[i] if k in sums):
+            energy = steps = None
+    return DeviceTensorRecord(
+        tensor=i,
+        nmse=found.over_power(found.noise),
+        own_nmse=None if energy is None else found.over_power(energy),
+        own_steps=None if steps is None or found.grid is None else steps / max(found.count, 1),
+    )
+
+
+def _before(graph: Graph, pairs: Mapping[int, Pair]) -> dict[int, set[int]]:
+    """The nearest tensors upstream of each that are compared, too."""
+    index = {pair.root: i for i, pair in pairs.items()}
+    known: dict[str, set[int]] = {}
+    for op in graph.operators:
+        upstream: set[int] = set()
+        for name in op.inputs:
+            upstream |= {index[name]} if name in index else known.get(name, set())
+        known |= dict.fromkeys(op.outputs, upstream)
+    return {i: known.get(pair.root, set()) for i, pair in pairs.items()}
+
+
+@dataclass(frozen=True)
+class _Dumped:
+    """Dumped tensors that can be read, by the index of the tensor, and why others cannot."""
+
+    layouts: Mapping[int, Layout]
+    columns: Mapping[int, ColumnReader]
+    refused: Sequence[str]
+    nonfinite: set[int] = field(default_factory=set)
+
+    def here(self, reading: Reading, view: View) -> Values:
+        """What the deployed model computes, as real values."""
+        return {i: tap_values(view.taps[i], reading.codes[i]) for i in self.layouts}
+
+    def device(self, batch: Batch) -> Values:
+        """What the device computed of the same samples; 0 for what is no finite number."""
+        assert batch.numbers is not None, "every data set numbers its samples"
+        found = {i: layout.values(self.columns[i].take(batch.numbers)) for i, layout in self.layouts.items()}
+        for i, values in found.items():
+            if not np.isfinite(values).all():
+                self.nonfinite.add(i)
+                np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        return found
+
+
+def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
+    """Find out on a batch how each tensor is read."""
+    assert first.numbers is not None, "every data set numbers its samples"
+    numbers = first.numbers[first.numbers < dump.samples]
+    reading = view.read(first)
+    choices: dict[int, Choices] = {}
+    refused: list[str] = []
+    for i, pair in view.pairs.items():
+        tensor = dump.tensors[pair.root]
+        if i not in view.taps:
+            refused.append(f"{tensor.name}: reading it here would change what the model computes")
+            continue
+        here = tap_values(view.taps[i], reading.codes[i])
+        if here.ndim < 1 or len(here) != first.samples:
+            refused.append(f"{tensor.name}: its first axis does not count samples in the model")
+            continue
+        block = ColumnReader(tensor.column).take(numbers)
+        try:
+            choices[i] = choices_of(tensor, block, here[: len(numbers)], fixed_grid(pair.tap.quantizer))
+        except LayoutError as error:
+            refused.append(f"{tensor.name}: {error}")
+    layouts = choose_layouts(choices)
+    columns = {i: ColumnReader(dump.tensors[view.pairs[i].root].column) for i in layouts}
+    return _Dumped(layouts, columns, refused)
+
+
+def _notices(dumped: _Dumped, sums: Mapping[int, _Sums], pairs: Mapping[int, Pair], graph: Graph) -> list[str]:
+    """What the user should know of the dump beside its figures."""
+    named = {i: pairs[i].root for i in sums}
+    found = []
+    if dumped.nonfinite:
+        found.append(f"NaN or infinite on the device, taken as 0: {list_names([named[i] for i in dumped.nonfinite])}")
+    fed = [named[i] for i, own in sums.items() if named[i] in graph.inputs and not own.agrees()]
+    if fed:
+        found.append(f"the device was fed with other values than the model here: {list_names(fed)}")
+    if sums and all(own.over_power(own.noise) > STRANGE_NMSE for own in sums.values()):
+        found.append("no tensor is like the model's: is it a dump of this model, on these samples, in their order?")
+    return found

@@ -1,0 +1,268 @@
+"""Dumps of tensors, as devices and their tools leave them: described without reading them, then read in blocks.
+
+A dump is a folder with one ``.npy`` per tensor, an ``.npz``, a folder with one subfolder per sample (``Result_0``,
+``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, or arrays in memory.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from quantmedic.collectors.data.arrays import (
+    Array,
+    ArrayInfo,
+    Column,
+    Rows,
+    as_array,
+    first_bytes,
+    memory_column,
+    npy_column,
+    npz_columns,
+    open_regular,
+)
+from quantmedic.collectors.data.batches import numbers_of
+from quantmedic.collectors.data.messages import missing_path_error, shape_text
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.files import leads_out
+from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
+
+OPTION = "--device-tensors"
+#: A folder of one sample: ``Result_0``, ``sample-12``, ``3``.
+_SAMPLE = re.compile(r"(?:[A-Za-z_.\- ]*[_.\- ])?(\d{1,9})")
+#: Folders within folders that names of tensors with ``/`` in them make.
+_DEPTH = 16
+_RAW, _NPY = ".raw", ".npy"
+_HELP = (
+    "give a folder with one .npy per tensor, an .npz, or a folder with one subfolder per sample (Result_0, Result_1 …) "
+    "that holds one .raw or .npy per tensor"
+)
+
+
+@dataclass(frozen=True)
+class DumpedTensor:
+    """What the device computed of one tensor.
+
+    Attributes:
+        name: Its name in the dump: of files their path inside the folder, without its ending.
+        column: Its values, samples along axis 0; of ``raw`` ones the bytes of each sample, ``[samples, bytes]``.
+        raw: Type and shape are not known: the file holds nothing but values.
+    """
+
+    name: str
+    column: Column
+    raw: bool = False
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.column.info.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sides of a sample; its bytes where it is raw."""
+        return self.column.info.shape[1:]
+
+
+@dataclass(frozen=True)
+class Dump:
+    """All tensors of a dump.
+
+    Attributes:
+        origin: Name of the file or folder, without the folder that it is in.
+        tensors: Those that can be read.
+        notices: What of it cannot be read, and why.
+    """
+
+    origin: str
+    tensors: Sequence[DumpedTensor]
+    notices: Sequence[str] = ()
+
+
+def open_dump(source: object) -> Dump:
+    """Find the tensors of a dump; no value is read.
+
+    Args:
+        source: Path of a folder, an ``.npz`` or an ``.npy``, or a mapping of names to arrays.
+
+    Raises:
+        DataError: There is none, it is of an unknown kind, holds no tensor, is damaged, or leads out of its folder.
+    """
+    if isinstance(source, Mapping):
+        arrays = {str(name): memory_column(str(name), as_array(value, OPTION)) for name, value in source.items()}
+        return _checked(Dump("arrays", [DumpedTensor(name, column) for name, column in arrays.items()]))
+    if not isinstance(source, str | Path):
+        raise DataError(f"{OPTION} is neither a path nor arrays by name", where=type(source).__name__, help=_HELP)
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise missing_path_error(path, f"file or folder of {OPTION}", otherwise="")
+    if path.is_dir():
+        return _checked(_open_folder(path))
+    start = first_bytes(path)
+    if start.startswith(b"PK"):
+        return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in npz_columns(path).items()]))
+    if start.startswith(b"\x93NUMPY"):
+        return _checked(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
+    raise DataError(f"the file of {OPTION} is of a kind that is not known", where=str(path), help=_HELP)
+
+
+def _checked(dump: Dump) -> Dump:
+    """The dump without what holds no samples of numbers."""
+    found, notices = [], list(dump.notices)
+    for tensor in dump.tensors:
+        info = tensor.column.info
+        if info.dtype.kind not in "fiu" or not info.shape or 0 in info.shape:
+            notices.append(f"{tensor.name}: {shape_text(info.shape)} {info.dtype} is no array of numbers for samples")
+        else:
+            found.append(tensor)
+    if not found:
+        raise DataError(f"{OPTION} holds no tensors", where=[dump.origin, *notices[:3]], help=_HELP)
+    return Dump(dump.origin, found, notices)
+
+
+def _open_folder(folder: Path) -> Dump:
+    name = folder.resolve().name
+    own = _entries(folder, folder)
+    samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
+    if samples and not any(entry.is_file() and Path(entry.name).suffix in (_NPY, _RAW) for entry in own):
+        return _open_samples(name, folder, _in_order(samples))
+    files = dict(_files(folder, folder))
+    raw = [found for found in files if found.endswith(_RAW)]
+    notices = [f"{found}: a .raw is one sample, and stands in a folder of that sample (Result_0)" for found in raw]
+    arrays = {found: path for found, path in files.items() if found.endswith(_NPY)}
+    tensors = [DumpedTensor(found.removesuffix(_NPY), npy_column(path)) for found, path in arrays.items()]
+    return Dump(name, tensors, notices)
+
+
+def _in_order(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
+    """Folders of samples by their numbers.
+
+    Raises:
+        DataError: A number is missing, or two have one: samples would be held against others.
+    """
+    found: dict[int, Path] = {}
+    for entry in folders:
+        match = _SAMPLE.fullmatch(entry.name)
+        number = int(match[1]) if match is not None else 0
+        if number in found:
+            raise DataError(
+                f"two folders of {OPTION} hold one sample",
+                where=[str(found[number]), entry.path],
+                help="leave one folder for each sample",
+            )
+        found[number] = Path(entry.path)
+    SAMPLES.check(len(found), OPTION)
+    first = min(found)
+    start = min(first, 1)
+    missing = next((k for k in range(start, start + len(found)) if k not in found), None)
+    if missing is not None:
+        raise DataError(
+            f"the folder of a sample is missing in {OPTION}",
+            where=f"{found[first].parent}  {len(found)} folders up to {max(found)}, none for {missing}",
+            help="dump the samples in the order of the evaluation data, numbered from 0 or 1 without gaps",
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def _open_samples(name: str, root: Path, folders: Sequence[Path]) -> Dump:
+    contents = [dict(_files(folder, root)) for folder in folders]
+    tensors: list[DumpedTensor] = []
+    notices: list[str] = []
+    for file in dict.fromkeys(file for content in contents for file in content):
+        lacking = next((k for k, content in enumerate(contents) if file not in content), None)
+        if lacking is not None:
+            notices.append(f"{file}: {folders[lacking].name} does not hold it")
+            continue
+        paths = [content[file] for content in contents]
+        sizes = [path.stat().st_size for path in paths]
+        other = next((k for k, size in enumerate(sizes) if size != sizes[0]), None)
+        if other is not None:
+            sides = f"{sizes[0]} bytes in {folders[0].name}, {sizes[other]} in {folders[other].name}"
+            notices.append(f"{file}: its samples differ in size, {sides}")
+            continue
+        raw = file.endswith(_RAW)
+        column = _raw_column(file, paths, sizes[0]) if raw else _npy_samples(file, paths)
+        tensors.append(DumpedTensor(file.removesuffix(_RAW if raw else _NPY), column, raw))
+    return Dump(name, tensors, notices)
+
+
+def _raw_column(file: str, paths: Sequence[Path], size: int) -> Column:
+    """The bytes of files of one size, a row for each."""
+    info = ArrayInfo(file, file, (len(paths), size), np.dtype(np.uint8))
+
+    def load(path: Path) -> Array:
+        with open_regular(path) as stream:
+            content = stream.read(size + 1)
+        if len(content) != size:
+            raise _changed(path, f"{len(content)} bytes where there were {size}")
+        return np.frombuffer(content, np.uint8)
+
+    return _column_of_files(info, paths, load)
+
+
+def _npy_samples(file: str, paths: Sequence[Path]) -> Column:
+    """Arrays of one shape and type, a row for each file."""
+    first = npy_column(paths[0]).info
+    info = ArrayInfo(file, file, (len(paths), *first.shape), first.dtype)
+
+    def load(path: Path) -> Array:
+        column = npy_column(path)
+        if (column.info.shape, column.info.dtype) != (first.shape, first.dtype):
+            raise _changed(path, f"{'  '.join(column.info.where[2:])} where the first sample has {first.where[2]}")
+        return column.load()
+
+    return _column_of_files(info, paths, load)
+
+
+def _column_of_files(info: ArrayInfo, paths: Sequence[Path], load: Callable[[Path], Array]) -> Column:
+    width = int(np.prod(info.shape[1:], dtype=object)) * info.dtype.itemsize
+
+    def blocks(wanted: Iterable[Rows]) -> Iterator[Array]:
+        for rows in wanted:
+            numbers = numbers_of(rows)
+            ARRAY_BYTES.check(len(numbers) * width, info.file)
+            yield np.stack([load(paths[k]) for k in numbers.tolist()])
+
+    return Column(info, blocks)
+
+
+def _changed(path: Path, cause: str) -> DataError:
+    return DataError(
+        f"samples of one tensor in {OPTION} differ",
+        where=[str(path), f"cause  {cause}"],
+        help="dump all samples with one model and the same options",
+    )
+
+
+def _entries(folder: Path, root: Path) -> list["os.DirEntry[str]"]:
+    """What a folder holds, by name; links that lead out of the dump are refused."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(
+            "folder cannot be read", where=[str(folder), f"cause  {error.strerror}"], help="check its permissions"
+        ) from error
+    IMPORTED_LAYERS.check(len(entries), folder)
+    for entry in entries:
+        if entry.is_symlink() and leads_out(entry.path, root):
+            raise DataError(
+                f"a link in {OPTION} leads out of its folder",
+                where=entry.path,
+                help="put the file itself there",
+            )
+    return entries
+
+
+def _files(folder: Path, root: Path, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Path]]:
+    """Files of values by their path inside of a folder, of subfolders too: names with ``/`` in them make these."""
+    for entry in _entries(folder, root):
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            if depth < _DEPTH:
+                yield from _files(Path(entry.path), root, f"{name}/", depth + 1)
+        elif entry.is_file() and Path(entry.name).suffix in (_NPY, _RAW):
+            yield name, Path(entry.path)

@@ -1,0 +1,483 @@
+"""Tensors of a device: the layer where it departs is named, rounding is not, and what does not fit is said by name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from builders.commands import run_quantmedic
+from builders.onnx_models import Array, Net, images, qdq, random, save_pair
+from onnx import helper, numpy_helper
+
+import quantmedic
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.formulas.derive import derive
+
+BASE = quantmedic.load_rulebase()
+X = images(24)
+BLOCKS, CHANNELS = 3, 6
+LAYERS = [*(f"{kind}{i}" for i in range(BLOCKS) for kind in ("conv", "mix")), "fc"]
+KINDS = ("scale", "bias", "channels", "zero")
+#: What ends a layer where its own result is not read.
+ENDS = {"fc": "scores"}
+
+
+def float_net() -> onnx.ModelProto:
+    """Blocks of Conv, Relu, a second Conv and an Add, then a Gemm: 3 x 8 x 8 images to 5 scores."""
+    net = Net()
+    x, channels = net.input("image", ["n", 3, 8, 8]), 3
+    for i in range(BLOCKS):
+        weight = random(10 + i, CHANNELS, channels, 3, 3, scale=1.3 * (channels * 9) ** -0.5)
+        x = net.conv(x, weight, random(50 + i, CHANNELS, scale=0.1), out=f"conv{i}", pads=[1, 1, 1, 1])
+        x = net.add("Relu", x, out=f"relu{i}")
+        mixed = net.conv(
+            x, random(110 + i, CHANNELS, CHANNELS, 1, 1, scale=0.4), random(150 + i, CHANNELS, scale=0.1), out=f"mix{i}"
+        )
+        x, channels = net.add("Add", x, mixed, out=f"sum{i}"), CHANNELS
+    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool"), out="flat")
+    net.const("fc.weight", random(5, CHANNELS, 5))
+    net.const("fc.bias", random(6, 5, scale=0.1))
+    net.output(net.add("Gemm", x, "fc.weight", "fc.bias", out="scores"), shape=["n", 5])
+    return net.model()
+
+
+FLOAT = float_net()
+QUANTIZED = qdq(FLOAT, {"image": X})
+CONSTANTS = {tensor.name for tensor in QUANTIZED.graph.initializer}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return save_pair(tmp_path_factory.mktemp("pair"), FLOAT, QUANTIZED)
+
+
+def tensors_of(model: onnx.ModelProto, feed: dict[str, Array]) -> dict[str, Array]:
+    """What a device computes: all dequantized tensors, by kernels whose sums do not saturate."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    known = {value.name for value in exposed.graph.output}
+    made = [n.output[0] for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] not in CONSTANTS]
+    noisy = [n.output[0] for n in model.graph.node if n.output[0].removesuffix("_dq") != n.output[0]]
+    names = [name for name in dict.fromkeys([*made, *noisy]) if name not in known and not name.endswith("_exact")]
+    exposed.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    found = [*known, *names]
+    values = ort.InferenceSession(exposed.SerializeToString(), options).run(found, feed)
+    return dict(zip(found, values, strict=True))
+
+
+def altered(layer: str, kind: str) -> onnx.ModelProto:
+    """The quantized model with one constant of one layer changed."""
+    model = onnx.ModelProto()
+    model.CopyFrom(QUANTIZED)
+    changes: dict[str, tuple[str, Callable[[Array], Array]]] = {
+        "scale": ("weight_q_scale", lambda a: (a * 1.25).astype(a.dtype)),
+        "bias": ("bias_q_codes", lambda a: (-a).astype(a.dtype)),
+        "channels": ("weight_q_codes", lambda a: np.roll(a, 1, axis=0)),
+        "zero": ("weight_q_codes", lambda a: np.where(np.arange(len(a)).reshape(-1, *[1] * (a.ndim - 1)) < 2, 0, a)),
+    }
+    name, change = changes[kind]
+    for tensor in model.graph.initializer:
+        if tensor.name == f"{layer}.{name}":
+            array = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(numpy_helper.from_array(change(array).astype(array.dtype), tensor.name))
+            return model
+    raise AssertionError(f"{layer} has no {name}")
+
+
+def rounded_otherwise(seed: int) -> dict[str, Array]:
+    """Tensors of a device whose codes are one more or less than here, each of three alike, and carried through."""
+    rng, model = np.random.default_rng(seed), onnx.ModelProto()
+    model.CopyFrom(QUANTIZED)
+    scales = {t.name: numpy_helper.to_array(t) for t in QUANTIZED.graph.initializer}
+    shapes = {name: values.shape for name, values in tensors_of(QUANTIZED, {"image": X}).items()}
+    nodes, feed = [], {"image": X}
+    for node in QUANTIZED.graph.node:
+        name = node.output[0]
+        if node.op_type != "DequantizeLinear" or node.input[0] in CONSTANTS or name == "image_dq":
+            nodes.append(node)
+            continue
+        own = onnx.NodeProto()
+        own.CopyFrom(node)
+        own.output[0] = f"{name}_exact"
+        nodes += [own, helper.make_node("Add", [own.output[0], f"{name}_noise"], [name])]
+        noise = rng.integers(-1, 2, shapes[name]) * scales[node.input[1]]
+        feed[f"{name}_noise"] = noise.astype(np.float32)
+        model.graph.input.append(
+            helper.make_tensor_value_info(f"{name}_noise", onnx.TensorProto.FLOAT, list(shapes[name]))
+        )
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return tensors_of(model, feed)
+
+
+def collected(paths: tuple[Path, Path], dump: object, **options: object) -> Case:
+    given = {"validation": X, "threads": 1, "rules": BASE, "attribution": False} | options
+    return quantmedic.collect(*paths, device_tensors=dump, **given)  # type: ignore[arg-type]
+
+
+def facts_of(paths: tuple[Path, Path], dump: object, **options: object) -> CaseFacts:
+    return derive(collected(paths, dump, **options), BASE)
+
+
+def departing(facts: CaseFacts) -> list[tuple[str, ...]]:
+    """For each layer that is named, those that compute its output."""
+    return [layer.output.device.layers for layer in facts.layers if layer.device_departs]
+
+
+def is_named(layer: str, found: list[tuple[str, ...]]) -> bool:
+    """This layer is named, and no other."""
+    return len(found) == 1 and ENDS.get(layer, layer) in found[0]
+
+
+# --- where a departure begins ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer, kind", [("conv0", "scale"), ("mix1", "channels"), ("conv2", "bias"), ("fc", "zero")])
+def test_an_altered_layer_is_named_and_none_behind_it(layer: str, kind: str, paths: tuple[Path, Path]) -> None:
+    facts = facts_of(paths, tensors_of(altered(layer, kind), {"image": X}))
+    assert is_named(layer, departing(facts))
+    assert facts.model.device.departing_layers == 1
+    carried = [tensor for tensor in facts.tensors if tensor.device.begins is False and tensor.device.sqnr_db < 40]
+    assert carried or layer == "fc", "what is behind the layer differs, too, and is not named"
+
+
+@pytest.mark.thorough
+def test_a_hundred_of_a_hundred_random_layers_are_named(paths: tuple[Path, Path]) -> None:
+    missed = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        layer, kind = str(rng.choice(LAYERS)), str(rng.choice(KINDS))
+        found = departing(facts_of(paths, tensors_of(altered(layer, kind), {"image": X})))
+        if not is_named(layer, found):
+            missed.append((seed, layer, kind, found))
+    assert not missed
+
+
+def test_the_model_itself_departs_nowhere(paths: tuple[Path, Path]) -> None:
+    facts = facts_of(paths, tensors_of(QUANTIZED, {"image": X}))
+    assert departing(facts) == []
+    assert facts.model.device.tensors == len(facts.tensors) and facts.model.device.departing_layers == 0
+    assert all(tensor.device.samples == 24 for tensor in facts.tensors)
+
+
+def test_another_rounding_mode_departs_nowhere(paths: tuple[Path, Path]) -> None:
+    facts = facts_of(paths, rounded_otherwise(1))
+    assert departing(facts) == []
+    levels = [tensor.device.sqnr_db for tensor in facts.tensors if tensor.name != "image"]
+    assert max(levels) < 35, "the noise is there"
+
+
+@pytest.mark.thorough
+def test_no_rounding_noise_of_many_is_named(paths: tuple[Path, Path]) -> None:
+    assert [seed for seed in range(2, 22) if departing(facts_of(paths, rounded_otherwise(seed)))] == []
+
+
+def test_two_layers_that_depart_are_both_named(paths: tuple[Path, Path]) -> None:
+    """The second is told from what the first one sends down, since it is fed with the device's own tensors."""
+    model, second = altered("conv0", "scale"), altered("mix2", "bias")
+    changed = {t.name: t for t in second.graph.initializer}
+    for tensor in model.graph.initializer:
+        if tensor.name == "mix2.bias_q_codes":
+            tensor.CopyFrom(changed[tensor.name])
+    found = departing(facts_of(paths, tensors_of(model, {"image": X})))
+    assert [any(layer in layers for layers in found) for layer in ("conv0", "mix2")] == [True, True]
+    assert len(found) == 2
+
+
+def test_a_sparse_dump_names_all_layers_in_between(paths: tuple[Path, Path]) -> None:
+    dump = tensors_of(altered("mix1", "scale"), {"image": X})
+    facts = facts_of(paths, {name: dump[name] for name in ("sum0_dq", "sum1_dq", "scores")})
+    assert departing(facts) == [("conv1", "relu1", "mix1", "sum1")]
+
+
+def test_without_a_network_to_feed_the_first_is_named(
+    paths: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "quantmedic.collectors.from_device.compare._simulation"
+    monkeypatch.setattr(module, lambda *given: None)
+    facts = facts_of(paths, tensors_of(altered("mix1", "channels"), {"image": X}))
+    assert is_named("mix1", departing(facts))
+    behind = {tensor.name: tensor.device.begins for tensor in facts.tensors}
+    assert behind["relu1"] is False and behind["sum1"] is None, "what reads a departing tensor is not judged"
+
+
+def test_the_rule_names_the_layer_and_not_the_model(paths: tuple[Path, Path]) -> None:
+    dump = tensors_of(altered("mix1", "channels"), {"image": X})
+    case = collected(paths, dump, device_outputs=dump["scores"])
+    causes = {cause.cause: cause for cause in quantmedic.judge(case, BASE).causes}
+    assert causes["device-departs"].subjects == ("mix1",)
+    assert "simulator-differs-from-device" not in causes
+    without = quantmedic.collect(*paths, validation=X, threads=1, rules=BASE, device_outputs=dump["scores"])
+    assert "simulator-differs-from-device" in {cause.cause for cause in quantmedic.judge(without, BASE).causes}
+
+
+def test_the_case_keeps_it_and_the_report_shows_it(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    case = collected(paths, tensors_of(altered("mix1", "channels"), {"image": X}))
+    quantmedic.save_case(case, tmp_path / "x.case")
+    again = quantmedic.load_case(tmp_path / "x.case")
+    assert again.record.device == case.record.device
+    rows = {row.name: row for row in quantmedic.judge(again, BASE).layers}
+    assert rows["mix1"].device_departs and rows["mix1"].device_sqnr_db < 10
+    assert rows["sum1"].device_departs is False and rows["sum1"].device_sqnr_db < 10
+
+
+def test_other_values_at_the_input_are_said(paths: tuple[Path, Path]) -> None:
+    case = collected(paths, tensors_of(QUANTIZED, {"image": X * 0.5}))
+    assert any("fed with other values" in notice and "image" in notice for notice in case.record.notices)
+    assert departing(derive(case, BASE)) == []
+
+
+# --- forms of dumps --------------------------------------------------------------------------------------------------
+
+
+def write_npy(folder: Path, dump: dict[str, Array]) -> Path:
+    folder.mkdir()
+    for name, values in dump.items():
+        np.save(folder / f"{name}.npy", values)
+    return folder
+
+
+def write_samples(
+    folder: Path, dump: dict[str, Array], ending: str = ".raw", *, last: bool = False, first: int = 0
+) -> Path:
+    for k in range(len(X)):
+        own = folder / f"Result_{k + first}"
+        own.mkdir(parents=True)
+        for name, values in dump.items():
+            value = values[k : k + 1]
+            value = np.moveaxis(value, 1, -1) if last and value.ndim == 4 else value
+            if ending == ".raw":
+                (own / f"{name}.raw").write_bytes(np.ascontiguousarray(value, "<f4").tobytes())
+            else:
+                np.save(own / f"{name}.npy", value)
+    return folder
+
+
+DUMP = tensors_of(altered("mix1", "scale"), {"image": X})
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: write_npy(folder / "d", DUMP),
+        lambda folder: write_samples(folder / "d", DUMP),
+        lambda folder: write_samples(folder / "d", DUMP, first=1),
+        lambda folder: write_samples(folder / "d", DUMP, ".npy"),
+        lambda folder: write_samples(folder / "d", DUMP, last=True),
+        lambda folder: write_samples(folder / "d", DUMP, ".npy", last=True),
+    ],
+    ids=["npy", "raw", "raw from 1", "npy of samples", "raw NHWC", "npy NHWC"],
+)
+def test_every_form_gives_the_same(write: Callable[[Path], Path], paths: tuple[Path, Path], tmp_path: Path) -> None:
+    record = collected(paths, write(tmp_path)).record
+    assert record.device is not None and record.device.samples == 24
+    assert record.device.tensors == collected(paths, DUMP).record.device.tensors
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_archive_gives_the_same(save: Callable[..., None], paths: tuple[Path, Path], tmp_path: Path) -> None:
+    save(tmp_path / "d.npz", **DUMP)
+    found = collected(paths, tmp_path / "d.npz").record.device
+    assert found == collected(paths, DUMP).record.device.model_copy(update={"origin": "d.npz"})
+
+
+@pytest.mark.parametrize("shift", [0, -128], ids=["uint8", "int8"])
+def test_codes_are_compared_as_codes(shift: int, paths: tuple[Path, Path]) -> None:
+    stored = {t.name: numpy_helper.to_array(t) for t in QUANTIZED.graph.initializer}
+    codes = {}
+    for name, values in DUMP.items():
+        scale, zero = (stored[f"{name}_codes_{part}"] for part in ("scale", "zero"))
+        codes[name] = (np.rint(values / scale) + zero + shift).astype(np.int8 if shift else np.uint8)
+    found, floats = (collected(paths, dump).record.device for dump in (codes, DUMP))
+    for code, real in zip(found.tensors, floats.tensors, strict=True):
+        assert code.nmse == pytest.approx(real.nmse, rel=1e-3, abs=1e-9)
+        assert code.own_steps == pytest.approx(real.own_steps, rel=1e-3, abs=1e-9)
+
+
+def test_raw_files_of_codes(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    """qnn-net-run --use_native_output_files: one byte per value, and a name that says so."""
+    stored = {t.name: numpy_helper.to_array(t) for t in QUANTIZED.graph.initializer}
+    for k in range(len(X)):
+        folder = tmp_path / f"Result_{k}"
+        folder.mkdir()
+        codes = np.rint(DUMP["mix1_dq"][k] / stored["mix1_dq_codes_scale"]) + stored["mix1_dq_codes_zero"]
+        (folder / "mix1_native.raw").write_bytes(codes.astype(np.uint8).tobytes())
+    found = collected(paths, tmp_path).record
+    assert [found.tensors[t.tensor].name for t in found.device.tensors] == ["mix1"]
+    whole = {found.tensors[t.tensor].name: t for t in collected(paths, DUMP).record.device.tensors}
+    assert found.device.tensors[0].nmse == pytest.approx(whole["mix1"].nmse, rel=1e-3)
+
+
+def test_other_batches_give_the_same(paths: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = collected(paths, DUMP).record.device
+    monkeypatch.setattr("quantmedic.collectors.from_device.compare.MAX_SAMPLES", 5)
+    for one, other in zip(collected(paths, DUMP).record.device.tensors, whole.tensors, strict=True):
+        assert one.nmse == pytest.approx(other.nmse, rel=1e-6) and one.own_nmse == pytest.approx(
+            other.own_nmse, abs=1e-6
+        )
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mix1", "mix1_dq", "mix1_dq_codes", "MIX1", "mix1.dq", "_mix1_dq", "mix1_dq:0"])
+def test_names_as_tools_write_them(name: str, paths: tuple[Path, Path]) -> None:
+    known = name if not name.endswith(":0") else "mix1"
+    record = collected(paths, {known: DUMP["mix1_dq"]}).record
+    assert [record.tensors[t.tensor].name for t in record.device.tensors] == ["mix1"]
+
+
+def test_a_map_of_names(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    dump = {"node_17": DUMP["mix1_dq"], "other": DUMP["sum1_dq"]}
+    (tmp_path / "names.json").write_text(json.dumps({"node_17": "mix1", "gone": "sum0"}))
+    case = collected(paths, dump, device_names=tmp_path / "names.json")
+    assert [case.record.tensors[t.tensor].name for t in case.record.device.tensors] == ["mix1"]
+    text = "\n".join(case.record.notices)
+    assert "other" in text and "gone" in text and "lacks" in text
+    with pytest.raises(DataError, match="cannot be read in both models") as error:
+        collected(paths, dump, device_names={"node_17": "mix_1x"})
+    assert "node_17" in str(error.value)
+
+
+def test_what_is_missing_or_does_not_fit_is_said_and_the_rest_judged(paths: tuple[Path, Path]) -> None:
+    dump = {name: values for name, values in DUMP.items() if name in ("conv0", "relu0_dq", "sum1_dq", "mix1_dq")}
+    dump |= {
+        "relu2_dq": DUMP["relu2_dq"][:7],
+        "mix0_dq": DUMP["mix0_dq"][:, :, :3],
+        "stranger": DUMP["relu0_dq"],
+        "sum2": np.zeros(24, object),
+        "pool": DUMP["pool_dq"].astype(str),
+    }
+    case = collected(paths, dump)
+    named = [case.record.tensors[t.tensor].name for t in case.record.device.tensors]
+    assert named == ["relu0", "mix1", "sum1"]
+    text = "\n".join(case.record.notices)
+    for part in (
+        "relu2_dq: it holds 7 samples, the others 24",
+        "mix0_dq: a sample has (6, 3, 8) where the model has (6, 8, 8)",
+        "stranger",
+        "sum2: ",
+        "pool: ",
+        "lacks",
+    ):
+        assert part in text, text
+
+
+def test_fewer_and_more_samples(paths: tuple[Path, Path]) -> None:
+    few = collected(paths, {name: values[:10] for name, values in DUMP.items()})
+    assert few.record.device.samples == 10 and is_named("mix1", departing(derive(few, BASE)))
+    more = collected(paths, {name: np.concatenate([values, values]) for name, values in DUMP.items()})
+    assert more.record.device.samples == 24
+    assert any("holds 48 samples" in notice for notice in more.record.notices)
+
+
+def test_the_dump_of_another_model(paths: tuple[Path, Path]) -> None:
+    others = {name: random(999, *values.shape) for name, values in DUMP.items()}
+    assert any("no tensor is like the model's" in n for n in collected(paths, others).record.notices)
+    with pytest.raises(DataError, match="is one of the model") as error:
+        collected(paths, {"encoder/block": DUMP["mix1_dq"]})
+    assert "encoder/block" in str(error.value) and "relu0" in str(error.value)
+
+
+def test_numbers_that_are_not_finite(paths: tuple[Path, Path]) -> None:
+    spoiled = {name: values.copy() for name, values in DUMP.items()}
+    spoiled["relu0_dq"][3] = np.nan
+    case = collected(paths, spoiled)
+    assert any("NaN or infinite on the device" in n and "relu0" in n for n in case.record.notices)
+    assert any("relu0" in layers for layers in departing(derive(case, BASE)))
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_outside_of_the_folder_is_read(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "secret.npy", DUMP["mix1_dq"])
+    folder = write_npy(tmp_path / "d", {"sum1_dq": DUMP["sum1_dq"]})
+    (folder / "mix1_dq.npy").symlink_to(tmp_path / "secret.npy")
+    with pytest.raises(DataError, match="leads out of its folder"):
+        collected(paths, folder)
+    (folder / "mix1_dq.npy").unlink()
+    (folder / "mix1_dq.npy").symlink_to(folder / "sum1_dq.npy")
+    assert collected(paths, folder).record.device is not None
+
+
+def test_no_pickle_is_loaded(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = write_npy(tmp_path / "d", {"sum1_dq": DUMP["sum1_dq"]})
+    np.save(folder / "mix1_dq.npy", np.array([print], object), allow_pickle=True)
+    with pytest.raises(DataError, match="Python objects"):
+        collected(paths, folder)
+
+
+def drop_a_sample(folder: Path) -> None:
+    for file in (folder / "Result_3").iterdir():
+        file.unlink()
+    (folder / "Result_3").rmdir()
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (drop_a_sample, "folder of a sample is missing"),
+        (lambda folder: (folder / "0").mkdir(), "two folders"),
+        (lambda folder: [f.unlink() for f in folder.rglob("*.raw")], "holds no tensors"),
+    ],
+)
+def test_folders_of_samples_that_cannot_be_told(
+    damage: Callable[[Path], object], message: str, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = write_samples(tmp_path / "d", {"mix1_dq": DUMP["mix1_dq"]})
+    damage(folder)
+    with pytest.raises(DataError, match=message):
+        collected(paths, folder)
+
+
+def test_a_tensor_that_one_sample_lacks(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = write_samples(tmp_path / "d", {name: DUMP[name] for name in ("mix1_dq", "sum1_dq", "relu1_dq")})
+    (folder / "Result_2" / "mix1_dq.raw").unlink()
+    (folder / "Result_4" / "sum1_dq.raw").write_bytes(b"1234")
+    case = collected(paths, folder)
+    assert [case.record.tensors[t.tensor].name for t in case.record.device.tensors] == ["relu1"]
+    text = "\n".join(case.record.notices)
+    assert "mix1_dq.raw: Result_2 does not hold it" in text
+    assert "sum1_dq.raw: its samples differ in size" in text
+
+
+@pytest.mark.parametrize("given", ["nowhere", __file__, 3, {}])
+def test_what_is_no_dump(given: object, paths: tuple[Path, Path]) -> None:
+    with pytest.raises(DataError):
+        collected(paths, given)
+
+
+def test_inputs_have_to_be_given(paths: tuple[Path, Path]) -> None:
+    with pytest.raises(DataError, match="without the inputs"):
+        collected(paths, DUMP, validation=None, representative=X)
+    with pytest.raises(DataError, match="without the tensors"):
+        collected(paths, None, device_names={"a": "mix1"})
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{a: 3}", "a: [", "\x00"])
+def test_names_that_are_none(content: str, paths: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "names.yaml").write_text(content)
+    with pytest.raises(QuantmedicError, match="names of"):
+        collected(paths, DUMP, device_names=tmp_path / "names.yaml")
+
+
+def test_the_command(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    np.savez(tmp_path / "val.npz", image=X)
+    write_npy(tmp_path / "d", DUMP)
+    common = ["diagnose", *map(str, paths), "-v", str(tmp_path / "val.npz"), "--no-prove", "--no-attribution"]
+    common += ["-o", str(tmp_path / "report")]
+    run_quantmedic(*common, "--device-tensors", str(tmp_path / "d"))
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert "device-departs" in {cause["cause"] for cause in report["causes"]}
+    write_npy(tmp_path / "other", {"encoder": DUMP["mix1_dq"]})
+    failed = run_quantmedic(*common, "--device-tensors", str(tmp_path / "other"))
+    assert failed.returncode == 2 and "relu0" in failed.stderr and "--device-names" in failed.stderr
