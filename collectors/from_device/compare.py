@@ -41,6 +41,8 @@ OWN_KERNELS = 2.0
 #: Where operators cannot be fed: tensors before one agree where they differ by no more (mean square beyond a step, in
 #: steps²; of tensors without a grid energy over that of the tensor).
 AGREEING_STEPS, AGREEING_NMSE = 0.5, 1e-4
+#: … and it is noisier than the noisiest of them by this factor (10 dB): rounding that was carried in adds up.
+FAR = 10.0
 #: The dump is of another model, or of other samples, where no tensor has more of the model's than this in its noise.
 STRANGE_NMSE = 0.5
 
@@ -180,15 +182,23 @@ def _record_of(i: int, sums: Mapping[int, _Sums], before: Mapping[int, set[int]]
     energy: float | None = max(found.device.energy - OWN_KERNELS * found.here.energy, 0.0)
     steps: float | None = max(found.device.steps - OWN_KERNELS * found.here.steps, 0.0)
     if before is not None:
-        energy, steps = found.difference.energy, found.difference.steps
-        if not all(sums[k].agrees() for k in before[i] if k in sums):
-            energy = steps = None
+        energy, steps = _first_departure(found, [sums[k] for k in before[i] if k in sums])
     return DeviceTensorRecord(
         tensor=i,
         nmse=found.over_power(found.noise),
         own_nmse=None if energy is None else found.over_power(energy),
         own_steps=None if steps is None or found.grid is None else steps / max(found.count, 1),
     )
+
+
+def _first_departure(found: _Sums, before: Sequence[_Sums]) -> tuple[float | None, float | None]:
+    """Where operators cannot be fed: what a tensor differs by, in values² and steps²; None behind a departure."""
+    if not all(own.agrees() for own in before):
+        return None, None
+    carried = max((own.over_power(own.noise) for own in before), default=0.0)
+    if found.over_power(found.noise) < FAR * carried:
+        return 0.0, 0.0
+    return found.difference.energy, found.difference.steps
 
 
 def _before(graph: Graph, pairs: Mapping[int, Pair]) -> dict[int, set[int]]:

@@ -119,6 +119,13 @@ def _data() -> Iterator[Target]:
     yield Target("npz", 5, _PAIR, "x.npz", zips, (f"{_COLLECT}x.npz", f"{_COLLECT}x.npz -r x.npz --layout NHWC"))
     outputs = tuple(f"{_COLLECT}x.npz --{side}-outputs o.npz" for side in ("reference", "device"))
     yield Target("npz", 1, _PAIR | {"o.npz": "outputs.npz"}, "o.npz", zips, outputs)
+    dump = f"{_COLLECT}x.npz --device-tensors"
+    yield Target("dumps", 1, _PAIR | {"o.npz": "dump.npz"}, "o.npz", zips, (f"{dump} o.npz",))
+    samples = _PAIR | {f"d/Result_{k}/{name}": name for k in range(4) for name in ("relu.raw", "pool.npy")}
+    yield Target("dumps", 1, samples, "d/Result_1/pool.npy", files.mutate_npy, (f"{dump} d",))
+    yield Target("dumps", 0.5, samples, "d/Result_0/relu.raw", mutate_bytes, (f"{dump} d",))
+    named = _PAIR | {"o.npz": "dump.npz", "names.json": "names.json"}
+    yield Target("dumps", 0.5, named, "names.json", mutate_json, (f"{dump} o.npz --device-names names.json",))
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):
         yield Target("labels", 1, _PAIR | {name: name}, name, mutate, (f"{_COLLECT}x.npz --labels {name}",))
     pictures = (f"{_COLLECT}d --scale 255", f"{_COLLECT}d --resize 4,4 --scale 255")

@@ -17,6 +17,7 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.reports.sections.columns import layer_columns, presets
 
 BASE = quantmedic.load_rulebase()
 X = images(24)
@@ -207,6 +208,7 @@ def test_without_a_network_to_feed_the_first_is_named(
     assert is_named("mix1", departing(facts))
     behind = {tensor.name: tensor.device.begins for tensor in facts.tensors}
     assert behind["relu1"] is False and behind["sum1"] is None, "what reads a departing tensor is not judged"
+    assert departing(facts_of(paths, rounded_otherwise(1))) == [], "rounding adds up"
 
 
 def test_the_rule_names_the_layer_and_not_the_model(paths: tuple[Path, Path]) -> None:
@@ -227,6 +229,8 @@ def test_the_case_keeps_it_and_the_report_shows_it(paths: tuple[Path, Path], tmp
     rows = {row.name: row for row in quantmedic.judge(again, BASE).layers}
     assert rows["mix1"].device_departs and rows["mix1"].device_sqnr_db < 10
     assert rows["sum1"].device_departs is False and rows["sum1"].device_sqnr_db < 10
+    table = presets(layer_columns(derive(again, BASE).layers, [()] * len(rows)), "validation")
+    assert "output.device.sqnr_db" in table["default"].columns
 
 
 def test_other_values_at_the_input_are_said(paths: tuple[Path, Path]) -> None:
