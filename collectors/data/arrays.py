@@ -1,5 +1,6 @@
 """Arrays in memory, in .npy and in .npz files: described without reading them, then read some rows at a time."""
 
+import io
 import math
 import zipfile
 import zlib
@@ -123,6 +124,20 @@ def npz_columns(path: Path) -> dict[str, Column]:
             help="save it with numpy.savez(path, input_name=array)",
         )
     return columns
+
+
+def array_of_npy(content: bytes, path: str, name: str) -> Array:
+    """The array of the bytes of an .npy file; ``path`` and ``name`` are for messages.
+
+    Raises:
+        DataError: It is none, is cut off, or holds Python objects.
+    """
+    with io.BytesIO(content) as file:
+        shape, fortran, dtype = _npy_header(file, path, name)
+        values = content[file.tell() :]
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(values):
+        raise _damaged_data(Path(path), f"{name} has another length than its header says")
+    return np.frombuffer(values, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def as_array(value: object, where: str) -> Array:

@@ -1,7 +1,8 @@
 """Dumps of tensors, as devices and their tools leave them: described without reading them, then read in blocks.
 
 A dump is a folder with one ``.npy`` per tensor, an ``.npz``, a folder with one subfolder per sample (``Result_0``,
-``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, or arrays in memory.
+``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, outputs that Polygraphy saved
+as JSON, or arrays in memory.
 """
 
 import os
@@ -26,6 +27,7 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import numbers_of
 from quantmedic.collectors.data.messages import missing_path_error, shape_text
+from quantmedic.collectors.from_device.polygraphy import read_polygraphy
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import leads_out
 from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
@@ -38,7 +40,7 @@ _DEPTH = 16
 _RAW, _NPY = ".raw", ".npy"
 _HELP = (
     "give a folder with one .npy per tensor, an .npz, or a folder with one subfolder per sample (Result_0, Result_1 …) "
-    "that holds one .raw or .npy per tensor"
+    "that holds one .raw or .npy per tensor, or outputs that polygraphy run --save-outputs wrote"
 )
 
 
@@ -86,7 +88,7 @@ def open_dump(source: object) -> Dump:
     """Find the tensors of a dump; no value is read.
 
     Args:
-        source: Path of a folder, an ``.npz`` or an ``.npy``, or a mapping of names to arrays.
+        source: Path of a folder, an ``.npz``, an ``.npy`` or a JSON of Polygraphy, or a mapping of names to arrays.
 
     Raises:
         DataError: There is none, it is of an unknown kind, holds no tensor, is damaged, or leads out of its folder.
@@ -106,6 +108,10 @@ def open_dump(source: object) -> Dump:
         return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in npz_columns(path).items()]))
     if start.startswith(b"\x93NUMPY"):
         return _checked(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
+    if start.lstrip()[:1] == b"{":
+        known, notices = read_polygraphy(path, OPTION)
+        tensors = [DumpedTensor(name, memory_column(name, array)) for name, array in known.items()]
+        return _checked(Dump(path.name, tensors, notices))
     raise DataError(f"the file of {OPTION} is of a kind that is not known", where=str(path), help=_HELP)
 
 

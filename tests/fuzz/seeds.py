@@ -1,5 +1,6 @@
 """Inputs that are sound: small, from builders and recordings of the tests and from the examples."""
 
+import base64
 import io
 import json
 import logging
@@ -114,6 +115,9 @@ def _arrays() -> Seeds:
         "labels.npy": _written(lambda file: np.save(file, np.array([0, 1, 2, 0]))),
         "outputs.npz": _written(lambda file: np.savez(file, scores=random(6, 4, 3))),
         "dump.npz": _written(lambda file: np.savez(file, relu=random(7, 4, 4, 4, 4), out=random(6, 4, 3))),
+        "dump.json": json.dumps(
+            {"lst": [["trt", [{"outputs": {"out": {"values": _encoded(random(6, 4, 3))}}}]]]}
+        ).encode(),
         "relu.raw": random(7, 4, 4, 4).tobytes(),
         "pool.npy": _written(lambda file: np.save(file, random(8, 4, 1, 1))),
         "names.json": b'{"out": "scores"}',
@@ -123,6 +127,11 @@ def _arrays() -> Seeds:
         "a.png": _written(lambda file: picture.save(file, "png")),
         "a.jpeg": _written(lambda file: picture.save(file, "jpeg")),
     }
+
+
+def _encoded(values: Any) -> dict[str, str]:
+    """An array as Polygraphy writes it."""
+    return {"array": base64.b64encode(_written(lambda file: np.save(file, values))).decode()}
 
 
 def _written(write: Callable[[Any], object]) -> bytes:

@@ -121,6 +121,7 @@ def _data() -> Iterator[Target]:
     yield Target("npz", 1, _PAIR | {"o.npz": "outputs.npz"}, "o.npz", zips, outputs)
     dump = f"{_COLLECT}x.npz --device-tensors"
     yield Target("dumps", 1, _PAIR | {"o.npz": "dump.npz"}, "o.npz", zips, (f"{dump} o.npz",))
+    yield Target("dumps", 0.5, _PAIR | {"o.json": "dump.json"}, "o.json", mutate_json, (f"{dump} o.json",))
     samples = _PAIR | {f"d/Result_{k}/{name}": name for k in range(4) for name in ("relu.raw", "pool.npy")}
     yield Target("dumps", 1, samples, "d/Result_1/pool.npy", files.mutate_npy, (f"{dump} d",))
     yield Target("dumps", 0.5, samples, "d/Result_0/relu.raw", mutate_bytes, (f"{dump} d",))

@@ -1,5 +1,7 @@
 """Tensors of a device: the layer where it departs is named, rounding is not, and what does not fit is said by name."""
 
+import base64
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -291,6 +293,53 @@ def test_an_archive_gives_the_same(save: Callable[..., None], paths: tuple[Path,
     save(tmp_path / "d.npz", **DUMP)
     found = collected(paths, tmp_path / "d.npz").record.device
     assert found == collected(paths, DUMP).record.device.model_copy(update={"origin": "d.npz"})
+
+
+def polygraphy(dump: dict[str, Array], *, lazy: bool = True) -> dict[str, object]:
+    """What ``polygraphy run --save-outputs`` writes of three iterations."""
+
+    def encoded(values: Array) -> dict[str, object]:
+        file = io.BytesIO()
+        np.save(file, values, allow_pickle=False)
+        array = {"array": base64.b64encode(file.getvalue()).decode(), "polygraphy_class": "ndarray"}
+        return {"values": array, "polygraphy_class": "LazyArray"} if lazy else array
+
+    iterations = [
+        {
+            "outputs": {name: encoded(values[start : start + 8]) for name, values in dump.items()},
+            "runtime": 0.1,
+            "runner_name": "trt-runner",
+            "polygraphy_class": "IterationResult",
+        }
+        for start in range(0, len(X), 8)
+    ]
+    return {"lst": [["trt-runner", iterations], ["other", []]], "polygraphy_class": "RunResults"}
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_outputs_of_polygraphy(lazy: bool, paths: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text(json.dumps(polygraphy(DUMP, lazy=lazy)))
+    case = collected(paths, tmp_path / "d.json")
+    assert case.record.device.tensors == collected(paths, DUMP).record.device.tensors
+    assert any("of 2 runners the first was read, trt-runner" in notice for notice in case.record.notices)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "{}",
+        lambda text: text.replace('"array": "', '"array": "*', 1),
+        lambda text: text.replace('"lst": [[', '"lst": [3, ['),
+        lambda text: json.dumps({"lst": [["r", [{"outputs": {"mix1": 3}}]]]}),
+        lambda text: json.dumps({"lst": [["r", [{"outputs": {"mix1": {"array": "k05VTVBZ"}}}]]]}),
+        lambda text: json.dumps({"lst": [["r", []]]}),
+    ],
+)
+def test_json_that_is_not_of_polygraphy(spoil: Callable[[str], str], paths: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text(spoil(json.dumps(polygraphy({"mix1": DUMP["mix1_dq"]}))))
+    with pytest.raises(DataError):
+        collected(paths, tmp_path / "d.json")
 
 
 @pytest.mark.parametrize("shift", [0, -128], ids=["uint8", "int8"])
