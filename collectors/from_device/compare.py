@@ -224,7 +224,7 @@ class _Dumped:
 
     def here(self, reading: Reading, view: View) -> Values:
         """What the deployed model computes, as real values."""
-        return {i: tap_values(view.taps[i], reading.codes[i]) for i in self.layouts}
+        return {i: tap_values(view.taps[i], np.asarray(reading.codes[i])) for i in self.layouts}
 
     def device(self, batch: Batch) -> Values:
         """What the device computed of the same samples; 0 for what is no finite number."""
@@ -249,7 +249,7 @@ def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
         if i not in view.taps:
             refused.append(f"{tensor.name}: reading it here would change what the model computes")
             continue
-        here = tap_values(view.taps[i], reading.codes[i])
+        here = tap_values(view.taps[i], np.asarray(reading.codes[i]))
         if here.ndim < 1 or len(here) != first.samples:
             refused.append(f"{tensor.name}: its first axis does not count samples in the model")
             continue

@@ -125,12 +125,18 @@ def _common_samples(dump: Dump) -> int:
 def _aliases(models: Models) -> list[Mapping[str, set[str]]]:
     """Roots by name: names of tensors, of their copies, and of layers, the surest first; then all as files have them.
 
+    LiteRT joins names of what it fused by semicolons: each of them may stand alone.
     Only tensors that can be read in both models are there.
     """
     pairs = {pair.root: pair for pair in models.pairs}
     own = _by_name((name, root) for root, pair in pairs.items() for name in _own_names(pair))
     graph = models.quantized
-    copies = _by_name((name, root) for name in graph.roots if (root := graph.root(name)) in pairs)
+    copies = _by_name(
+        [
+            *((name, root) for name in graph.roots if (root := graph.root(name)) in pairs),
+            *((part, root) for root in pairs for part in root.split(";") if ";" in root),
+        ]
+    )
     makers = ((graph.producers.get(root), root) for root in pairs)
     written = [(op, root) for op, root in makers if op is not None and len(op.outputs) == 1]
     layers = _by_name((name, root) for op, root in written for name in {op.name, op.node.name} if name)

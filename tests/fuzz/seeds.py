@@ -116,7 +116,7 @@ def _arrays() -> Seeds:
         "outputs.npz": _written(lambda file: np.savez(file, scores=random(6, 4, 3))),
         "dump.npz": _written(lambda file: np.savez(file, relu=random(7, 4, 4, 4, 4), out=random(6, 4, 3))),
         "dump.json": json.dumps(
-            {"lst": [["trt", [{"outputs": {"out": {"values": _encoded(random(6, 4, 3))}}}]]]}
+            {"lst": [["trt", [{"outputs": {"scores": {"values": _encoded(random(6, 4, 3))}}}]]]}
         ).encode(),
         "relu.raw": random(7, 4, 4, 4).tobytes(),
         "pool.npy": _written(lambda file: np.save(file, random(8, 4, 1, 1))),

@@ -5,16 +5,21 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 from builders.commands import run_quantmedic
+from builders.field_patients import demo, quantize, split
 from builders.onnx_models import Array, Net, images, qdq, random, save_pair
 from onnx import helper, numpy_helper
+from onnxruntime.quantization import QuantFormat
 
 import quantmedic
+from quantmedic.collectors.from_device.dump import open_dump
+from quantmedic.collectors.from_device.names import match_names
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -181,6 +186,35 @@ def test_another_rounding_mode_departs_nowhere(paths: tuple[Path, Path]) -> None
 @pytest.mark.thorough
 def test_no_rounding_noise_of_many_is_named(paths: tuple[Path, Path]) -> None:
     assert [seed for seed in range(2, 22) if departing(facts_of(paths, rounded_otherwise(seed)))] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize(
+    "level", [ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL]
+)
+def test_a_trained_network_by_other_kernels_departs_nowhere(
+    form: QuantFormat, level: ort.GraphOptimizationLevel, tmp_path: Path
+) -> None:
+    model = demo()
+    representative, validation = split(model, 64)
+    quantized = quantize(model, representative, tmp_path, quant_format=form)
+    paths = save_pair(tmp_path, model, quantized)
+    data = {name: values[:32] for name, values in validation.items() if name != "labels"}
+    read = [
+        node.output[0]
+        for node in quantized.graph.node
+        if node.op_type == "QuantizeLinear" or node.op_type.startswith("QLinear")
+    ]
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(quantized)
+    exposed.graph.output.extend(map(helper.make_empty_tensor_value_info, read))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.log_severity_level = 3
+    values = ort.InferenceSession(exposed.SerializeToString(), options).run(read, data)
+    facts = facts_of(paths, dict(zip(read, values, strict=True)), validation=data)
+    assert departing(facts) == [] and facts.model.device.tensors > 20
 
 
 def test_two_layers_that_depart_are_both_named(paths: tuple[Path, Path]) -> None:
@@ -460,6 +494,14 @@ def test_nothing_outside_of_the_folder_is_read(paths: tuple[Path, Path], tmp_pat
     (folder / "mix1_dq.npy").unlink()
     (folder / "mix1_dq.npy").symlink_to(folder / "sum1_dq.npy")
     assert collected(paths, folder).record.device is not None
+
+
+def test_names_of_litert_stand_alone_too() -> None:
+    pairs = [SimpleNamespace(root="net/relu/Relu;net/conv/BiasAdd", twin="t1", tap=SimpleNamespace(tensor=""))]
+    graph = SimpleNamespace(roots={}, root=str, producers={})
+    models = SimpleNamespace(pairs=pairs, quantized=graph)
+    dump = open_dump({"net_conv_BiasAdd": np.zeros((2, 3), np.float32)})
+    assert list(match_names(dump, models, {}).tensors) == [pairs[0].root]  # type: ignore[arg-type]
 
 
 def test_no_pickle_is_loaded(paths: tuple[Path, Path], tmp_path: Path) -> None:
