@@ -9,7 +9,7 @@ of one process for all of them is divided by that of the last worker times their
 ``samples``
     slices of a validation set, measured (``collect``).
 ``trials``
-    runs of the network with other quantizers (``sensitivity``), on 64 samples each, eight in a unit.
+    runs of the network with other quantizers (``sensitivity``), on 64 samples each, some in a unit.
 ``proofs``
     edits of copies and runs of printed prescriptions (``--prove``), one fold or one text each. Which trial is next
     depends on those before it, so it is also printed how long a proof takes with more workers: from the time of every
@@ -43,7 +43,7 @@ from quantmedic.api.options import DEFAULT_BUDGET, FIRST_SECONDS, CollectOptions
 from quantmedic.api.remedies import prove_remedies
 from quantmedic.cluster.answers import describe_worker, load_stored, run_errand, store_case
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.experiments import MOST_RUNS
+from quantmedic.cluster.experiments import runs_of_unit
 from quantmedic.cluster.jobs import Job, describe_job, read_job
 from quantmedic.cluster.tasks import read_outcome, task_as_plain
 from quantmedic.cluster.workplaces import forget, open_job_trials
@@ -73,13 +73,14 @@ def timed(errand: str, *arguments: object) -> tuple[float, int]:
     return processor_seconds() - begun, os.getpid()
 
 
-def units_of(what: str, job: Job, count: int) -> list[tuple[object, ...]]:
+def units_of(what: str, job: Job, count: int, workers: int) -> list[tuple[object, ...]]:
     """The arguments of every unit."""
     versions = describe_worker()
     if what == "samples":
         return [("measure_slice", job, versions, "validation", number, None) for number in range(count)]
     runs = [("one", number) for number in range(count)]
-    return [("run_experiments", job, versions, runs[k : k + MOST_RUNS]) for k in range(0, count, MOST_RUNS)]
+    size = runs_of_unit(count, workers)
+    return [("run_experiments", job, versions, runs[k : k + size]) for k in range(0, count, size)]
 
 
 def timed_all(units: Sequence[tuple[object, ...]]) -> list[float]:
@@ -302,11 +303,11 @@ def measure_divided(models: Sequence[Path], data: Path, only: str | None, worker
     if only in (None, "samples"):
         first = load_stored(run_errand("measure_slice", job, describe_worker(), "validation", 0, None)["done"])
         slices = first.record.datasets["validation"].slices
-        measure("samples", units_of("samples", job, slices), workers)
+        measure("samples", units_of("samples", job, slices, workers), workers)
     if only in (None, "trials"):
         case = quantmedic.collect(*models, validation=data, threads=1, samples=8, attribution=False)
         layers = sum(operator.weight.quantizer.bits is not None for operator in case.record.operators)
-        measure("trials", units_of("trials", {**job, "modes": ["one"]}, layers), workers)
+        measure("trials", units_of("trials", {**job, "modes": ["one"]}, layers, workers), workers)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
-from quantmedic.collectors.from_onnx.kernel_noise import kernel_noise
+from quantmedic.collectors.from_onnx.kernel_noise import kernel_facts
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.providers import CPU, Provider, describe_assignment, providers_of, sessions_on
@@ -26,7 +26,6 @@ from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_shapes, static_types
 from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxIsolated, OnnxView
-from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.memory import in_groups, sizes_of
 from quantmedic.collectors.measure.model_pair import ModelPair
@@ -121,11 +120,9 @@ class OnnxModels(ModelPair):
         """The float model cut where the quantized one is seen."""
         return OnnxSteps(self, view, pairs, threads)
 
-    def kernel_noise(self, first: Batch, reading: Reading, threads: int) -> float | None:
-        """What integer kernels add; None on processors where they do not saturate."""
-        if has_vnni() is not False or not self.quantized.is_quantized:
-            return None
-        return kernel_noise(self, first, reading, threads)
+    def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
+        """What the kernels of this machine add to the quantization."""
+        return kernel_facts(self, first, reading, threads) if self.quantized.is_quantized else {}
 
     def profile(self, batch: Batch, threads: int) -> Profile:
         """Latency of both files on a batch, and the time of each operator of the quantized one."""

@@ -45,6 +45,7 @@ def make_session(
     optimized: Path | None = None,
     plain: bool = False,
     in_float: bool = False,
+    exact: bool = False,
 ) -> ort.InferenceSession:
     """A session of a model in memory, on the device that was chosen (``providers``).
 
@@ -57,6 +58,7 @@ def make_session(
         optimized: Where to save the graph that is really executed.
         plain: Execute the graph as it is written: quantizers in float, no integer kernels.
         in_float: Optimize the graph, but keep quantizers and what is between them in float.
+        exact: Integer sums that cannot saturate, on every processor.
 
     Raises:
         ModelError: onnxruntime refuses the model; names the file and its words.
@@ -71,7 +73,7 @@ def make_session(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
         ) from error
     # Which kernels the runtime chooses is another question than whether their sums saturate here.
-    exact = wants_exact_kernels() and optimized is None
+    exact = (exact or wants_exact_kernels()) and optimized is None
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
     in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model))
     try:

@@ -110,6 +110,6 @@ class ModelPair:
         producer = self.quantized.producers.get(pair.root)
         return Producer(producer.op_type if producer is not None else "Input", self.pairs.index(pair), pair.twin)
 
-    def kernel_noise(self, first: Batch, reading: Reading, threads: int) -> float | None:
+    def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
         """What kernels add to the quantization: not known."""
-        return None
+        return {}

@@ -404,10 +404,8 @@ class Models(PairedGraphs, Protocol):
     def producer_of(self, pair: Pair) -> Producer:
         """What writes a measured tensor."""
 
-    def kernel_noise(self, first: Batch, reading: Reading, threads: int) -> float | None:
-        """Mean d² between integer kernels and the plain graph / mean d² between the plain graph and the float model.
-
-        None where no kernel of this machine adds noise of its own, or where that cannot be measured.
+    def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
+        """Fields of ``ModelFacts`` on what the runtime's own kernels add to the quantization; empty if not known.
 
         Raises:
             ModelError: A model cannot be run.

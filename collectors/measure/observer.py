@@ -50,7 +50,7 @@ class Observer:
         simulated: What is observed is not what is deployed.
         difference: Largest relative change of an output by observing.
         rerun_difference: Largest relative change of a float output in a second run of the first batch.
-        kernel_noise: What integer kernels add; None on CPUs where they do not saturate.
+        kernels: What the runtime's own kernels add: fields of ``ModelFacts``.
         outputs: Compares the outputs that both models have.
     """
 
@@ -73,7 +73,7 @@ class Observer:
         self.outputs = Outputs(models, self.plan.joints, classes=classes)
         graph = models.float_graph
         floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
-        self.kernel_noise = models.kernel_noise(first, reading, options.session_threads)
+        self.kernels = models.kernel_facts(first, reading, options.session_threads)
         del reading  # a run more needs room
         self.rerun_difference = output_difference(floats, view.floats_again(first))
         view.renumber(self.plan.numbers)
@@ -126,8 +126,8 @@ class Observer:
             "observed": "simulated" if self.simulated else "deployed",
             "observed_difference": self.difference,
             "dropped_taps": len(self.plan.pairs) - len(self.tapped),
-            "integer_kernel_noise": self.kernel_noise,
             "float_rerun_difference": self.rerun_difference,
+            **self.kernels,
         }
 
     @property

@@ -140,10 +140,17 @@ class ModelFacts(Facts):
     power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")
+    runtime: str | None = fact("the library that computed the quantized model, with its version")
     integer_kernel_noise: float | None = fact(
-        "mean d² of the outputs with integer kernels and without graph optimizations / mean d² of the latter and the "
-        "float model, first batch; measured on CPUs without VNNI only",
+        "mean d² of the outputs as deployed and without graph optimizations / mean d² of the latter and the float "
+        "model, first batch",
         "ratio",
+    )
+    exact_kernel_noise: float | None = fact(
+        "the same with integer sums that cannot saturate; measured where integer_kernel_noise is more than 1", "ratio"
+    )
+    kernels_avoided_by: str | None = fact(
+        "setting of the runtime without which integer_kernel_noise is more than 1, and with which it is not"
     )
     required_opset: int | None = fact(
         "opset that the quantizers of the default domain need: 10, 13 for scales per channel, 19 for float8, 21 for "

@@ -33,13 +33,13 @@ def run_on_cluster(
     job["modes"] = list(record.modes)
     missing, versions = record.missing, describe_worker()
     with connect(where) as client:
-        size = _runs_of_unit(len(missing), sum(client.nthreads().values()))
+        size = runs_of_unit(len(missing), sum(client.nthreads().values()))
         units = [missing[k : k + size] for k in range(0, len(missing), size)]
         for number, found in run_units(client, "run_experiments", [(job, versions, unit) for unit in units]):
             for (mode, layer), outcome in zip(units[number], found, strict=True):
                 yield mode, layer, Outcome.model_validate(outcome)
 
 
-def _runs_of_unit(runs: int, threads: int) -> int:
+def runs_of_unit(runs: int, threads: int) -> int:
     """As many as leave each thread some units, so that none waits long for the last one."""
     return max(min(runs // (UNITS_OF_THREAD * max(threads, 1)), MOST_RUNS), 1)

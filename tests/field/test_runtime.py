@@ -1,5 +1,8 @@
 """The same integers, other results: the survey's group 5, and float models that are not what was trained."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,7 @@ from builders.field_patients import (
     with_head,
     with_ranges,
 )
-from builders.onnx_models import Array, Net, run
+from builders.onnx_models import Array, Net, random, run
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
@@ -50,7 +53,7 @@ def saturating_layers(folder: Path, **options: object) -> list[str]:
     for path, stored in zip(paths, (model, quantized), strict=True):
         onnx.save(stored, str(path))
     facts = derive(quantmedic.collect(*paths, representative=representative, threads=1), rules())
-    old_cpu = {"cpu_vnni": False, "integer_kernel_noise": 50.0, "harmed": True}
+    old_cpu = {"cpu_vnni": False, "integer_kernel_noise": 50.0, "exact_kernel_noise": 0.1, "harmed": True}
     facts = facts.model_copy(update={"model": facts.model.model_copy(update=old_cpu)})
     (result,) = [result for result in evaluate(rules(), facts) if result.rule.cause == "u8s8-saturation"]
     return [finding.layer for finding in result.findings if finding.layer]
@@ -71,6 +74,63 @@ def test_overflow_fix_for_the_first_layer_only(tmp_path: Path) -> None:
     layers = saturating_layers(tmp_path, **U8S8, extra_options={"TensorQuantOverrides": first_layer})
     assert len(layers) == 12
     assert "/stem/conv/Conv" not in layers
+
+
+# --- a runtime that computes something else --------------------------------------------------------------------------
+
+
+def linear(folder: Path, *, alpha: float = 1.0, bias_scale: float = 1.0) -> tuple[Path, Path]:
+    """Three linear layers, quantized by onnxruntime; the bias of the second one is stored on another scale."""
+    net = Net()
+    x = net.input("x", ["n", 32])
+    for k, (rows, columns) in enumerate([(32, 64), (64, 64), (64, 10)], 1):
+        weight, bias = net.const(f"w{k}", 0.3 * random(k, rows, columns)), net.const(f"b{k}", random(10 + k, columns))
+        x = net.add("Gemm", x, weight, bias, out=f"h{k}", name=f"fc{k}", alpha=alpha if k == 2 else 1.0)
+        x = net.add("Relu", x, out=f"r{k}") if k < 3 else x
+    net.output(x, shape=["n", 10])
+    model = net.model()
+    quantized = quantize(model, {"x": random(0, 128, 32)}, folder)
+    edit(quantized, "b2_quantized", lambda codes: np.rint(codes / bias_scale).astype(codes.dtype))
+    edit(quantized, "b2_quantized_scale", lambda scale: (scale * bias_scale).astype(scale.dtype))
+    paths = folder / "float.onnx", folder / "quantized.onnx"
+    for path, stored in zip(paths, (model, quantized), strict=True):
+        onnx.save(stored, str(path))
+    return paths
+
+
+def causes_of(paths: tuple[Path, Path]) -> list[tuple[str, tuple[str, ...]]]:
+    diagnosis = quantmedic.diagnose(*paths, representative=random(0, 128, 32), validation=random(5, 128, 32))
+    return [(cause.cause, cause.subjects) for cause in diagnosis.causes]
+
+
+def test_a_bias_whose_scale_the_fused_kernel_ignores(tmp_path: Path) -> None:
+    """onnxruntime#24711: 1.32 reads the codes of a bias in QDQ on input scale × weight scale as well."""
+    assert causes_of(linear(tmp_path, bias_scale=8.0)) == [("runtime-changes-result", ("fc2",))]
+    assert causes_of(linear(tmp_path)) == []
+
+
+#: Judges float.onnx and quantized.onnx where it runs, with the onnxruntime that comes first.
+JUDGE = """
+import sys, numpy as np, onnxruntime, quantmedic
+data = np.load("data.npz")
+found = quantmedic.diagnose("float.onnx", "quantized.onnx", representative=data["rep"], validation=data["val"])
+print(onnxruntime.__version__, *[f"{cause.cause} {','.join(cause.subjects)}" for cause in found.causes], sep="|")
+"""
+
+
+@pytest.mark.parametrize("release", ["1.20.1", "1.22.1"])
+def test_a_factor_that_the_fused_kernel_of_an_old_release_loses(tmp_path: Path, release: str) -> None:
+    """onnxruntime#28130: alpha of a Gemm in QDQ, 33 dB by the file and 11 dB as computed; right in 1.32."""
+    paths = linear(tmp_path, alpha=2.0)
+    assert causes_of(paths) == []
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", "--target", "old"]
+    if subprocess.run([*pip, f"onnxruntime=={release}"], cwd=tmp_path, capture_output=True, check=False).returncode:
+        pytest.skip("the old release is not to be had here")
+    np.savez(tmp_path / "data.npz", rep=random(0, 128, 32), val=random(5, 128, 32))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "old"), *sys.path])}
+    judge = [sys.executable, "-c", JUDGE]
+    done = subprocess.run(judge, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"{release}|runtime-changes-result fc2"
 
 
 # --- a device that computes something else ---------------------------------------------------------------------------

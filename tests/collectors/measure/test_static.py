@@ -53,7 +53,8 @@ RECIPES = {
 OF_DATA = (
     *("datasets", "metric", "metric_higher_is_better", "notices", "run", "simulation", "loss_budget"),
     *("model.observed", "model.observed_difference", "model.dropped_taps", "model.float_rerun_difference"),
-    *("model.integer_kernel_noise", "tensors[].bucketed"),
+    *("model.integer_kernel_noise", "model.exact_kernel_noise", "model.kernels_avoided_by", "model.runtime"),
+    "tensors[].bucketed",
 )
 
 
