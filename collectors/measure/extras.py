@@ -46,6 +46,7 @@ class Extras:
         changes: dict[str, object] = {
             "stages": tuple(stage.record for stage in self.stages),
             "compared": {kind: r.origin for kind, r in self.references.items()},
+            "recording": next((r.recording for r in self.references.values() if r.recording is not None), None),
             "expected_float_metric": self.expected_float_metric,
             "run": {**record.run, **self.run},
         }

@@ -17,7 +17,9 @@ from quantmedic.collectors.data.arrays import (
     objects_refused,
 )
 from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, missing_path_error, shape_text
+from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import OPTIONS
+from quantmedic.collectors.measure.recordings import read_recording, require_same_model
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.errors import DataError
 
@@ -32,9 +34,10 @@ class References:
         kind: ``reference`` or ``device``.
         origin: Name of the file, without its folder.
         samples: Number of samples in it.
+        recording: What recorded them, where that was ``quantmedic record``.
     """
 
-    def __init__(self, source: object, kind: str, models: PairedGraphs, samples: int | None, limit: int | None) -> None:
+    def __init__(self, source: object, kind: str, models: Models, samples: int | None, limit: int | None) -> None:
         """Open the outputs and check what can be checked without reading them.
 
         Args:
@@ -48,6 +51,9 @@ class References:
             DataError: The file cannot be read, or names, shapes or sample counts do not fit.
         """
         self.kind, self.option = kind, OPTIONS[kind]
+        self.recording = read_recording(source)
+        if self.recording is not None:
+            require_same_model(self.recording, source, models.describe().hashes)
         self.origin, columns = _open(source, self.option)
         self._columns = _by_output(columns, models, self.option)
         self.samples = self._check(models, samples, limit)

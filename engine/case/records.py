@@ -24,6 +24,7 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.proof import ProofRecord
+from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.case.slice_sums import SliceSum, add_slices, join_slices
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
@@ -252,7 +253,8 @@ class ImportRecord(Record):
 class CaseRecord(Record):
     """The JSON half of a case.
 
-    ``compared`` names the files whose outputs were compared, by kind: ``reference`` and ``device``.
+    ``compared`` names the files whose outputs were compared, by kind: ``reference`` and ``device``; ``recording`` tells
+    where those of the latter were recorded, if ``quantmedic record`` wrote them.
     """
 
     schema_version: int = CASE_SCHEMA
@@ -275,6 +277,7 @@ class CaseRecord(Record):
     loss_budget: LossBudget | None = None
     stages: tuple[StageRecord, ...] = ()
     compared: dict[str, str] = Field(default_factory=dict)
+    recording: Recording | None = None
     expected_float_metric: float | None = None
     proof: ProofRecord | None = None
     imports: tuple[ImportRecord, ...] = ()

@@ -23,10 +23,18 @@ def outside_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, object]
             facts["reference"] = comparison_facts(reference)
         if device := _comparisons_of(statistics, "device"):
             outputs = _device_facts(device, _comparisons_of(statistics, "output"))
-            facts["device"] = outputs.model_copy(update=departing)
+            facts["device"] = outputs.model_copy(update=departing | _recorded(case))
         if _comparisons_of(statistics, "stage.0"):
             facts |= _stages(case, statistics)
     return facts
+
+
+def _recorded(case: Case) -> dict[str, object]:
+    """Where the outputs of the device were recorded."""
+    found = case.record.recording
+    if found is None:
+        return {}
+    return {"runtime": found.runtime, "processor": found.processor, "recorded_sqnr_db": found.sqnr_db}
 
 
 def _comparisons_of(statistics: SetStatistics, kind: str) -> list[Comparison]:

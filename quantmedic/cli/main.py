@@ -25,6 +25,7 @@ COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
     "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `report` judges."),
+    "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
     "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two safetensors checkpoints."),
     "report": LazyCommand("quantmedic.cli.report:report", "Judge a stored case again, without models or data."),
     "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),

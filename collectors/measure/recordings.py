@@ -1,0 +1,160 @@
+"""Outputs of a quantized model as one installation computes them, in a file that another one compares its own with."""
+
+import json
+import platform
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from quantmedic.collectors.data.archives import new_archive, open_archive
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.measure.host import has_vnni
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.outputs import comparable, compare_outputs
+from quantmedic.engine.case.comparison import Comparison, comparison_facts
+from quantmedic.engine.case.recording import Recording
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.output_files import temporary_file
+
+Array = NDArray[np.generic]
+#: What tells of the installation, beside the arrays of the archive.
+MEMBER = "recording.json"
+#: A description is a few hundred bytes; more is none.
+_MOST_BYTES = 1 << 16
+#: Samples per run where the models take any number.
+_BATCH = 8
+
+
+def here(models: Models) -> tuple[str, str]:
+    """Runtime and processor of this installation."""
+    library, version = next(iter(models.describe().versions.items()), (models.framework, None))
+    names: dict[bool | None, str] = {True: " with VNNI", False: " without VNNI"}
+    vnni = names.get(has_vnni(), "")
+    return f"{library} {version or ''}".strip(), f"{platform.machine()}{vnni}"
+
+
+def record_outputs(
+    models: Models,
+    dataset: Dataset,
+    path: Path,
+    *,
+    samples: int | None,
+    batch_size: int | None,
+    threads: int,
+    progress: Progress,
+) -> Recording:
+    """Run both models over a data set, and write the outputs of the quantized one; memory holds one batch.
+
+    Args:
+        models: Both models.
+        dataset: The validation data.
+        path: The ``.npz`` to write, whole or not at all.
+        samples: At most this many samples.
+        batch_size: Samples per run.
+        threads: Processor threads.
+        progress: Called with the role, the samples done and their number where known.
+
+    Raises:
+        ModelError: A model fails.
+        DataError: There is no sample, or a run returns another shape than the first one.
+        OSError: The file cannot be written.
+    """
+    names = [models.quantized.outputs[j] for _, j in models.match.outputs]
+    runners = models.float_runner(threads), models.quantized_runner(threads)
+    done, total, found = 0, dataset.reads(samples), [Comparison.empty(1) for _ in names]
+    with ExitStack() as stack:
+        columns = [_Column(name, stack.enter_context(tempfile.TemporaryFile())) for name in names]
+        for batch in dataset.batches(batch_size or _BATCH, limit=samples):
+            floats, quantized = (runner(batch) for runner in runners)
+            for k, (x, y, column) in enumerate(zip(floats, quantized, columns, strict=True)):
+                column.add(y)
+                if comparable(x, y):
+                    found[k] = found[k].merge(compare_outputs(x, y, None))
+            done += batch.samples
+            progress("validation", done, total)
+        runtime, processor = here(models)
+        recording = Recording(
+            runtime=runtime,
+            processor=processor,
+            quantized_sha256=models.describe().hashes[1] or None,
+            samples=done,
+            sqnr_db=comparison_facts(found).sqnr_db,
+        )
+        with temporary_file(path) as temporary, new_archive(temporary) as archive:
+            archive.writestr(MEMBER, recording.model_dump_json())
+            for column in columns:
+                column.write(archive)
+    return recording
+
+
+class _Column:
+    """One output, whose batches wait in a file of their own until their number is known."""
+
+    def __init__(self, name: str, file: IO[bytes]) -> None:
+        self._name, self._file = name, file
+        self._samples, self._rest = 0, tuple[int, ...]()
+
+    def add(self, values: Array) -> None:
+        rows = np.ascontiguousarray(values, np.float32)
+        if self._samples and rows.shape[1:] != self._rest:
+            raise DataError(
+                "outputs of one shape are recorded, and this one changes it from batch to batch",
+                where=f"{self._name}: {list(self._rest)} on the first batch, now {list(rows.shape[1:])}",
+                help="record samples of one size",
+            )
+        self._samples, self._rest = self._samples + len(rows), rows.shape[1:]
+        self._file.write(rows.tobytes())
+
+    def write(self, archive: zipfile.ZipFile) -> None:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (self._samples, *self._rest)}
+        with archive.open(f"{self._name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(member, header)
+            self._file.seek(0)
+            shutil.copyfileobj(self._file, member, 1 << 20)
+
+
+def read_recording(source: object) -> Recording | None:
+    """What a file of outputs tells of the installation that recorded it; None of outputs that something else wrote.
+
+    Raises:
+        DataError: The description is damaged.
+    """
+    if not isinstance(source, str | Path) or not zipfile.is_zipfile(source):
+        return None
+    with open_archive(Path(source)) as archive:
+        if MEMBER not in archive.namelist():
+            return None
+        with archive.open(MEMBER) as member:
+            content = member.read(_MOST_BYTES)
+    try:
+        return Recording.model_validate(json.loads(content))
+    except (ValueError, ValidationError, RecursionError) as error:
+        raise DataError(
+            "the description of the recorded outputs is damaged",
+            where=f"{source}: {MEMBER}",
+            help="record them again: quantmedic record",
+        ) from error
+
+
+def require_same_model(recording: Recording, source: object, hashes: Sequence[str]) -> None:
+    """Refuse outputs of another file.
+
+    Raises:
+        DataError: They were recorded of another quantized model.
+    """
+    own = hashes[1]
+    if recording.quantized_sha256 and own and recording.quantized_sha256 != own:
+        raise DataError(
+            "the outputs were recorded of another quantized model",
+            where=[f"{source}  SHA-256 {recording.quantized_sha256[:16]}…", f"model  SHA-256 {own[:16]}…"],
+            help="record the outputs of this file: quantmedic record",
+        )

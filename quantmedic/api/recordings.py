@@ -1,0 +1,47 @@
+"""Recording what a quantized model computes on this installation, to be compared with another one."""
+
+from pathlib import Path
+
+from quantmedic.api.limits import with_time_limit
+from quantmedic.api.opening import open_pair
+from quantmedic.api.options import DataOptions, MeasuringOptions, ModelSource
+from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.recordings import Recording, record_outputs
+from quantmedic.engine.errors import DataError
+
+
+@with_time_limit
+def record_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    output: Path,
+    *,
+    progress: Progress = no_progress,
+) -> Recording:
+    """Write the outputs of the quantized model on the validation data, with what tells of this installation.
+
+    Raises:
+        DataError: There are no validation data, or they do not fit.
+        ModelError: A model cannot be read or run, or the two do not belong together.
+        OutputError: The file cannot be written.
+    """
+    if data.validation is None:
+        raise DataError("outputs of what are to be recorded?", help="pass the samples with --validation")
+    models, datasets = open_pair(
+        float_model, quantized_model, {"validation": data.validation}, preprocessing=data.preprocessing
+    )
+    if measuring.device is not None:
+        models.run_on(measuring.device)
+    with models.as_deployed():
+        return record_outputs(
+            models,
+            datasets["validation"],
+            output,
+            samples=data.samples,
+            batch_size=measuring.batch_size,
+            threads=threads_to_use(measuring.threads),
+            progress=progress,
+        )
