@@ -207,6 +207,17 @@ class BiasFacts(Facts):
         "codes are as they should be that are off by more than rounding",
         "bits",
     )
+    scale_ratio: float | None = fact(
+        "scale stored with an integer bias / (s_x·s_w[c]), of the channel where it is furthest from 1 among those "
+        "whose bias is not 0; not known of a bias that has no scale of its own",
+        "ratio",
+    )
+    scale_departure: float | None = fact("|scale_ratio - 1|", "ratio")
+    misread_sqnr_db: float | None = fact(
+        "power of the stored bias / power of what changes where its codes are read on steps of s_x·s_w[c]: what is "
+        "left of it in a kernel that ignores the stored scale",
+        "dB",
+    )
     overflowing_dead_channels: int | None = fact(
         "those among them whose weights are dead (absmax < 1e-6 of the tensor's)"
     )
