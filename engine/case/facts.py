@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.dataset_facts import DatasetFacts, RangeMethod, RelationFacts
 from quantmedic.engine.case.fact_base import ROLES, Facts, Pattern, Role, Scope
-from quantmedic.engine.case.layer_facts import KernelFacts, LayerFacts, ReportedFacts
+from quantmedic.engine.case.layer_facts import FusionFacts, KernelFacts, LayerFacts, ReportedFacts
 from quantmedic.engine.case.model_facts import ModelFacts
 from quantmedic.engine.case.output_facts import (
     AffineFacts,
@@ -63,6 +63,7 @@ __all__ = [
     "Facts",
     "FailureFacts",
     "FloatFacts",
+    "FusionFacts",
     "KernelFacts",
     "LayerFacts",
     "MetricFacts",

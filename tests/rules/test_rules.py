@@ -478,6 +478,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                         "rounding": {"sqnr_db": 70.0},
                     },
                     "constant": {"bits": 8, "misplaced_steps": 0.5},
+                    "fusion": {"split": False},
                     "output": views[2],
                 }
             ],
