@@ -54,7 +54,8 @@ def _read_encodings(path: Path) -> Imported:
     notices += [f"encodings that cannot be read: {len(left)}, first {left[0]}"] if left else []
     method = settings.calibration_method
     recorded = {name: facts.model_copy(update={"method": method}) for name, facts in recorded.items()}
-    return Imported(settings=settings, tensors=recorded, notices=tuple(notices if parameters else notices[1:]))
+    notices = notices if parameters else notices[1:]
+    return Imported(settings=settings, tensors=recorded, floats=(*floats, *left), notices=tuple(notices))
 
 
 def _named_encodings(part: object) -> Iterator[tuple[str, Encodings]]:
@@ -145,7 +146,7 @@ def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
     if not found:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
     notices = (f"encodings that cannot be read: {len(left)}, first {left[0]}",) if left else ()
-    return Imported(tensors=found, notices=notices)
+    return Imported(tensors=found, floats=tuple(left), notices=notices)
 
 
 def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
@@ -161,4 +162,4 @@ def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
     return facts.model_copy(update={"symmetric": all(p == (0 if signed else 2 ** (bits - 1)) for p in points)})
 
 
-FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings),)
+FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings, lists_all=True),)

@@ -22,6 +22,7 @@ class Imported:
         tensors: Thresholds and encodings by the name of the tensor in the file.
         inputs: Thresholds of what a layer reads first, by the name of the layer: some tools list them so.
         layers: Figures that the tool measured, by the name of the layer in the file, in its order.
+        floats: Names of tensors that it lists as float, or in a way that cannot be read.
         layer_types: Operator types of these layers, where the file has them.
         unknown: Keys that the toolchain does not have, each with the nearest known one if any.
         notices: What of the file could not be used, and why.
@@ -32,6 +33,7 @@ class Imported:
     inputs: Mapping[str, RecordedFacts] = field(default_factory=dict)
     layers: Mapping[str, ReportedFacts] = field(default_factory=dict)
     layer_types: Mapping[str, str] = field(default_factory=dict)
+    floats: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
@@ -44,6 +46,7 @@ class Format:
         name: As a report names it, such as ``Horizon configuration``.
         toolchain: Its toolchain by the name in rules/toolchains.yaml.
         recognises: Whether a file has it, by its name and its first 64 kB as text.
+        lists_all: It lists every activation that gets a grid: one that it lacks has none.
         read: Reads the file; raises ``DataError`` with file, place and next step where it is damaged.
     """
 
@@ -51,6 +54,7 @@ class Format:
     toolchain: str
     recognises: Callable[[str, str], bool]
     read: Callable[[Path], Imported]
+    lists_all: bool = False
 
 
 @cache

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
+from quantmedic.collectors.from_settings.coverage import coverage_of
 from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.collectors.from_settings.mct_folder import MCT_FOLDER
 from quantmedic.collectors.from_settings.values import Fields
@@ -44,6 +45,8 @@ _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
 UNKNOWN_TYPE = "unknown"
 #: How exporters name what a node writes, after the node.
 _OUTPUT = re.compile(r"_output_\d+$|:\d+$")
+#: How TensorRT calls tensors between operators that it made itself.
+_UNNAMED = "(Unnamed Layer"
 #: First notice of a case of files alone.
 NOTICE = (
     "files of a toolchain alone were read: neither model was run, errors of layers are those that the tool reported, "
@@ -59,6 +62,7 @@ class Source:
     format: str
     toolchain: str
     imported: Imported
+    lists_all: bool = False
 
 
 class _Clash(NamedTuple):
@@ -143,7 +147,7 @@ def read_source(path: Path) -> Source:
     kind = recognise_format(path)
     imported = kind.read(path)
     IMPORTED_LAYERS.check(max(map(len, (imported.tensors, imported.inputs, imported.layers))), path)
-    return Source(path.name, kind.name, kind.toolchain, imported)
+    return Source(path.name, kind.name, kind.toolchain, imported, kind.lists_all)
 
 
 def imported_case(sources: Sequence[Source], version: str) -> Case:
@@ -246,7 +250,23 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
         "imports": tuple(imports),
         "notices": tuple(dict.fromkeys(notices)),
     }
-    return replace(case, record=record.model_copy(update=changes))
+    merged = record.model_copy(update=changes)
+    return replace(case, record=_with_coverage(merged, [source for source in sources if source.lists_all], names))
+
+
+def _with_coverage(record: CaseRecord, sources: Sequence[Source], names: _Names) -> CaseRecord:
+    """The record of a model with what files that list every activation leave out of it."""
+    if record.model.framework == IMPORTED or not sources:
+        return record
+    strangers = {
+        name
+        for source in sources
+        for name in source.imported.tensors
+        if name not in names.tensors and not names.is_inside(name) and not name.startswith(_UNNAMED)
+    }
+    floats = [name for source in sources for name in source.imported.floats]
+    coverage = coverage_of(record, [source.name for source in sources], floats, len(strangers))
+    return record.model_copy(update={"model": record.model.model_copy(update={"coverage": coverage})})
 
 
 def _with_name(name: str, notice: str) -> str:

@@ -27,6 +27,7 @@ from quantmedic.engine.case.output_facts import (
 from quantmedic.engine.case.settings_facts import (
     FLOAT_ALONE,
     CheckpointFacts,
+    CoverageFacts,
     FailureFacts,
     FloatFacts,
     SearchFacts,
@@ -56,6 +57,7 @@ __all__ = [
     "ClippingFacts",
     "ComparisonFacts",
     "ConstantFacts",
+    "CoverageFacts",
     "DatasetFacts",
     "DeviceFacts",
     "DistributionFacts",

@@ -8,7 +8,14 @@ from pydantic import Field
 from quantmedic.engine.case.fact_base import Facts, SameModel, fact
 from quantmedic.engine.case.layer_facts import KernelFacts
 from quantmedic.engine.case.output_facts import ComparisonFacts, DeviceFacts, MetricFacts, StageFacts
-from quantmedic.engine.case.settings_facts import CheckpointFacts, FailureFacts, FloatFacts, SearchFacts, SettingsFacts
+from quantmedic.engine.case.settings_facts import (
+    CheckpointFacts,
+    CoverageFacts,
+    FailureFacts,
+    FloatFacts,
+    SearchFacts,
+    SettingsFacts,
+)
 
 
 class FamilyFacts(Facts):
@@ -178,6 +185,7 @@ class ModelFacts(Facts):
     failure: FailureFacts = FailureFacts()
     float_model: FloatFacts = FloatFacts()
     checkpoint: CheckpointFacts = CheckpointFacts()
+    coverage: CoverageFacts = CoverageFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()
 
