@@ -15,6 +15,7 @@ from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.coverage import coverage_of
 from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.collectors.from_settings.mct_folder import MCT_FOLDER
+from quantmedic.collectors.from_settings.overrides import override_facts
 from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import (
     BiasFacts,
@@ -225,8 +226,14 @@ def _tensor(name: str, types: Mapping[str, str]) -> TensorRecord:
     )
 
 
-def with_sources(case: Case, sources: Sequence[Source]) -> Case:
-    """The case with what the files hold: settings, recorded thresholds and reported figures, matched by name."""
+def with_sources(case: Case, sources: Sequence[Source], every_name: frozenset[str] | None = None) -> Case:
+    """The case with what the files hold: settings, recorded thresholds and reported figures, matched by name.
+
+    Args:
+        case: Of both models, or of files alone.
+        sources: What was read.
+        every_name: All names of operators and tensors in both models; None where they are not known.
+    """
     record = case.record
     names = _Names.of(record)
     ledger = _Ledger(
@@ -251,7 +258,16 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
         "notices": tuple(dict.fromkeys(notices)),
     }
     merged = record.model_copy(update=changes)
-    return replace(case, record=_with_coverage(merged, [source for source in sources if source.lists_all], names))
+    merged = _with_coverage(merged, [source for source in sources if source.lists_all], names)
+    return replace(case, record=_with_overrides(merged, sources, every_name))
+
+
+def _with_overrides(record: CaseRecord, sources: Sequence[Source], every_name: frozenset[str] | None) -> CaseRecord:
+    """The record of a model with what configurations ask of layers in vain."""
+    overrides = override_facts(record, [source.imported.requests for source in sources], every_name)
+    if record.model.framework == IMPORTED or overrides.asked is None:
+        return record
+    return record.model_copy(update={"model": record.model.model_copy(update={"overrides": overrides})})
 
 
 def _with_coverage(record: CaseRecord, sources: Sequence[Source], names: _Names) -> CaseRecord:

@@ -30,6 +30,7 @@ from quantmedic.engine.case.settings_facts import (
     CoverageFacts,
     FailureFacts,
     FloatFacts,
+    OverrideFacts,
     SearchFacts,
     SettingsFacts,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "OutputColumnFacts",
     "OutputFacts",
     "OutputOperandFacts",
+    "OverrideFacts",
     "Pattern",
     "QuantizerFacts",
     "RangeMethod",

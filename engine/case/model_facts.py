@@ -13,6 +13,7 @@ from quantmedic.engine.case.settings_facts import (
     CoverageFacts,
     FailureFacts,
     FloatFacts,
+    OverrideFacts,
     SearchFacts,
     SettingsFacts,
 )
@@ -186,6 +187,7 @@ class ModelFacts(Facts):
     float_model: FloatFacts = FloatFacts()
     checkpoint: CheckpointFacts = CheckpointFacts()
     coverage: CoverageFacts = CoverageFacts()
+    overrides: OverrideFacts = OverrideFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()
 

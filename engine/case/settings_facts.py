@@ -92,6 +92,17 @@ class CoverageFacts(Facts):
     unrecorded_names: tuple[str, ...] | None = fact("the first five that they do not list")
 
 
+class OverrideFacts(Facts):
+    """What configurations ask of single layers, tensors or operator types, against what the quantized model shows."""
+
+    asked: int | None = fact("names and operator types that something is asked of")
+    without_effect: int | None = fact(
+        "how many requests the model does not show: the name is in neither model, or the layer's weights are quantized "
+        "that were to stay in float, or have other bits"
+    )
+    reasons: tuple[str, ...] | None = fact("the first five of them, and what is there instead")
+
+
 class SettingsFacts(Facts):
     """Settings of the toolchain, where its configuration or its own log was given."""
 
