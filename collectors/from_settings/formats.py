@@ -48,6 +48,7 @@ class Imported:
         inputs: Thresholds of what a layer reads first, by the name of the layer: some tools list them so.
         layers: Figures that the tool measured, by the name of the layer in the file, in its order.
         floats: Names of tensors that it lists as float, or in a way that cannot be read.
+        parameters: Grids of weights and biases that have one scale, by name.
         layer_types: Operator types of these layers, where the file has them.
         requests: What it asks for by name; empty where it states what was done.
         unknown: Keys that the toolchain does not have, each with the nearest known one if any.
@@ -60,6 +61,7 @@ class Imported:
     layers: Mapping[str, ReportedFacts] = field(default_factory=dict)
     layer_types: Mapping[str, str] = field(default_factory=dict)
     floats: tuple[str, ...] = ()
+    parameters: Mapping[str, RecordedFacts] = field(default_factory=dict)
     requests: Requests = field(default_factory=Requests)
     unknown: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()

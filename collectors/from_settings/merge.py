@@ -115,11 +115,11 @@ class _Names:
                 tensors.setdefault(own, outputs[0])
         read = {place: next((i for i in op.inputs if i is not None), None) for place, op in enumerate(record.operators)}
         inputs = {name: index for name, place in layers.items() if (index := read[place]) is not None}
-        weights = frozenset(op.weight.name for op in record.operators if op.weight.name)
-        return cls(tensors, inputs, layers, weights)
+        constants = {name for op in record.operators for name in (op.weight.name, op.bias.name) if name}
+        return cls(tensors, inputs, layers, frozenset(constants))
 
     def is_inside(self, name: str) -> bool:
-        """The name is of this model, but nothing was measured of it: weights, and tensors inside a fused layer."""
+        """The name is of this model, but is no activation: weights, biases, and tensors inside a fused layer."""
         return name in self.others or _OUTPUT.sub("", name) in self.layers
 
 
@@ -249,17 +249,40 @@ def with_sources(case: Case, sources: Sequence[Source], every_name: frozenset[st
         _note_strangers(source, names, ledger)
         ledger.notices += [_with_name(source.name, notice) for notice in imported.notices]
         imports.append(_import_record(source, known_tensors, known_layers))
+    operators = _with_facts(record.operators, "reported", ledger.layers)
     notices = [*record.notices, *_clash_notices(ledger.clashes), *ledger.notices]
     changes = {
         "model": record.model.model_copy(update={"settings": ledger.settings}),
         "tensors": _with_facts(record.tensors, "recorded", ledger.tensors),
-        "operators": _with_facts(record.operators, "reported", ledger.layers),
+        "operators": tuple(_with_biases(record, sources, operators)),
         "imports": tuple(imports),
         "notices": tuple(dict.fromkeys(notices)),
     }
     merged = record.model_copy(update=changes)
     merged = _with_coverage(merged, [source for source in sources if source.lists_all], names)
     return replace(case, record=_with_overrides(merged, sources, every_name))
+
+
+def _with_biases(
+    record: CaseRecord, sources: Sequence[Source], operators: Sequence[OperatorRecord]
+) -> Iterator[OperatorRecord]:
+    """The operators with what the files record of their biases; the first file that does stands."""
+    for op in operators:
+        name = op.bias.name or ""
+        recorded = next((own for s in sources if (own := s.imported.parameters.get(name)) is not None), None)
+        if recorded is None or recorded.bits is None:
+            yield op
+            continue
+        absmax = op.bias.absmax
+        step = recorded.scale or (None if absmax is None else absmax / (2 ** (recorded.bits - 1) - 1))
+        index = next((i for i in op.outputs if i is not None), None)
+        output = None if index is None else record.tensors[index].quantizer.scale
+        changes = {
+            "recorded_bits": recorded.bits,
+            "recorded_step": step,
+            "recorded_steps": step / output if step is not None and output else None,
+        }
+        yield op.model_copy(update={"bias": op.bias.model_copy(update=changes)})
 
 
 def _with_overrides(record: CaseRecord, sources: Sequence[Source], every_name: frozenset[str] | None) -> CaseRecord:

@@ -40,6 +40,12 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     floats = twin_values if comparable else stored.values
     if floats is None:
         return BiasFacts()
+    twin_bias = bias_of(twin, float_graph) if twin is not None else None
+    plain = BiasFacts(
+        name=twin_bias.name if twin_bias is not None else stored.name,
+        rms=float(np.sqrt(np.mean(np.square(floats, dtype=np.float64)))) if floats.size else None,
+        absmax=float(np.abs(floats).max()) if floats.size else None,
+    )
     rounding, off = ErrorFacts(), None
     if comparable and stored.values is not None:
         off = float(np.abs(stored.values.astype(np.float64) - floats).max(initial=0.0))
@@ -48,7 +54,7 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     step = _bias_step(op, graph, weight, stored)
     if step is None:
         bits = 0 if stored.quantizer is None else stored.quantizer.bits
-        return BiasFacts(bits=bits, max_error=off, rounding=rounding)
+        return plain.model_copy(update={"bits": bits, "max_error": off, "rounding": rounding})
     with np.errstate(divide="ignore"):
         codes = np.abs(floats.ravel().astype(np.float64)) / step
     # LiteRT adds to 16-bit activations in 64 bits.
@@ -63,7 +69,7 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         if comparable and cut is None:
             over = over | at_one_end(wanted, kept, step)
     beyond = over if cut is None else over | (codes > 2.0 ** (cut - 1))
-    return BiasFacts(
+    found = BiasFacts(
         max_code=float(codes.max()),
         max_code_per_channel=_max_code_per_channel(codes, op, weight),
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
@@ -73,8 +79,9 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         overflowing_channels=int(beyond.sum()) if stored.quantizer is not None else 0,
         overflowing_dead_channels=_overflowing_dead_channels(op, over, original) if stored.quantizer is not None else 0,
         rounding=rounding,
-        **_scale_facts(op, graph, weight, stored),
     )
+    own = {"name": plain.name, "rms": plain.rms, "absmax": plain.absmax}
+    return found.model_copy(update={**own, **_scale_facts(op, graph, weight, stored)})
 
 
 def _scale_facts(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> dict[str, float]:

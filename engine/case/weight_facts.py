@@ -189,6 +189,18 @@ class WeightFacts(Facts):
 class BiasFacts(Facts):
     """The bias of one layer on its int32 grid of step s_x · s_w."""
 
+    name: str | None = fact("name of the float bias")
+    rms: float | None = fact("root mean square of the float bias", "value")
+    absmax: float | None = fact("largest |float bias|", "value")
+    recorded_bits: int | None = fact("bits that encodings of the toolchain give the bias, with one scale", "bits")
+    recorded_step: float | None = fact(
+        "the scale recorded with them; where none is, that of a symmetric grid up to absmax", "value"
+    )
+    recorded_steps: float | None = fact(
+        "recorded_step / step of the grid on which the layer's output is rounded: above 1, rounding the bias moves a "
+        "channel further than rounding the output does",
+        "steps",
+    )
     max_code: float | None = fact("largest |float bias| / (s_x·s_w[c]): must stay below 2³¹ - 1", "codes")
     max_code_per_channel: float | None = fact(
         "the same if every channel c had a weight scale of its own: s_w[c] = channel absmax / (2^(bits-1) - 1)", "codes"
