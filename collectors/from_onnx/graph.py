@@ -1,5 +1,6 @@
 """An ONNX model as a graph: protobuf on one side, plain values on the other."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Protocol
@@ -26,6 +27,10 @@ class OnnxGraph(Graph):
         """Opset of the default domain."""
         return opset_of(self.model)
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(_names_of(self.model.graph))
+
     def can_store(self, name: str) -> bool:
         """Other values can be kept in the constant of this name; of an empty name: in a new constant."""
         return True
@@ -35,6 +40,19 @@ class OnnxGraph(Graph):
         outputs = [name for name in node.output if name]
         name, attributes = node.name or node.output[0], attributes_of(node)
         self.operators.append(Operator(0, name, op_type, inputs, outputs, attributes, node_of(node)))
+
+
+def _names_of(graph: onnx.GraphProto) -> Iterator[str]:
+    """Names of nodes and tensors, those of subgraphs included."""
+    waiting = [graph]
+    while waiting:
+        own = waiting.pop()
+        yield from (value.name for value in (*own.input, *own.initializer))
+        yield from (sparse.values.name for sparse in own.sparse_initializer)
+        for node in own.node:
+            yield from (node.name, *node.input, *node.output)
+            waiting += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+            waiting += [inner for attribute in node.attribute for inner in attribute.graphs]
 
 
 class PairedOnnxGraphs(PairedGraphs, Protocol):

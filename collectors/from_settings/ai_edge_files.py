@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_json
-from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
 from quantmedic.collectors.from_settings.values import Fields, flag, number, numbers, table, unknown_keys, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
@@ -61,7 +61,17 @@ def _read_recipe(path: Path) -> Imported:
     found |= {"float_types": types or None, "float_layers": names or None, "wide_layers": wide or None}
     settings = SettingsFacts.model_validate(found)
     notices = () if general or not settings.model_dump(exclude_none=True) else ("no step applies to all operators",)
-    return Imported(settings=settings, unknown=tuple(dict.fromkeys(unknown)), notices=notices)
+    parts = tuple(text for step in steps if (text := _literal(str(step.get("regex", "")))))
+    requests = Requests(parts=tuple(dict.fromkeys(parts)))
+    return Imported(settings=settings, requests=requests, unknown=tuple(dict.fromkeys(unknown)), notices=notices)
+
+
+def _literal(regex: str) -> str | None:
+    """The text that an expression stands for, which the quantizer looks for in names; None for a pattern.
+
+    It is not compiled, since an expression can be written that takes hours to match.
+    """
+    return regex if regex and not set(regex) & set("\\*+?()[]{}|^$") else None
 
 
 def _general_settings(config: Mapping[str, object]) -> Fields:

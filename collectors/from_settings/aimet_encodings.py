@@ -54,7 +54,14 @@ def _read_encodings(path: Path) -> Imported:
     notices += [f"encodings that cannot be read: {len(left)}, first {left[0]}"] if left else []
     method = settings.calibration_method
     recorded = {name: facts.model_copy(update={"method": method}) for name, facts in recorded.items()}
-    return Imported(settings=settings, tensors=recorded, notices=tuple(notices if parameters else notices[1:]))
+    notices = notices if parameters else notices[1:]
+    return Imported(
+        settings=settings,
+        tensors=recorded,
+        floats=(*floats, *left),
+        parameters={name: facts for name, own in parameters.items() if (facts := _only_scale(own)) is not None},
+        notices=tuple(notices),
+    )
 
 
 def _named_encodings(part: object) -> Iterator[tuple[str, Encodings]]:
@@ -93,6 +100,16 @@ def _widest_channel(encodings: Encodings) -> RecordedFacts | None:
     if not found or len(found) < len(encodings) or _is_float(encodings):
         return None
     return max(found, key=lambda facts: (facts.high or 0.0) - (facts.low or 0.0))
+
+
+def _only_scale(encodings: Encodings) -> RecordedFacts | None:
+    """Bits and scale of a parameter; None for one with several scales, or in float."""
+    if len(encodings) != 1 or _is_float(encodings):
+        return None
+    bits, scale = whole(encodings[0].get("bitwidth")), number(encodings[0].get("scale"))
+    if bits is None or not 1 < bits <= 32:
+        return None
+    return RecordedFacts(bits=bits, scale=scale if scale is not None and scale > 0 else None)
 
 
 def _encoding_facts(own: Mapping[str, object]) -> RecordedFacts | None:
@@ -134,18 +151,20 @@ def _shared_settings(
 def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
     """Version 2.0.0: one list, in which activations and weights differ by their names only."""
     entries = content.get("encodings")
-    found, left = {}, []
+    found, single, left = {}, {}, []
     for entry in entries if isinstance(entries, list) else []:
         own = table(entry)
         name, facts = own.get("name"), _onnx_facts(table(entry))
         if isinstance(name, str) and facts is not None:
             found[name] = facts
+            if len(numbers(own.get("y_scale"))) == 1:
+                single[name] = RecordedFacts(bits=facts.bits, scale=facts.scale)
         else:
             left.append(str(name))
     if not found:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
     notices = (f"encodings that cannot be read: {len(left)}, first {left[0]}",) if left else ()
-    return Imported(tensors=found, notices=notices)
+    return Imported(tensors=found, floats=tuple(left), parameters=single, notices=notices)
 
 
 def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
@@ -161,4 +180,4 @@ def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
     return facts.model_copy(update={"symmetric": all(p == (0 if signed else 2 ** (bits - 1)) for p in points)})
 
 
-FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings),)
+FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings, lists_all=True),)

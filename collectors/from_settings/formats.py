@@ -14,6 +14,31 @@ from quantmedic.engine.errors import DataError
 
 
 @dataclass(frozen=True)
+class Requests:
+    """What a configuration asks for by name.
+
+    Attributes:
+        floats: Layers that are to stay in float.
+        layers: Layers of which anything else is asked.
+        bits: Bits of activations and weights.
+        parts: Texts of which each is a part of the name of what it is meant for.
+        only_types: The only operator types that are to be quantized; None for all.
+    """
+
+    floats: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    bits: Mapping[str, int] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    only_types: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that have to be there in full, each once."""
+        found = dict.fromkeys((*self.floats, *self.layers, *self.bits))
+        return tuple(name for name in found if name not in self.parts)
+
+
+@dataclass(frozen=True)
 class Imported:
     """What one file says, in our names, units and directions.
 
@@ -22,7 +47,10 @@ class Imported:
         tensors: Thresholds and encodings by the name of the tensor in the file.
         inputs: Thresholds of what a layer reads first, by the name of the layer: some tools list them so.
         layers: Figures that the tool measured, by the name of the layer in the file, in its order.
+        floats: Names of tensors that it lists as float, or in a way that cannot be read.
+        parameters: Grids of weights and biases that have one scale, by name.
         layer_types: Operator types of these layers, where the file has them.
+        requests: What it asks for by name; empty where it states what was done.
         unknown: Keys that the toolchain does not have, each with the nearest known one if any.
         notices: What of the file could not be used, and why.
     """
@@ -32,6 +60,9 @@ class Imported:
     inputs: Mapping[str, RecordedFacts] = field(default_factory=dict)
     layers: Mapping[str, ReportedFacts] = field(default_factory=dict)
     layer_types: Mapping[str, str] = field(default_factory=dict)
+    floats: tuple[str, ...] = ()
+    parameters: Mapping[str, RecordedFacts] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
     unknown: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
@@ -44,6 +75,7 @@ class Format:
         name: As a report names it, such as ``Horizon configuration``.
         toolchain: Its toolchain by the name in rules/toolchains.yaml.
         recognises: Whether a file has it, by its name and its first 64 kB as text.
+        lists_all: It lists every activation that gets a grid: one that it lacks has none.
         read: Reads the file; raises ``DataError`` with file, place and next step where it is damaged.
     """
 
@@ -51,6 +83,7 @@ class Format:
     toolchain: str
     recognises: Callable[[str, str], bool]
     read: Callable[[Path], Imported]
+    lists_all: bool = False
 
 
 @cache

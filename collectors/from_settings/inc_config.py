@@ -6,11 +6,11 @@ JSON of version 3, and the choice per operator that tuning leaves (``best_config
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_json, read_yaml
-from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
 from quantmedic.collectors.from_settings.inc_schema import (
     ARGUMENTS,
     BITS,
@@ -122,7 +122,7 @@ def _read_arguments(found: Mapping[object, object]) -> Imported:
     notices = [*_dropped_recipes(recipes), *_kept_ends(found), *_patterns(names)]
     if found.get("diagnosis") is True:
         notices.append("diagnosis=True ends tuning after one trial")
-    return imported_settings(settings, found, ARGUMENTS, notices)
+    return replace(imported_settings(settings, found, ARGUMENTS, notices), requests=_requests(names))
 
 
 def _read_document(found: Mapping[object, object]) -> Imported:
@@ -143,7 +143,14 @@ def _read_document(found: Mapping[object, object]) -> Imported:
     if bits and all(each in ("7", "7.0") for each in bits):
         settings = settings.model_copy(update={"reduce_range": True})
     notices = [*_dropped_recipes(recipes), *_kept_ends(quantization), *_patterns(names)]
-    return imported_settings(settings, found, DOCUMENT, notices)
+    return replace(imported_settings(settings, found, DOCUMENT, notices), requests=_requests(names))
+
+
+def _requests(operators: Sequence[_Operator]) -> Requests:
+    """What is asked of operators by name; a key that is no pattern may stand for all names that begin with it."""
+    named = [(name, each) for each in operators if (name := _literal(each.name)) is not None]
+    floats = tuple(name for name, each in named if (types := each.values("weight", "dtype")) and set(types) <= FLOATS)
+    return Requests(floats=floats, parts=tuple(name for name, _ in named))
 
 
 def _read_deployed(found: Mapping[object, object]) -> Imported:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
+from quantmedic.collectors.from_settings.coverage import coverage_of
 from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.collectors.from_settings.mct_folder import MCT_FOLDER
+from quantmedic.collectors.from_settings.overrides import override_facts
 from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import (
     BiasFacts,
@@ -44,6 +46,8 @@ _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
 UNKNOWN_TYPE = "unknown"
 #: How exporters name what a node writes, after the node.
 _OUTPUT = re.compile(r"_output_\d+$|:\d+$")
+#: How TensorRT calls tensors between operators that it made itself.
+_UNNAMED = "(Unnamed Layer"
 #: First notice of a case of files alone.
 NOTICE = (
     "files of a toolchain alone were read: neither model was run, errors of layers are those that the tool reported, "
@@ -59,6 +63,7 @@ class Source:
     format: str
     toolchain: str
     imported: Imported
+    lists_all: bool = False
 
 
 class _Clash(NamedTuple):
@@ -110,11 +115,11 @@ class _Names:
                 tensors.setdefault(own, outputs[0])
         read = {place: next((i for i in op.inputs if i is not None), None) for place, op in enumerate(record.operators)}
         inputs = {name: index for name, place in layers.items() if (index := read[place]) is not None}
-        weights = frozenset(op.weight.name for op in record.operators if op.weight.name)
-        return cls(tensors, inputs, layers, weights)
+        constants = {name for op in record.operators for name in (op.weight.name, op.bias.name) if name}
+        return cls(tensors, inputs, layers, frozenset(constants))
 
     def is_inside(self, name: str) -> bool:
-        """The name is of this model, but nothing was measured of it: weights, and tensors inside a fused layer."""
+        """The name is of this model, but is no activation: weights, biases, and tensors inside a fused layer."""
         return name in self.others or _OUTPUT.sub("", name) in self.layers
 
 
@@ -143,7 +148,7 @@ def read_source(path: Path) -> Source:
     kind = recognise_format(path)
     imported = kind.read(path)
     IMPORTED_LAYERS.check(max(map(len, (imported.tensors, imported.inputs, imported.layers))), path)
-    return Source(path.name, kind.name, kind.toolchain, imported)
+    return Source(path.name, kind.name, kind.toolchain, imported, kind.lists_all)
 
 
 def imported_case(sources: Sequence[Source], version: str) -> Case:
@@ -221,8 +226,14 @@ def _tensor(name: str, types: Mapping[str, str]) -> TensorRecord:
     )
 
 
-def with_sources(case: Case, sources: Sequence[Source]) -> Case:
-    """The case with what the files hold: settings, recorded thresholds and reported figures, matched by name."""
+def with_sources(case: Case, sources: Sequence[Source], every_name: frozenset[str] | None = None) -> Case:
+    """The case with what the files hold: settings, recorded thresholds and reported figures, matched by name.
+
+    Args:
+        case: Of both models, or of files alone.
+        sources: What was read.
+        every_name: All names of operators and tensors in both models; None where they are not known.
+    """
     record = case.record
     names = _Names.of(record)
     ledger = _Ledger(
@@ -238,15 +249,63 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
         _note_strangers(source, names, ledger)
         ledger.notices += [_with_name(source.name, notice) for notice in imported.notices]
         imports.append(_import_record(source, known_tensors, known_layers))
+    operators = _with_facts(record.operators, "reported", ledger.layers)
     notices = [*record.notices, *_clash_notices(ledger.clashes), *ledger.notices]
     changes = {
         "model": record.model.model_copy(update={"settings": ledger.settings}),
         "tensors": _with_facts(record.tensors, "recorded", ledger.tensors),
-        "operators": _with_facts(record.operators, "reported", ledger.layers),
+        "operators": tuple(_with_biases(record, sources, operators)),
         "imports": tuple(imports),
         "notices": tuple(dict.fromkeys(notices)),
     }
-    return replace(case, record=record.model_copy(update=changes))
+    merged = record.model_copy(update=changes)
+    merged = _with_coverage(merged, [source for source in sources if source.lists_all], names)
+    return replace(case, record=_with_overrides(merged, sources, every_name))
+
+
+def _with_biases(
+    record: CaseRecord, sources: Sequence[Source], operators: Sequence[OperatorRecord]
+) -> Iterator[OperatorRecord]:
+    """The operators with what the files record of their biases; the first file that does stands."""
+    for op in operators:
+        name = op.bias.name or ""
+        recorded = next((own for s in sources if (own := s.imported.parameters.get(name)) is not None), None)
+        if recorded is None or recorded.bits is None:
+            yield op
+            continue
+        absmax = op.bias.absmax
+        step = recorded.scale or (None if absmax is None else absmax / (2 ** (recorded.bits - 1) - 1))
+        index = next((i for i in op.outputs if i is not None), None)
+        output = None if index is None else record.tensors[index].quantizer.scale
+        changes = {
+            "recorded_bits": recorded.bits,
+            "recorded_step": step,
+            "recorded_steps": step / output if step is not None and output else None,
+        }
+        yield op.model_copy(update={"bias": op.bias.model_copy(update=changes)})
+
+
+def _with_overrides(record: CaseRecord, sources: Sequence[Source], every_name: frozenset[str] | None) -> CaseRecord:
+    """The record of a model with what configurations ask of layers in vain."""
+    overrides = override_facts(record, [source.imported.requests for source in sources], every_name)
+    if record.model.framework == IMPORTED or overrides.asked is None:
+        return record
+    return record.model_copy(update={"model": record.model.model_copy(update={"overrides": overrides})})
+
+
+def _with_coverage(record: CaseRecord, sources: Sequence[Source], names: _Names) -> CaseRecord:
+    """The record of a model with what files that list every activation leave out of it."""
+    if record.model.framework == IMPORTED or not sources:
+        return record
+    strangers = {
+        name
+        for source in sources
+        for name in source.imported.tensors
+        if name not in names.tensors and not names.is_inside(name) and not name.startswith(_UNNAMED)
+    }
+    floats = [name for source in sources for name in source.imported.floats]
+    coverage = coverage_of(record, [source.name for source in sources], floats, len(strangers))
+    return record.model_copy(update={"model": record.model.model_copy(update={"coverage": coverage})})
 
 
 def _with_name(name: str, notice: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_json
-from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
 from quantmedic.collectors.from_settings.ort_tables import METHODS
 from quantmedic.collectors.from_settings.values import flag, grid, number, table, unknown_keys, whole, words
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
@@ -85,15 +85,26 @@ def _read_config(path: Path) -> Imported:
     extra = content if is_extra else table(content.get("extra_options"))
     arguments = {} if is_extra else content
     unknown = [*unknown_keys(arguments, ARGUMENTS), *unknown_keys(extra, EXTRA_OPTIONS)]
-    tensors = {}
+    tensors, bits = {}, {}
     for name, overrides in table(extra.get("TensorQuantOverrides")).items():
         entries = [table(entry) for entry in overrides] if isinstance(overrides, list) else []
         unknown += [text for entry in entries for text in unknown_keys(entry, OVERRIDE_KEYS, f"{name}: ")]
         facts = _override(entries[0]) if len(entries) == 1 else None
         if facts is not None:
             tensors[name] = facts
+        asked = {_BITS.get(_member(entry.get("quant_type"))) for entry in entries}
+        # One that is converted has other bits for some of its readers.
+        if len(asked) == 1 and None not in asked and not any("convert" in entry for entry in entries):
+            bits[name] = asked.pop() or 0
     settings = _ort_settings(arguments, extra)
-    return Imported(settings=settings, tensors=tensors, unknown=tuple(dict.fromkeys(unknown)))
+    requests = Requests(
+        floats=words(arguments.get("nodes_to_exclude")) or (),
+        layers=words(arguments.get("nodes_to_quantize")) or (),
+        bits=bits,
+        only_types=words(arguments.get("op_types_to_quantize")),
+    )
+    unknown = [*dict.fromkeys(unknown)]
+    return Imported(settings=settings, tensors=tensors, requests=requests, unknown=tuple(unknown))
 
 
 def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) -> SettingsFacts:

@@ -165,6 +165,6 @@ def _string(content: bytes, field: int) -> str:
 FORMATS = (
     Format("ONNX Runtime calibration cache", "onnxruntime", _is_ort_cache, _read_cache),
     Format("ONNX Runtime calibration table", "onnxruntime", _is_ort_table, _read_ort_table),
-    Format("ONNX Runtime calibration table (TensorRT)", "onnxruntime", _is_text, _read_text),
-    Format("ONNX Runtime calibration table (FlatBuffers)", "onnxruntime", _is_flat, _read_flat),
+    Format("ONNX Runtime calibration table (TensorRT)", "onnxruntime", _is_text, _read_text, lists_all=True),
+    Format("ONNX Runtime calibration table (FlatBuffers)", "onnxruntime", _is_flat, _read_flat, lists_all=True),
 )

@@ -59,4 +59,4 @@ def _read_cache(path: Path) -> Imported:
     return Imported(settings=settings, tensors=found, notices=notices)
 
 
-FORMATS = (Format("TensorRT calibration cache", "NVIDIA ModelOpt", _is_tensorrt_cache, _read_cache),)
+FORMATS = (Format("TensorRT calibration cache", "NVIDIA ModelOpt", _is_tensorrt_cache, _read_cache, lists_all=True),)

@@ -24,6 +24,8 @@ _INT64_MAX = 2**63 - 1
 _MORE_THAN_ROUNDING = 1.5
 #: With fewer bits, any error is near a multiple of their range by chance.
 _FEWEST_BITS = 8
+#: A bias in fewer is read on its own scale: no fused kernel adds it to its sums as it is.
+_BIAS_BITS = 32
 Values = NDArray[np.float32]
 
 
@@ -38,6 +40,12 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     floats = twin_values if comparable else stored.values
     if floats is None:
         return BiasFacts()
+    twin_bias = bias_of(twin, float_graph) if twin is not None else None
+    plain = BiasFacts(
+        name=twin_bias.name if twin_bias is not None else stored.name,
+        rms=float(np.sqrt(np.mean(np.square(floats, dtype=np.float64)))) if floats.size else None,
+        absmax=float(np.abs(floats).max()) if floats.size else None,
+    )
     rounding, off = ErrorFacts(), None
     if comparable and stored.values is not None:
         off = float(np.abs(stored.values.astype(np.float64) - floats).max(initial=0.0))
@@ -46,7 +54,7 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     step = _bias_step(op, graph, weight, stored)
     if step is None:
         bits = 0 if stored.quantizer is None else stored.quantizer.bits
-        return BiasFacts(bits=bits, max_error=off, rounding=rounding)
+        return plain.model_copy(update={"bits": bits, "max_error": off, "rounding": rounding})
     with np.errstate(divide="ignore"):
         codes = np.abs(floats.ravel().astype(np.float64)) / step
     # LiteRT adds to 16-bit activations in 64 bits.
@@ -61,7 +69,7 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         if comparable and cut is None:
             over = over | at_one_end(wanted, kept, step)
     beyond = over if cut is None else over | (codes > 2.0 ** (cut - 1))
-    return BiasFacts(
+    found = BiasFacts(
         max_code=float(codes.max()),
         max_code_per_channel=_max_code_per_channel(codes, op, weight),
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
@@ -72,6 +80,47 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         overflowing_dead_channels=_overflowing_dead_channels(op, over, original) if stored.quantizer is not None else 0,
         rounding=rounding,
     )
+    own = {"name": plain.name, "rms": plain.rms, "absmax": plain.absmax}
+    return found.model_copy(update={**own, **_scale_facts(op, graph, weight, stored)})
+
+
+def _scale_facts(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> dict[str, float]:
+    """How the scale of an integer bias departs from s_x · s_w, on which fused kernels read it.
+
+    Empty where either is not known, the operator multiplies on its own (Gemm's alpha and beta), or no code is other
+    than 0.
+    """
+    factors = [op.attributes.number(name, 1.0) for name in ("alpha", "beta")] if op.op_type == "Gemm" else []
+    if bias.quantizer is None or bias.codes is None or bias.quantizer.bits < _BIAS_BITS or factors not in ([], [1, 1]):
+        return {}
+    product = _product_scale(op, graph, weight)
+    codes = np.asarray(bias.codes, np.float64).ravel()
+    own = np.asarray(bias.quantizer.scale, np.float64).ravel()
+    if product is None or not {own.size, product.size} <= {1, codes.size} or np.any(bias.quantizer.zero_point):
+        return {}
+    own, product = np.broadcast_to(own, codes.shape), np.broadcast_to(product, codes.shape)
+    heard = (codes != 0) & (own > 0) & (product > 0)
+    if not heard.any() or not np.isfinite(own).all() or not np.isfinite(product).all():
+        return {}
+    ratios = own[heard] / product[heard]
+    furthest = float(ratios[np.argmax(np.abs(np.log(ratios)))])
+    found = {"scale_ratio": furthest, "scale_departure": abs(furthest - 1)}
+    power, moved = float(((codes * own) ** 2).sum()), float((((codes * (own - product))[heard]) ** 2).sum())
+    return found | ({"misread_sqnr_db": 10 * float(np.log10(power / moved))} if moved > 0 else {})
+
+
+def _product_scale(op: Operator, graph: Graph, weight: Constant) -> NDArray[np.float64] | None:
+    """s_x · s_w per output channel, with the grid that the operator itself reads; None where one is not known."""
+    read = op.node.inputs[0] if op.node.inputs else ""
+    activation, grid = graph.codes.get(graph.encoded.get(read, read)), weight.quantizer
+    if activation is None or activation.dynamic or np.size(activation.scale) != 1:
+        return None
+    if grid is None or grid.dynamic or grid.block_size:
+        return None
+    axis, rank = output_axis(op), np.ndim(weight.values) if weight.values is not None else 0
+    if grid.axis is not None and (axis is None or not rank or grid.axis % rank != axis % rank):
+        return None
+    return np.asarray(float(activation.scale) * np.asarray(grid.scale, np.float64)).ravel()
 
 
 def constant_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> ConstantFacts:

@@ -14,6 +14,7 @@ from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.attributes import readable_attributes
+from quantmedic.collectors.pair.fusion import fusions_of
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
 from quantmedic.collectors.pair.patterns import (
@@ -27,7 +28,7 @@ from quantmedic.collectors.pair.patterns import (
 from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.collectors.pair.same_network import same_model
 from quantmedic.collectors.pair.tensor_pairs import observable_tensor
-from quantmedic.engine.case.facts import Pattern, QuantizerFacts
+from quantmedic.engine.case.facts import FusionFacts, Pattern, QuantizerFacts
 from quantmedic.engine.case.records import (
     CaseRecord,
     GateRecord,
@@ -85,7 +86,7 @@ def record_models(
     traits = _Traits(description.half, squared_tensors(models.quantized))
     graph, twins = models.quantized, models.match.operators
     found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
-    tables = _Tables(models, index, kernels(), ends, description.attributes_of_twins)
+    tables = _Tables(models, index, kernels(), ends, description.attributes_of_twins, fusions_of(models))
     operators = tuple(
         _operator(op, tables, own).model_copy(update={"operations": count})
         for op, own, count in zip(graph.operators, found, operations_of(models), strict=True)
@@ -184,6 +185,7 @@ class _Tables:
         kernels: How each tensor is computed.
         ends: Indexes of the compute operators, in order.
         attributes_of_twins: See ``Description``.
+        fusions: Facts of the layers with an activation function behind them, by index.
     """
 
     models: Models
@@ -191,6 +193,7 @@ class _Tables:
     kernels: Mapping[str, Kernel]
     ends: Sequence[int]
     attributes_of_twins: bool
+    fusions: Mapping[int, FusionFacts]
 
 
 def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
@@ -213,6 +216,7 @@ def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
         weight=own.facts,
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
         constant=constant_facts(op, models.quantized, twin, models.float_graph),
+        fusion=tables.fusions.get(op.index, FusionFacts()),
         attributes=_attributes(op, twin, of_twin=tables.attributes_of_twins),
         sources=_sources(op, models.quantized, index),
     )

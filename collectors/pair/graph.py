@@ -166,6 +166,11 @@ class Graph:
         return tensor
 
     @property
+    def names(self) -> frozenset[str] | None:
+        """Names of all operators and tensors as the file has them, folded ones included; None where not known."""
+        return None
+
+    @property
     def inputs(self) -> list[str]:
         """Names of the inputs, in order."""
         return [spec.name for spec in self.input_specs]

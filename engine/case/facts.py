@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.dataset_facts import DatasetFacts, RangeMethod, RelationFacts
 from quantmedic.engine.case.fact_base import ROLES, Facts, Pattern, Role, Scope
-from quantmedic.engine.case.layer_facts import KernelFacts, LayerFacts, ReportedFacts
+from quantmedic.engine.case.layer_facts import FusionFacts, KernelFacts, LayerFacts, ReportedFacts
 from quantmedic.engine.case.model_facts import ModelFacts
 from quantmedic.engine.case.output_facts import (
     AffineFacts,
@@ -27,8 +27,10 @@ from quantmedic.engine.case.output_facts import (
 from quantmedic.engine.case.settings_facts import (
     FLOAT_ALONE,
     CheckpointFacts,
+    CoverageFacts,
     FailureFacts,
     FloatFacts,
+    OverrideFacts,
     SearchFacts,
     SettingsFacts,
 )
@@ -57,6 +59,7 @@ __all__ = [
     "ClippingFacts",
     "ComparisonFacts",
     "ConstantFacts",
+    "CoverageFacts",
     "DatasetFacts",
     "DeviceFacts",
     "DeviceTensorFacts",
@@ -65,6 +68,7 @@ __all__ = [
     "Facts",
     "FailureFacts",
     "FloatFacts",
+    "FusionFacts",
     "KernelFacts",
     "LayerFacts",
     "MetricFacts",
@@ -73,6 +77,7 @@ __all__ = [
     "OutputColumnFacts",
     "OutputFacts",
     "OutputOperandFacts",
+    "OverrideFacts",
     "Pattern",
     "QuantizerFacts",
     "RangeMethod",

@@ -42,6 +42,25 @@ class ReportedFacts(Facts):
     dtype: str | None = fact("type that it computes with: int8, int16, float …")
 
 
+class FusionFacts(Facts):
+    """A layer with weights and the activation function behind it: runtimes compute both in one kernel where they can.
+
+    Known of layers that are quantized and have such a function behind them in the float model.
+    """
+
+    activation: str | None = fact("operator type of the activation function that reads what the layer makes")
+    split: bool | None = fact(
+        "the quantized model rounds the layer's result before the activation, and again behind it"
+    )
+    alike: int | None = fact("layers of this type with this activation function, itself included")
+    joined_share: float | None = fact("share of these that are rounded only once, behind the activation", "share")
+    other_readers: int | None = fact(
+        "how many others read what the layer makes: operators, and outputs of the network; the product of a Swish is "
+        "part of the activation"
+    )
+    also_read_by: str | None = fact("their names, or nothing else")
+
+
 class LayerFacts(Facts):
     """Scope ``layer``: one operator of the quantized model and its twin in the float model."""
 
@@ -66,6 +85,7 @@ class LayerFacts(Facts):
     weight_error: WeightErrorFacts = WeightErrorFacts()
     bias: BiasFacts = BiasFacts()
     constant: ConstantFacts = ConstantFacts()
+    fusion: FusionFacts = FusionFacts()
     weight_source: SourceFacts = SourceFacts()
     bias_source: SourceFacts = SourceFacts()
     input_worst_channel_sqnr_db: float | None = fact(

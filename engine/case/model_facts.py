@@ -8,7 +8,15 @@ from pydantic import Field
 from quantmedic.engine.case.fact_base import Facts, SameModel, fact
 from quantmedic.engine.case.layer_facts import KernelFacts
 from quantmedic.engine.case.output_facts import ComparisonFacts, DeviceFacts, MetricFacts, StageFacts
-from quantmedic.engine.case.settings_facts import CheckpointFacts, FailureFacts, FloatFacts, SearchFacts, SettingsFacts
+from quantmedic.engine.case.settings_facts import (
+    CheckpointFacts,
+    CoverageFacts,
+    FailureFacts,
+    FloatFacts,
+    OverrideFacts,
+    SearchFacts,
+    SettingsFacts,
+)
 
 
 class FamilyFacts(Facts):
@@ -185,6 +193,8 @@ class ModelFacts(Facts):
     failure: FailureFacts = FailureFacts()
     float_model: FloatFacts = FloatFacts()
     checkpoint: CheckpointFacts = CheckpointFacts()
+    coverage: CoverageFacts = CoverageFacts()
+    overrides: OverrideFacts = OverrideFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()
 

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from quantmedic.engine.case.facts import (
     BiasFacts,
     ConstantFacts,
+    FusionFacts,
     ModelFacts,
     Pattern,
     QuantizerFacts,
@@ -125,6 +126,7 @@ class OperatorRecord(Record):
     weight: WeightFacts
     bias: BiasFacts
     constant: ConstantFacts = ConstantFacts()
+    fusion: FusionFacts = FusionFacts()
     attributes: dict[str, str] = Field(default_factory=dict)
     sources: tuple[int, ...] = ()
     operations: int | None = None

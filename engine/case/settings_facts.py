@@ -75,6 +75,34 @@ class CheckpointFacts(Facts):
     rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
 
 
+class CoverageFacts(Facts):
+    """Encodings or a calibration cache, which list every activation that gets a grid, against the model's activations.
+
+    Activations need a grid that the quantized model rounds to a fixed one. Functions of known range, such as Softmax,
+    do not count, nor operators that hand on values, nor what only an activation function with a grid of its own reads.
+    """
+
+    files: tuple[str, ...] | None = fact("names of the files")
+    tensors: int | None = fact("activations of the model that need a grid")
+    recorded_share: float | None = fact("share of them that the files list", "share")
+    unrecorded: int | None = fact(
+        "how many they do not list, less the names in the files that match nothing in the model: as many may be there "
+        "by another name"
+    )
+    unrecorded_names: tuple[str, ...] | None = fact("the first five that they do not list")
+
+
+class OverrideFacts(Facts):
+    """What configurations ask of single layers, tensors or operator types, against what the quantized model shows."""
+
+    asked: int | None = fact("names and operator types that something is asked of")
+    without_effect: int | None = fact(
+        "how many requests the model does not show: the name is in neither model, or the layer's weights are quantized "
+        "that were to stay in float, or have other bits"
+    )
+    reasons: tuple[str, ...] | None = fact("the first five of them, and what is there instead")
+
+
 class SettingsFacts(Facts):
     """Settings of the toolchain, where its configuration or its own log was given."""
 

@@ -189,6 +189,18 @@ class WeightFacts(Facts):
 class BiasFacts(Facts):
     """The bias of one layer on its int32 grid of step s_x · s_w."""
 
+    name: str | None = fact("name of the float bias")
+    rms: float | None = fact("root mean square of the float bias", "value")
+    absmax: float | None = fact("largest |float bias|", "value")
+    recorded_bits: int | None = fact("bits that encodings of the toolchain give the bias, with one scale", "bits")
+    recorded_step: float | None = fact(
+        "the scale recorded with them; where none is, that of a symmetric grid up to absmax", "value"
+    )
+    recorded_steps: float | None = fact(
+        "recorded_step / step of the grid on which the layer's output is rounded: above 1, rounding the bias moves a "
+        "channel further than rounding the output does",
+        "steps",
+    )
     max_code: float | None = fact("largest |float bias| / (s_x·s_w[c]): must stay below 2³¹ - 1", "codes")
     max_code_per_channel: float | None = fact(
         "the same if every channel c had a weight scale of its own: s_w[c] = channel absmax / (2^(bits-1) - 1)", "codes"
@@ -206,6 +218,17 @@ class BiasFacts(Facts):
         "bits of the signed numbers at whose ends the stored codes were cut off, or wrapped around: with them all "
         "codes are as they should be that are off by more than rounding",
         "bits",
+    )
+    scale_ratio: float | None = fact(
+        "scale stored with an integer bias / (s_x·s_w[c]), of the channel where it is furthest from 1 among those "
+        "whose bias is not 0; not known of a bias that has no scale of its own",
+        "ratio",
+    )
+    scale_departure: float | None = fact("|scale_ratio - 1|", "ratio")
+    misread_sqnr_db: float | None = fact(
+        "power of the stored bias / power of what changes where its codes are read on steps of s_x·s_w[c]: what is "
+        "left of it in a kernel that ignores the stored scale",
+        "dB",
     )
     overflowing_dead_channels: int | None = fact(
         "those among them whose weights are dead (absmax < 1e-6 of the tensor's)"

@@ -130,6 +130,7 @@ def _layer_facts(
         weight_error=weight_error,
         bias=op.bias,
         constant=op.constant,
+        fusion=op.fusion,
         input_worst_channel_sqnr_db=_least(
             tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
         ),

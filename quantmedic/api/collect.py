@@ -232,7 +232,7 @@ def prove_pair(
         case = _measure(measurement, extras, options, earlier, elsewhere)
         collect_garbage()  # the observed models would stay until the simulated one is there
         case = _with_simulation_of(earlier, case)
-        case = with_files(_with_data_options(case, data), sources)
+        case = with_files(_with_data_options(case, data), sources, models)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
         if options.spread.shard is not None:

@@ -10,6 +10,7 @@ from quantmedic.api.rulebase import known_and_own_patterns
 from quantmedic.collectors.from_settings.mct_settings import MctSettings, read_mct_settings
 from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
 from quantmedic.collectors.from_settings.toolchain_log import read_logs
+from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -60,9 +61,13 @@ def read_sources(paths: Sequence[str | Path]) -> list[Source]:
     return [read_source(Path(path)) for path in paths]
 
 
-def with_files(case: Case, sources: Sequence[Source]) -> Case:
-    """The case with what the files say; unchanged where there are none."""
-    return with_sources(case, sources) if sources else case
+def with_files(case: Case, sources: Sequence[Source], models: Models | None = None) -> Case:
+    """The case with what the files say; unchanged where there are none. ``models`` are those of the case, if open."""
+    if not sources:
+        return case
+    names = [graph.names for graph in (models.float_graph, models.quantized)] if models is not None else [None]
+    known = frozenset().union(*(own or () for own in names)) if None not in names else None
+    return with_sources(case, sources, known)
 
 
 class ToolchainFacts(NamedTuple):

@@ -69,6 +69,7 @@ def collect_static_pair(
     sources = read_sources(toolchain.settings_files)
     printed = toolchain_facts(None, rules or load_rulebase(), toolchain)
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
+    models = None
     if len(paths) == 2 and any(map(_is_checkpoint, paths)):
         case = collect_weights(*paths, threads=threads, progress=progress)
     else:
@@ -76,7 +77,7 @@ def collect_static_pair(
         models = open_files(float_model, quantized_model)
         case = case_of_files(models, version=VERSION, threads=threads)
     extras = Extras(search=printed.search, settings=printed.settings)
-    case = with_files(replace(case, record=extras.added_to(case.record)), sources)
+    case = with_files(replace(case, record=extras.added_to(case.record)), sources, models)
     return case if printed.notice is None else with_notice(case, printed.notice)
 
 

@@ -105,7 +105,7 @@ def causes_of(paths: tuple[Path, Path]) -> list[tuple[str, tuple[str, ...]]]:
 
 def test_a_bias_whose_scale_the_fused_kernel_ignores(tmp_path: Path) -> None:
     """onnxruntime#24711: 1.32 reads the codes of a bias in QDQ on input scale × weight scale as well."""
-    assert causes_of(linear(tmp_path, bias_scale=8.0)) == [("runtime-changes-result", ("fc2",))]
+    assert causes_of(linear(tmp_path, bias_scale=8.0)) == [("bias-scale-mismatch", ("fc2",))]
     assert causes_of(linear(tmp_path)) == []
 
 

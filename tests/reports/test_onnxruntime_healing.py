@@ -166,6 +166,7 @@ EXEMPT = {
         "an edit of the float model: tests/trials has patients that it heals",
     ),
     "restore-float-bias": "dynamic quantization keeps biases in float",
+    "match-bias-scale": "heals kernels that ignore the scale of a bias, which newer releases of onnxruntime do not",
 }
 
 

@@ -471,8 +471,14 @@ def test_healthy_network_gives_no_verdict() -> None:
                         "channel_range_ratio": 9.0,
                         "rounding": {"worst_channel_sqnr_db": 25.0},
                     },
-                    "bias": {"bits": 32, "overflowing_channels": 0, "rounding": {"sqnr_db": 70.0}},
+                    "bias": {
+                        "bits": 32,
+                        "overflowing_channels": 0,
+                        "scale_departure": 0.0,
+                        "rounding": {"sqnr_db": 70.0},
+                    },
                     "constant": {"bits": 8, "misplaced_steps": 0.5},
+                    "fusion": {"split": False},
                     "output": views[2],
                 }
             ],

@@ -166,7 +166,9 @@ def test_weights_are_not_blamed_for_the_noise_of_others(diagnose):
     weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16))
     patient = diagnose(network(weights), cut, activation_type=QuantType.QUInt8)
     assert patient.facts.model.harmed
-    assert not [rule for cause in patient.diagnosis.causes for rule in cause.rules if rule.startswith("W")]
+    # The biases lie on the steps from before, which is a remark of its own.
+    rules = {rule for cause in patient.diagnosis.causes for rule in cause.rules} - {"W020"}
+    assert not [rule for rule in rules if rule.startswith("W")]
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------------
@@ -267,7 +269,8 @@ def test_range_far_beyond_the_weights(diagnose):
 
     patient = diagnose(network(weights), widen)
     assert patient.causes == ["poor-threshold"]
-    (cause,) = patient.diagnosis.causes
+    # The bias lies on the steps from before, which is a remark of its own.
+    (cause,) = (found for found in patient.diagnosis.causes if found.rules != ("W020",))
     assert cause.rules == ("W010",)
     healthy = diagnose(network(weights)).facts.model.output_sqnr_db
     assert cause.predicted_gain_db == pytest.approx(healthy - patient.facts.model.output_sqnr_db, abs=2)

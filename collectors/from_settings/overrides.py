@@ -1,0 +1,70 @@
+"""What configurations ask of single layers, against what the quantized model shows."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from quantmedic.collectors.data.messages import did_you_mean
+from quantmedic.collectors.from_settings.formats import Requests
+from quantmedic.engine.case.facts import OverrideFacts
+from quantmedic.engine.case.records import CaseRecord, OperatorRecord
+
+#: Reasons that are kept.
+_SHOWN = 5
+#: Parts of names that are looked for, at most: each takes a pass over all names.
+_PARTS = 1000
+#: Types that toolchains turn into each other on the way.
+_ALIKE = {"Gemm": "MatMul"}
+
+
+def override_facts(record: CaseRecord, requests: Sequence[Requests], names: frozenset[str] | None) -> OverrideFacts:
+    """Requests by name that have no effect; unknown where nothing was asked for.
+
+    Args:
+        record: The case of both models.
+        requests: What each configuration asks for.
+        names: All names of operators and tensors in both models; None where they are not known.
+    """
+    asked = sum(len({*own.names, *own.floats, *own.parts, *(own.only_types or ())}) for own in requests)
+    if not asked:
+        return OverrideFacts()
+    found = list(dict.fromkeys(reason for own in requests for reason in _contradictions(record, own)))
+    strangers = list(dict.fromkeys(name for own in requests for name in _strangers(own, names)))
+    told = [f"{name} is no name in either model{did_you_mean(name, names or ())}" for name in strangers[:_SHOWN]]
+    return OverrideFacts(
+        asked=asked,
+        without_effect=len(found) + len(strangers),
+        reasons=tuple(islice((*told, *found), _SHOWN)),
+    )
+
+
+def _strangers(own: Requests, names: frozenset[str] | None) -> Iterator[str]:
+    """Names that match nothing."""
+    if names is None:
+        return
+    yield from (name for name in own.names if name not in names)
+    text = "\n".join(names)
+    yield from (part for part in own.parts[:_PARTS] if part not in text)
+
+
+def _contradictions(record: CaseRecord, own: Requests) -> Iterator[str]:
+    """What was asked of a layer or tensor and is otherwise in the model."""
+    floats = set(own.floats)
+    types = None if own.only_types is None else {_ALIKE.get(name, name) for name in own.only_types}
+    for op in record.operators:
+        bits = _weight_bits(op)
+        if bits is not None and floats & {op.name, op.float_name, op.quantized_name}:
+            yield f"{op.name} was to stay in float, and its weights have {bits} bits"
+        elif bits is not None and types is not None and _ALIKE.get(op.op_type, op.op_type) not in types:
+            yield f"{op.op_type} was not to be quantized, and the weights of {op.name} have {bits} bits"
+        wanted = own.bits.get(op.weight.name or "")
+        if bits is not None and wanted not in (None, bits):
+            yield f"{op.weight.name} was to have {wanted} bits, and has {bits}"
+    for tensor in record.tensors:
+        held = tensor.quantizer.bits
+        wanted = own.bits.get(tensor.float_name, own.bits.get(tensor.name))
+        if held is not None and not tensor.quantizer.dynamic and wanted not in (None, held):
+            yield f"{tensor.float_name} was to have {wanted} bits, and has {held}"
+
+
+def _weight_bits(op: OperatorRecord) -> int | None:
+    return op.weight.quantizer.bits if op.is_compute and op.weight.name is not None else None
