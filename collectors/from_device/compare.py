@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.arrays import ColumnReader
+from quantmedic.collectors.data.arrays import Column, ColumnReader
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_device.dump import OPTION
@@ -32,6 +32,9 @@ Float32 = NDArray[np.float32]
 Values = Mapping[int, Float32]
 #: Samples of a run: between these, as many as make so many values.
 MIN_SAMPLES, MAX_SAMPLES, VALUES = 1, 16, 16e6
+#: Up to so many tensors are read from front to back; of more, files are opened anew for every run, for each that stays
+#: open is a file, and of a compressed archive its whole table.
+HELD = 64
 #: All tensors of a sample and all weights are held about so often by the sessions that are opened.
 TENSORS, WEIGHTS = 8, 6
 #: Steps up to which two codes differ by rounding.
@@ -73,7 +76,6 @@ class _Sums:
     power: float = 0.0
     noise: float = 0.0
     count: int = 0
-    nonfinite: int = 0
     difference: Beyond = field(default_factory=Beyond)
     device: Beyond = field(default_factory=Beyond)
     here: Beyond = field(default_factory=Beyond)
@@ -126,6 +128,10 @@ def compare_with_device(
     wanted = min(dump.samples, limit or dump.samples)
     if wanted < dataset.unit:
         raise _too_few(dump, dataset.unit)
+    measured = {pair.root for pair in pairs.values()}
+    unmeasured = [tensor.name for root, tensor in dump.tensors.items() if root not in measured]
+    if not pairs:
+        raise _nothing_measured(dump, unmeasured)
     first = next(dataset.batches(size, limit=wanted))
     view = models.view(pairs, first, threads)
     dumped = _open_tensors(dump, view, first)
@@ -142,7 +148,10 @@ def compare_with_device(
     before = None if simulated is not None else _before(models.quantized, pairs)
     tensors = tuple(_record_of(i, sums, before) for i in sums)
     record = DeviceRecord(origin=dump.origin, samples=done, tensors=tensors)
-    notices = [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized)]
+    notices = [f"not measured here, where its shape is not that of the float model: {name}" for name in unmeasured]
+    notices += [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized)]
+    if simulated is None:
+        notices.append("operators could not be fed with its tensors: behind a departure nothing is judged")
     if done < dump.samples and limit is None:
         notices.append(f"it holds {dump.samples} samples, the evaluation data {done}: the first {done} were compared")
     return record, [*dump.notices, *(f"{OPTION} {dump.origin}: {notice}" for notice in notices)]
@@ -153,6 +162,14 @@ def _too_few(dump: MatchedDump, unit: int) -> DataError:
         f"{OPTION} holds fewer samples than the model takes at once",
         where=[f"{dump.origin}  {dump.samples} samples", f"model  fixed batch of {unit}"],
         help="dump more samples, or export the models with a dynamic batch axis",
+    )
+
+
+def _nothing_measured(dump: MatchedDump, names: Sequence[str]) -> DataError:
+    return DataError(
+        f"no tensor of {OPTION} is measured in both models",
+        where=f"{dump.origin}  {list_names(names)}",
+        help="dump tensors that stand in the layer table of a report without this option",
     )
 
 
@@ -218,23 +235,34 @@ class _Dumped:
     """Dumped tensors that can be read, by the index of the tensor, and why others cannot."""
 
     layouts: Mapping[int, Layout]
-    columns: Mapping[int, ColumnReader]
+    columns: Mapping[int, Column]
     refused: Sequence[str]
     nonfinite: set[int] = field(default_factory=set)
+    nonfinite_here: set[int] = field(default_factory=set)
+    readers: dict[int, ColumnReader] = field(default_factory=dict)
 
     def here(self, reading: Reading, view: View) -> Values:
-        """What the deployed model computes, as real values."""
-        return {i: tap_values(view.taps[i], np.asarray(reading.codes[i])) for i in self.layouts}
+        """What the deployed model computes, as real values; 0 for what is no finite number."""
+        found = {i: tap_values(view.taps[i], np.asarray(reading.codes[i])) for i in self.layouts}
+        return {i: self._finite(i, values, self.nonfinite_here) for i, values in found.items()}
 
     def device(self, batch: Batch) -> Values:
         """What the device computed of the same samples; 0 for what is no finite number."""
         assert batch.numbers is not None, "every data set numbers its samples"
-        found = {i: layout.values(self.columns[i].take(batch.numbers)) for i, layout in self.layouts.items()}
-        for i, values in found.items():
-            if not np.isfinite(values).all():
-                self.nonfinite.add(i)
-                np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-        return found
+        found = {i: layout.values(self._reader(i).take(batch.numbers)) for i, layout in self.layouts.items()}
+        return {i: self._finite(i, values, self.nonfinite) for i, values in found.items()}
+
+    def _finite(self, i: int, values: Float32, seen: set[int]) -> Float32:
+        """The values with 0 for those that are not finite; ``seen`` are the tensors that had such."""
+        if np.isfinite(values).all():
+            return values
+        seen.add(i)
+        return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def _reader(self, i: int) -> ColumnReader:
+        if len(self.columns) > HELD:
+            return ColumnReader(self.columns[i])
+        return self.readers.setdefault(i, ColumnReader(self.columns[i]))
 
 
 def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
@@ -259,7 +287,7 @@ def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
         except LayoutError as error:
             refused.append(f"{tensor.name}: {error}")
     layouts = choose_layouts(choices)
-    columns = {i: ColumnReader(dump.tensors[view.pairs[i].root].column) for i in layouts}
+    columns = {i: dump.tensors[view.pairs[i].root].column for i in layouts}
     return _Dumped(layouts, columns, refused)
 
 
@@ -267,8 +295,8 @@ def _notices(dumped: _Dumped, sums: Mapping[int, _Sums], pairs: Mapping[int, Pai
     """What the user should know of the dump beside its figures."""
     named = {i: pairs[i].root for i in sums}
     found = []
-    if dumped.nonfinite:
-        found.append(f"NaN or infinite on the device, taken as 0: {list_names([named[i] for i in dumped.nonfinite])}")
+    if spoiled := sorted(dumped.nonfinite - dumped.nonfinite_here):
+        found.append(f"NaN or infinite on the device, taken as 0: {list_names([named[i] for i in spoiled])}")
     fed = [named[i] for i, own in sums.items() if named[i] in graph.inputs and not own.agrees()]
     if fed:
         found.append(f"the device was fed with other values than the model here: {list_names(fed)}")

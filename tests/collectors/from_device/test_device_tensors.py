@@ -14,12 +14,15 @@ import pytest
 from builders.commands import run_quantmedic
 from builders.field_patients import demo, quantize, split
 from builders.onnx_models import Array, Net, images, qdq, random, save_pair
+from builders.recordings import RECORDINGS
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat
 
 import quantmedic
+from quantmedic.api.opening import open_pair
 from quantmedic.collectors.from_device.dump import open_dump
 from quantmedic.collectors.from_device.names import match_names
+from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -217,6 +220,50 @@ def test_a_trained_network_by_other_kernels_departs_nowhere(
     assert departing(facts) == [] and facts.model.device.tensors > 20
 
 
+def own_tensors(float_model: object, quantized_model: object, data: object, samples: int) -> dict[str, Array]:
+    """What the deployed model computes here of the first samples, by the front end of its framework."""
+    case = quantmedic.collect(float_model, quantized_model, validation=data, threads=1, rules=BASE, attribution=False)
+    models, datasets = open_pair(float_model, quantized_model, {"validation": data}, preprocessing={})
+    with models.as_deployed():
+        batch = next(datasets["validation"].batches(samples, limit=samples))
+        view = models.view(pairs_of_case(models, case), batch, 1)
+        reading = view.read(batch)
+        return {view.pairs[i].root: tap_values(tap, np.asarray(reading.codes[i])) for i, tap in view.taps.items()}
+
+
+def with_one_altered(dump: dict[str, Array]) -> tuple[str, dict[str, Array]]:
+    """The dump with a tensor in its middle that is larger than it should be, and its name."""
+    name = list(dump)[len(dump) // 2]
+    return name, dump | {name: dump[name] * np.float32(1.3)}
+
+
+@pytest.mark.thorough
+def test_a_litert_model() -> None:
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    folder = RECORDINGS / "debugger"
+    with np.load(folder / "data.npz") as file:
+        data = dict(file)
+    pair = folder / "float.tflite", folder / "int8.tflite"
+    dump = own_tensors(*pair, data, 8)
+    assert departing(facts_of(pair, dump, validation=data)) == []
+    name, changed = with_one_altered(dump)
+    assert departing(facts_of(pair, changed, validation=data))[0] == (name,)
+
+
+@pytest.mark.thorough
+def test_a_torch_module() -> None:
+    """Its operators cannot be fed: the first tensor that departs is named, and nothing behind it is judged."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from builders import torch_models  # needs torch
+
+    *pair, samples = torch_models.pair("fx")
+    data = np.asarray(samples)
+    dump = own_tensors(*pair, data, 8)
+    assert departing(facts_of(tuple(pair), dump, validation=data)) == []
+    name, changed = with_one_altered(dump)
+    assert departing(facts_of(tuple(pair), changed, validation=data)) == [(name,)]
+
+
 def test_two_layers_that_depart_are_both_named(paths: tuple[Path, Path]) -> None:
     """The second is told from what the first one sends down, since it is fed with the device's own tensors."""
     model, second = altered("conv0", "scale"), altered("mix2", "bias")
@@ -323,10 +370,15 @@ def test_every_form_gives_the_same(write: Callable[[Path], Path], paths: tuple[P
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_archive_gives_the_same(save: Callable[..., None], paths: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_archive_gives_the_same(
+    save: Callable[..., None], paths: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(tmp_path / "d.npz", **DUMP)
     found = collected(paths, tmp_path / "d.npz").record.device
     assert found == collected(paths, DUMP).record.device.model_copy(update={"origin": "d.npz"})
+    # Many tensors are not held open, and each run reads on where the last one ended.
+    monkeypatch.setattr("quantmedic.collectors.from_device.compare.HELD", 2)
+    assert collected(paths, tmp_path / "d.npz").record.device == found
 
 
 def polygraphy(dump: dict[str, Array], *, lazy: bool = True) -> dict[str, object]:
