@@ -51,13 +51,7 @@ class Kernel(StrEnum):
 
 
 class Producer(NamedTuple):
-    """What writes a measured tensor, in the words of its framework.
-
-    Attributes:
-        op_type: Type of the operator of the quantized model.
-        place: Number of the tensor.
-        float_name: Name of the tensor in the float model.
-    """
+    """What writes a measured tensor: its operator's type, the tensor's number, and its name in the float model."""
 
     op_type: str
     place: int

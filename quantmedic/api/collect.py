@@ -1,7 +1,6 @@
 """Two models measured on data: every tensor, once."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,10 +21,9 @@ from quantmedic.api.options import (
     MeasuringOptions,
     ModelSource,
     ProofOptions,
-    ReferenceOptions,
-    Stages,
     group_arguments,
 )
+from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.shards import as_shard, load_shards, read_shard
@@ -33,28 +31,17 @@ from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.from_device.compare import compare_with_device
-from quantmedic.collectors.from_device.dump import OPTION as DUMP_OPTION
-from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.names import NAMES_OPTION, MatchedDump, match_names, read_names
-from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.extras import Extras
-from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
-from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.measure.outputs import OPTIONS
-from quantmedic.collectors.measure.stages import Stage, open_stages
-from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.garbage import collect_garbage, with_rare_garbage_collection
-from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance, CountedAllowance, TimeAllowance
@@ -222,7 +209,7 @@ def prove_pair(
         float_model, quantized_model, options, base, progress=progress, announce=announce
     )
     models = measurement.models
-    dump = _open_device_tensors(measurement, options.references)
+    dump = open_device_tensors(measurement, options.references)
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
@@ -239,7 +226,7 @@ def prove_pair(
             return Proof(as_shard(case, *read_shard(options.spread.shard), measurement.datasets))
         try:
             if dump is not None:
-                case = _with_device_tensors(case, measurement, dump)
+                case = with_device_tensors(case, measurement, dump)
             if measuring.profile:
                 case = _with_latency(case, measurement)
             case = simulate_remedies(case, measurement) if measuring.attribution else with_notice(case, _LEFT_OUT)
@@ -315,7 +302,7 @@ def open_measurement(
     )
     with models.as_deployed():
         metric = open_metric(data, datasets.values())
-    extras = _open_references(models, datasets, data.samples, options.references, metric)
+    extras = open_references(models, datasets, data.samples, options.references, metric)
     if measuring.device is not None:
         models.run_on(measuring.device)
     measurement = Measurement(
@@ -415,98 +402,6 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
         return with_notice(proof.case, f"{why}, so {Path(path).name} was not written")
     proof.fixed.save(Path(path))
     return proof.case
-
-
-def _open_references(
-    models: Models,
-    datasets: Mapping[Role, Dataset],
-    samples: int | None,
-    references: ReferenceOptions,
-    metric: Metric | None,
-) -> Extras:
-    """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
-    outputs = _open_outputs(models, datasets, samples, references)
-    expected = _expected_metric(
-        references.expected_float_metric, metric.name if metric is not None else None, datasets.values()
-    )
-    return Extras(outputs, stages=_open_stages(references.stages, models), expected_float_metric=expected)
-
-
-def _open_outputs(
-    models: Models, datasets: Mapping[Role, Dataset], samples: int | None, references: ReferenceOptions
-) -> dict[str, References]:
-    """Outputs that were computed elsewhere, opened."""
-    sources = {"reference": references.reference_outputs, "device": references.device_outputs}
-    given = {kind: source for kind, source in sources.items() if source is not None}
-    validation = datasets.get("validation")
-    if not given:
-        return {}
-    if validation is None:
-        raise DataError(
-            "outputs were given without the inputs that they belong to",
-            where=", ".join(OPTIONS[kind] for kind in given),
-            help="pass these inputs with --validation",
-        )
-    return {kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()}
-
-
-def _open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> MatchedDump | None:
-    """Tensors of the device, found in the quantized model; None where none were given."""
-    if references.device_tensors is None:
-        if references.device_names is not None:
-            raise DataError(
-                "names of tensors were given without the tensors",
-                where=NAMES_OPTION,
-                help=f"pass the tensors with {DUMP_OPTION}",
-            )
-        return None
-    if "validation" not in measurement.datasets:
-        raise DataError(
-            "tensors of the device were given without the inputs that they belong to",
-            where=DUMP_OPTION,
-            help="pass these inputs with --validation",
-        )
-    names = read_names(references.device_names)
-    return match_names(open_dump(references.device_tensors), measurement.models, names)
-
-
-def _with_device_tensors(case: Case, measurement: Measurement, dump: MatchedDump) -> Case:
-    """The case with what the device computes otherwise than the quantized model here."""
-    options = measurement.options
-    record, notices = compare_with_device(
-        measurement.models,
-        case,
-        dump,
-        measurement.datasets["validation"],
-        limit=options.samples,
-        threads=options.threads,
-    )
-    return with_notice(replace(case, record=case.record.model_copy(update={"device": record})), *notices)
-
-
-def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
-    pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
-    return open_stages(pairs, models, lambda path: front_end_of(path).open_network(path)) if pairs else ()
-
-
-def _expected_metric(value: float | None, metric: str | None, datasets: Iterable[Dataset]) -> float | None:
-    """The float metric that the user expects, shares as a share."""
-    if value is None:
-        return None
-    if metric is None or not any(dataset.labelled for dataset in datasets):
-        raise DataError(
-            "the expected float metric cannot be compared: none is measured",
-            where=f"--expected-float-metric {value:g}",
-            help="pass --labels (or labels in the .npz of --validation) and --metric",
-        )
-    share = value / 100 if is_share(metric) and value > 1 else value
-    if not math.isfinite(value) or (is_share(metric) and not 0 <= share <= 1):
-        raise DataError(
-            f"the expected float metric is not a valid {metric}",
-            where=f"--expected-float-metric {value:g}",
-            help="give a share such as 0.76, or percent such as 76.1",
-        )
-    return share
 
 
 def _with_data_options(case: Case, data: DataOptions) -> Case:

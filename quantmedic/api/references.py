@@ -1,0 +1,117 @@
+"""What was computed elsewhere for the same data, opened: outputs, tensors of a device, stages, an expected metric."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from quantmedic.api.cases import with_notice
+from quantmedic.api.options import ReferenceOptions, Stages
+from quantmedic.api.remedies import Measurement
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.from_device.compare import compare_with_device
+from quantmedic.collectors.from_device.dump import OPTION as DUMP_OPTION
+from quantmedic.collectors.from_device.dump import open_dump
+from quantmedic.collectors.from_device.names import NAMES_OPTION, MatchedDump, match_names, read_names
+from quantmedic.collectors.front_ends import front_end_of
+from quantmedic.collectors.measure.extras import Extras
+from quantmedic.collectors.measure.given_outputs import References
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.outputs import OPTIONS
+from quantmedic.collectors.measure.stages import Stage, open_stages
+from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.metrics.kinds import is_share
+
+
+def open_references(
+    models: Models,
+    datasets: Mapping[Role, Dataset],
+    samples: int | None,
+    references: ReferenceOptions,
+    metric: Metric | None,
+) -> Extras:
+    """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
+    outputs = _open_outputs(models, datasets, samples, references)
+    expected = _expected_metric(
+        references.expected_float_metric, metric.name if metric is not None else None, datasets.values()
+    )
+    return Extras(outputs, stages=_open_stages(references.stages, models), expected_float_metric=expected)
+
+
+def _open_outputs(
+    models: Models, datasets: Mapping[Role, Dataset], samples: int | None, references: ReferenceOptions
+) -> dict[str, References]:
+    """Outputs that were computed elsewhere, opened."""
+    sources = {"reference": references.reference_outputs, "device": references.device_outputs}
+    given = {kind: source for kind, source in sources.items() if source is not None}
+    validation = datasets.get("validation")
+    if not given:
+        return {}
+    if validation is None:
+        raise DataError(
+            "outputs were given without the inputs that they belong to",
+            where=", ".join(OPTIONS[kind] for kind in given),
+            help="pass these inputs with --validation",
+        )
+    return {kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()}
+
+
+def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> MatchedDump | None:
+    """Tensors of the device, found in the quantized model; None where none were given."""
+    if references.device_tensors is None:
+        if references.device_names is not None:
+            raise DataError(
+                "names of tensors were given without the tensors",
+                where=NAMES_OPTION,
+                help=f"pass the tensors with {DUMP_OPTION}",
+            )
+        return None
+    if "validation" not in measurement.datasets:
+        raise DataError(
+            "tensors of the device were given without the inputs that they belong to",
+            where=DUMP_OPTION,
+            help="pass these inputs with --validation",
+        )
+    names = read_names(references.device_names)
+    return match_names(open_dump(references.device_tensors), measurement.models, names)
+
+
+def with_device_tensors(case: Case, measurement: Measurement, dump: MatchedDump) -> Case:
+    """The case with what the device computes otherwise than the quantized model here."""
+    options = measurement.options
+    record, notices = compare_with_device(
+        measurement.models,
+        case,
+        dump,
+        measurement.datasets["validation"],
+        limit=options.samples,
+        threads=options.threads,
+    )
+    return with_notice(replace(case, record=case.record.model_copy(update={"device": record})), *notices)
+
+
+def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
+    pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
+    return open_stages(pairs, models, lambda path: front_end_of(path).open_network(path)) if pairs else ()
+
+
+def _expected_metric(value: float | None, metric: str | None, datasets: Iterable[Dataset]) -> float | None:
+    """The float metric that the user expects, shares as a share."""
+    if value is None:
+        return None
+    if metric is None or not any(dataset.labelled for dataset in datasets):
+        raise DataError(
+            "the expected float metric cannot be compared: none is measured",
+            where=f"--expected-float-metric {value:g}",
+            help="pass --labels (or labels in the .npz of --validation) and --metric",
+        )
+    share = value / 100 if is_share(metric) and value > 1 else value
+    if not math.isfinite(value) or (is_share(metric) and not 0 <= share <= 1):
+        raise DataError(
+            f"the expected float metric is not a valid {metric}",
+            where=f"--expected-float-metric {value:g}",
+            help="give a share such as 0.76, or percent such as 76.1",
+        )
+    return share
