@@ -10,6 +10,8 @@ from quantmedic.engine.case.records import CaseRecord, OperatorRecord
 
 #: Reasons that are kept.
 _SHOWN = 5
+#: Names that one is compared with, at most.
+_COMPARED = 10_000
 #: Parts of names that are looked for, at most: each takes a pass over all names.
 _PARTS = 1000
 #: Types that toolchains turn into each other on the way.
@@ -29,12 +31,20 @@ def override_facts(record: CaseRecord, requests: Sequence[Requests], names: froz
         return OverrideFacts()
     found = list(dict.fromkeys(reason for own in requests for reason in _contradictions(record, own)))
     strangers = list(dict.fromkeys(name for own in requests for name in _strangers(own, names)))
-    told = [f"{name} is no name in either model{did_you_mean(name, names or ())}" for name in strangers[:_SHOWN]]
+    near = _names_of_layers(record) if strangers else ()
+    told = [f"{name} is no name in either model{did_you_mean(name, near)}" for name in strangers[:_SHOWN]]
     return OverrideFacts(
         asked=asked,
         without_effect=len(found) + len(strangers),
         reasons=tuple(islice((*told, *found), _SHOWN)),
     )
+
+
+def _names_of_layers(record: CaseRecord) -> Sequence[str]:
+    """Names that may have been meant, in order; none of networks in which looking for one would take long."""
+    layers = (op.float_name or op.name for op in record.operators)
+    found = sorted({*layers, *(tensor.float_name for tensor in record.tensors)})
+    return found if len(found) <= _COMPARED else ()
 
 
 def _strangers(own: Requests, names: frozenset[str] | None) -> Iterator[str]:

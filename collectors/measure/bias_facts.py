@@ -106,7 +106,8 @@ def _scale_facts(op: Operator, graph: Graph, weight: Constant, bias: Constant) -
     furthest = float(ratios[np.argmax(np.abs(np.log(ratios)))])
     found = {"scale_ratio": furthest, "scale_departure": abs(furthest - 1)}
     power, moved = float(((codes * own) ** 2).sum()), float((((codes * (own - product))[heard]) ** 2).sum())
-    return found | ({"misread_sqnr_db": 10 * float(np.log10(power / moved))} if moved > 0 else {})
+    known = moved > 0 and power > 0
+    return found | ({"misread_sqnr_db": 10 * float(np.log10(power / moved))} if known else {})
 
 
 def _product_scale(op: Operator, graph: Graph, weight: Constant) -> NDArray[np.float64] | None:
