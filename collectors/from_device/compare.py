@@ -294,7 +294,8 @@ def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
 def _notices(dumped: _Dumped, sums: Mapping[int, _Sums], pairs: Mapping[int, Pair], graph: Graph) -> list[str]:
     """What the user should know of the dump beside its figures."""
     named = {i: pairs[i].root for i in sums}
-    found = []
+    differing = sum(own.noise > 0 for own in sums.values())
+    found = [f"{len(sums)} tensors were compared, of which {differing} differ"]
     if spoiled := sorted(dumped.nonfinite - dumped.nonfinite_here):
         found.append(f"NaN or infinite on the device, taken as 0: {list_names([named[i] for i in spoiled])}")
     fed = [named[i] for i, own in sums.items() if named[i] in graph.inputs and not own.agrees()]

@@ -390,7 +390,7 @@ class Run:
         slicing, state, sums = self._slicings[role], self._states[role], self._sums[role]
         done = sum(state.seen) + slicing.first * (slicing.size or 0)
         for number, batch in self._numbered_batches(role, index):
-            given = {kind: outputs.take(batch.numbers) for kind, outputs in references.items()}
+            given = {kind: outputs.take(batch) for kind, outputs in references.items()}
             flip = role == "representative" and index == 0 and done < FLIP_SAMPLES
             yield _Item(batch, flip, given, number, sums.open(number))
             done += batch.samples

@@ -16,11 +16,13 @@ from quantmedic.collectors.data.arrays import (
     npz_columns,
     objects_refused,
 )
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, missing_path_error, shape_text
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import OPTIONS
-from quantmedic.collectors.measure.recordings import read_recording, require_same_model
+from quantmedic.collectors.measure.recordings import read_recording, require_same_model, require_same_samples
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
+from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.errors import DataError
 
 Array = NDArray[np.generic]
@@ -51,23 +53,27 @@ class References:
             DataError: The file cannot be read, or names, shapes or sample counts do not fit.
         """
         self.kind, self.option = kind, OPTIONS[kind]
-        self.recording = read_recording(source)
-        if self.recording is not None:
+        self.recording: Recording | None = None
+        self._hashes = np.zeros(0, np.uint64)
+        if (found := read_recording(source)) is not None:
+            self.recording, self._hashes = found
             require_same_model(self.recording, source, models.describe().hashes)
         self.origin, columns = _open(source, self.option)
         self._columns = _by_output(columns, models, self.option)
         self.samples = self._check(models, samples, limit)
         self._readers: dict[int, ColumnReader] = {}
 
-    def take(self, numbers: Numbers | None) -> list[Array | None]:
+    def take(self, batch: Batch) -> list[Array | None]:
         """Outputs of these samples, by position; None for one that was not given.
 
         Raises:
-            DataError: There are fewer outputs than samples.
+            DataError: There are fewer outputs than samples, or they were recorded of others.
         """
+        numbers = batch.numbers
         assert numbers is not None, "every data set numbers its samples"
         if len(numbers) and int(numbers.max()) >= self.samples:
             raise _count_error(self.option, self.origin, self.samples, f"at least {int(numbers.max()) + 1}")
+        require_same_samples(self._hashes, batch, self.origin)
         found: list[Array | None] = []
         for i, column in enumerate(self._columns):
             if column is None:

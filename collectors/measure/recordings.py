@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from quantmedic.collectors.data.archives import new_archive, open_archive
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import comparable, compare_outputs
+from quantmedic.collectors.statistics.accumulate import content_hash
 from quantmedic.engine.case.comparison import Comparison, comparison_facts
 from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import temporary_file
 
 Array = NDArray[np.generic]
-#: What tells of the installation, beside the arrays of the archive.
-MEMBER = "recording.json"
+#: What tells of the installation, beside the arrays of the archive, and a hash of each sample's inputs.
+MEMBER, HASHES = "recording.json", "recording.hashes"
 #: A description is a few hundred bytes; more is none.
 _MOST_BYTES = 1 << 16
 #: Samples per run where the models take any number.
@@ -70,7 +72,8 @@ def record_outputs(
     """
     names = [models.quantized.outputs[j] for _, j in models.match.outputs]
     runners = models.float_runner(threads), models.quantized_runner(threads)
-    done, total, found = 0, dataset.reads(samples), [Comparison.empty(1) for _ in names]
+    total, found = dataset.reads(samples), [Comparison.empty(1) for _ in names]
+    hashes: list[int] = []
     with ExitStack() as stack:
         columns = [_Column(name, stack.enter_context(tempfile.TemporaryFile())) for name in names]
         for batch in dataset.batches(batch_size or _BATCH, limit=samples):
@@ -79,21 +82,28 @@ def record_outputs(
                 column.add(y)
                 if comparable(x, y):
                     found[k] = found[k].merge(compare_outputs(x, y, None))
-            done += batch.samples
-            progress("validation", done, total)
+            hashes += [_hash_of(batch, k) for k in range(batch.samples)]
+            progress("validation", len(hashes), total)
         runtime, processor = here(models)
         recording = Recording(
             runtime=runtime,
             processor=processor,
             quantized_sha256=models.describe().hashes[1] or None,
-            samples=done,
+            samples=len(hashes),
             sqnr_db=comparison_facts(found).sqnr_db,
         )
         with temporary_file(path) as temporary, new_archive(temporary) as archive:
             archive.writestr(MEMBER, recording.model_dump_json())
+            archive.writestr(HASHES, np.array(hashes, np.uint64).tobytes())
             for column in columns:
                 column.write(archive)
     return recording
+
+
+def _hash_of(batch: Batch, sample: int) -> int:
+    """64-bit hash of all inputs of a sample."""
+    parts = [content_hash(batch.inputs[name][sample]) for name in sorted(batch.inputs)]
+    return content_hash(np.array(parts, np.uint64))
 
 
 class _Column:
@@ -122,8 +132,10 @@ class _Column:
             shutil.copyfileobj(self._file, member, 1 << 20)
 
 
-def read_recording(source: object) -> Recording | None:
-    """What a file of outputs tells of the installation that recorded it; None of outputs that something else wrote.
+def read_recording(source: object) -> tuple[Recording, NDArray[np.uint64]] | None:
+    """What a file of outputs tells of the installation that recorded it, and a hash of each sample.
+
+    None of outputs that something else wrote.
 
     Raises:
         DataError: The description is damaged.
@@ -135,14 +147,20 @@ def read_recording(source: object) -> Recording | None:
             return None
         with archive.open(MEMBER) as member:
             content = member.read(_MOST_BYTES)
-    try:
-        return Recording.model_validate(json.loads(content))
-    except (ValueError, ValidationError, RecursionError) as error:
-        raise DataError(
-            "the description of the recorded outputs is damaged",
-            where=f"{source}: {MEMBER}",
-            help="record them again: quantmedic record",
-        ) from error
+        try:
+            recording = Recording.model_validate(json.loads(content))
+            with archive.open(HASHES) as member:
+                return recording, np.frombuffer(member.read(8 * recording.samples), np.uint64)
+        except (ValueError, KeyError, ValidationError, RecursionError) as error:
+            raise _damaged(source) from error
+
+
+def _damaged(source: object) -> DataError:
+    return DataError(
+        "the description of the recorded outputs is damaged",
+        where=f"{source}: {MEMBER}",
+        help="record them again: quantmedic record",
+    )
 
 
 def require_same_model(recording: Recording, source: object, hashes: Sequence[str]) -> None:
@@ -157,4 +175,19 @@ def require_same_model(recording: Recording, source: object, hashes: Sequence[st
             "the outputs were recorded of another quantized model",
             where=[f"{source}  SHA-256 {recording.quantized_sha256[:16]}…", f"model  SHA-256 {own[:16]}…"],
             help="record the outputs of this file: quantmedic record",
+        )
+
+
+def require_same_samples(hashes: NDArray[np.uint64], batch: Batch, origin: str) -> None:
+    """Refuse outputs of other samples, by the first one of a batch.
+
+    Raises:
+        DataError: It is another one than was recorded in this place.
+    """
+    number = int(batch.numbers[0]) if batch.numbers is not None and len(batch.numbers) else 0
+    if number < len(hashes) and int(hashes[number]) != _hash_of(batch, 0):
+        raise DataError(
+            "the outputs were recorded of other samples, or of the same in another order",
+            where=f"{origin}: sample {number}",
+            help="record the outputs of these validation data, with the same options for their preprocessing",
         )

@@ -167,6 +167,7 @@ class DeviceFacts(ComparisonFacts):
     runtime: str | None = fact("what computed recorded outputs (quantmedic record): the library, with its version")
     processor: str | None = fact("where they were recorded: kind of the processor, and whether it has VNNI")
     recorded_sqnr_db: float | None = fact("of recorded outputs against the float model's on that installation", "dB")
+    recorded_gain_db: float | None = fact("recorded_sqnr_db - what the outputs here keep of the float model's", "dB")
     tensors: int | None = fact("tensors of --device-tensors that were compared")
     departing_layers: int | None = fact("layers at which a departure of the device begins (device_departs)")
     first_departing: str | None = fact("the first of them, in topological order")

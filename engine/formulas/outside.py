@@ -22,19 +22,25 @@ def outside_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, object]
         if reference := _comparisons_of(statistics, "reference"):
             facts["reference"] = comparison_facts(reference)
         if device := _comparisons_of(statistics, "device"):
-            outputs = _device_facts(device, _comparisons_of(statistics, "output"))
-            facts["device"] = outputs.model_copy(update=departing | _recorded(case))
+            here = _comparisons_of(statistics, "output")
+            facts["device"] = _device_facts(device, here).model_copy(update=departing | _recorded(case, here))
         if _comparisons_of(statistics, "stage.0"):
             facts |= _stages(case, statistics)
     return facts
 
 
-def _recorded(case: Case) -> dict[str, object]:
-    """Where the outputs of the device were recorded."""
+def _recorded(case: Case, here: Sequence[Comparison]) -> dict[str, object]:
+    """Where the outputs of the device were recorded, and how good they were there."""
     found = case.record.recording
     if found is None:
         return {}
-    return {"runtime": found.runtime, "processor": found.processor, "recorded_sqnr_db": found.sqnr_db}
+    facts: dict[str, object] = {
+        "runtime": found.runtime,
+        "processor": found.processor,
+        "recorded_sqnr_db": found.sqnr_db,
+    }
+    own = comparison_facts(here).sqnr_db
+    return facts | ({"recorded_gain_db": found.sqnr_db - own} if own is not None and found.sqnr_db is not None else {})
 
 
 def _comparisons_of(statistics: SetStatistics, kind: str) -> list[Comparison]:

@@ -37,16 +37,17 @@ def recorded(folder: Path, paths: list[str]) -> Path:
     return folder / "here.npz"
 
 
-def altered(file: Path, scale: float) -> Path:
+def altered(file: Path, scale: float, sqnr_db: float) -> Path:
     """The recording of an installation that computes something else."""
     with np.load(file) as archive:
-        outputs = {name: archive[name] * scale for name in archive.files if name != "recording.json"}
+        outputs = {"scores": archive["scores"] * scale}
     with zipfile.ZipFile(file) as archive:
-        told = json.loads(archive.read("recording.json"))
+        told, hashes = json.loads(archive.read("recording.json")), archive.read("recording.hashes")
     other = file.with_name("there.npz")
     np.savez(other, **outputs)
     with zipfile.ZipFile(other, "a") as archive:
-        archive.writestr("recording.json", json.dumps(told | {"runtime": "onnxruntime 0.9", "sqnr_db": 6.0}))
+        archive.writestr("recording.json", json.dumps(told | {"runtime": "onnxruntime 0.9", "sqnr_db": sqnr_db}))
+        archive.writestr("recording.hashes", hashes)
     return other
 
 
@@ -65,11 +66,20 @@ def test_the_same_installation_agrees_with_itself(tmp_path: Path) -> None:
     assert not {"R002", "R009"} & set(rules)
 
 
-def test_another_installation_is_named_with_its_figure(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sqnr_db", "rule"), [(6.0, "R010"), (90.0, "R009")])
+def test_the_worse_installation_is_named(tmp_path: Path, sqnr_db: float, rule: str) -> None:
     paths = pair(tmp_path)
-    device, rules = device_of(tmp_path, paths, altered(recorded(tmp_path, paths), 1.5))
-    assert device.runtime == "onnxruntime 0.9" and device.recorded_sqnr_db == 6.0
-    assert "R009" in rules and "R002" not in rules
+    device, rules = device_of(tmp_path, paths, altered(recorded(tmp_path, paths), 1.5, sqnr_db))
+    assert device.runtime == "onnxruntime 0.9" and device.recorded_sqnr_db == sqnr_db
+    assert {"R002", "R009", "R010"} & set(rules) == {rule}
+
+
+def test_outputs_of_other_samples_are_refused(tmp_path: Path) -> None:
+    paths = pair(tmp_path)
+    file = recorded(tmp_path, paths)
+    np.savez(tmp_path / "val.npz", image=X[::-1])
+    with pytest.raises(DataError, match="recorded of other samples"):
+        device_of(tmp_path, paths, file)
 
 
 def test_outputs_of_another_file_are_refused(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def layers_of(case: Case) -> dict[str | None, LayerFacts]:
 def found(case: Case) -> dict[str, tuple[str, ...]]:
     """The places of each rule on the scales of biases."""
     causes = quantmedic.judge(case).causes
-    return {rule: cause.subjects for cause in causes for rule in cause.rules if rule in ("W020", "W021")}
+    return {rule: cause.subjects for cause in causes for rule in cause.rules if rule in ("W020", "R011")}
 
 
 FORMATS: dict[str, Callable[[Path], onnx.ModelProto]] = {
@@ -166,9 +166,9 @@ def test_litert_ignores_the_scale_of_a_bias(tmp_path: Path, factor: float) -> No
     paths[1].write_bytes(rescaled_bias(litert_models.quantized(twins.litert(), "int8", {"image": data}), factor))
     diagnosis = quantmedic.diagnose(*paths, validation=data, threads=1)
     rules = {rule: cause for cause in diagnosis.causes for rule in cause.rules}
-    assert ("W021" in rules) == (factor != 1) and not rules.keys() & {"W020", "R005"}
+    assert ("R011" in rules) == (factor != 1) and not rules.keys() & {"W020", "R005"}
     if factor != 1:
-        assert rules["W021"].subjects == ("second",) and rules["W021"].severity == "high"
+        assert rules["R011"].subjects == ("second",) and rules["R011"].severity == "high"
 
 
 def rescaled_bias(content: bytes, factor: float) -> bytes:
