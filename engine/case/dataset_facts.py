@@ -99,6 +99,7 @@ class DatasetFacts(Facts):
     input: str | None = fact("name of the first input in the float model")
     channel_axis: int | None = fact("axis of its channels; None where it has none or they are not known")
     samples: int | None = fact("samples read")
+    read_in_part: bool | None = fact("no more were read than --samples allows: the set may hold more")
     labelled: bool | None = fact("labels were given")
     unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
     blank_share: float | None = fact(

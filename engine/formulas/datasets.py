@@ -71,6 +71,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         input=case.record.tensors[index].float_name if index is not None else None,
         channel_axis=case.record.tensors[index].axis if index is not None else None,
         samples=len(samples),
+        read_in_part=case.record.run.get("samples") == len(samples),
         labelled=case.record.datasets[role].labelled,
         unique_share=len(np.unique(samples["hash"])) / len(samples) if len(samples) else None,
         blank_share=_blank_share(samples, whole) if std is not None else None,

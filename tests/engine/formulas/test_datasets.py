@@ -125,6 +125,14 @@ def facts(case: Case, role: str = "representative", tensors: tuple[TensorFacts, 
     return dataset_facts(case, role, tensors)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("limit", "in_part"), [(None, False), (9, True), (24, False)])
+def test_a_set_may_hold_more_than_was_read(limit: int | None, in_part: bool) -> None:
+    """With ``--samples 9``, nine were read, and nobody knows of how many."""
+    case = case_of(measure(images(0, "raw", n=9)))
+    case.record.run["samples"] = limit
+    assert facts(case).read_in_part is in_part
+
+
 def relation(representative: Any, validation: Any, **options: Any) -> RelationFacts:
     return facts(case_of(measure(representative, **options), measure(validation, **options))).relation
 
