@@ -297,7 +297,7 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self._thread = ctypes.c_ulong(threading.get_ident())
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock, self._ended, self._sent = threading.Lock(), threading.Event(), False
 
     def send(self, after: float, first: Callable[[], None]) -> None:
         """Raise errors from so many seconds on until they are ended; before the first of them, do this."""
@@ -305,14 +305,17 @@ class _Interrupts:
             with self._lock:
                 if not self._ended.is_set():
                     first()
+                    self._sent = True
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(Stopped))
             after = AGAIN
 
     def end(self) -> None:
         """None comes any more, also none that was sent and is not raised yet."""
         with self._lock:
-            # First: an error raised while the event is set would leave its lock taken.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)
+            # First: an error raised while the event is set would leave its lock taken. And only where one was sent:
+            # Python 3.11 looks for an error forever where there is none, slowly, and endlessly under a tracer.
+            if self._sent:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)
             self._ended.set()
 
 
