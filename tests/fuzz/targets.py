@@ -18,6 +18,7 @@ _WHOLE = (f"collect {_BOTH} -r x.npz -v x.npz -o out/x.case",)
 _STATIC = (f"check {_BOTH} --static",)
 _LITE = (f"collect float.tflite int8.tflite -v x.npz {_ONE} --no-attribution -o out/x.case",)
 _CHECK = ("check x.case",)
+_RECORD = f"record {_BOTH} -v x.npz -o out/recorded.npz"
 _SHOW = ("show x.case", "show x.case --table all", "show x.case --loss-budget", "compare x.case good.case")
 _RULES = ("rules lint rules", "rules test rules")
 _JSON = "-o out/r --format json"
@@ -31,6 +32,7 @@ _SEARCHES = (
     f"diagnose {_BOTH} -r x.npz -v x.npz --prove --write-fixed out/fixed.onnx {_JSON}",
     f"check {_BOTH} -r x.npz -v x.npz --no-prove {_JSON}",
     f"{_COLLECT}x.npz --memory 200MB --operator-error --step-error",
+    _RECORD,
 )
 _CALIBRATIONS = f"calibrations float.onnx -r x.npz -v x.npz {_ONE} --methods min-max"
 _LITE_SEARCHES = (
@@ -46,7 +48,7 @@ _TORCH = (
 )
 #: Every command, for hostile words.
 _WORDS = (
-    *(*_WHOLE, *_CHECK, *_SHOW[:1], *_SHOW[3:], *_SEARCHES[:6:2], *_STATIC, _CALIBRATIONS),
+    *(*_WHOLE, *_CHECK, *_SHOW[:1], *_SHOW[3:], *_SEARCHES[:6:2], *_STATIC, _CALIBRATIONS, _RECORD),
     "rules",
     "rules facts conv",
     "rules lint rules",
@@ -87,8 +89,9 @@ OWN = (
         *(f"{_COLLECT}x.npz --batch-size 2 --shard {k}/2 -o out/{k}.case" for k in (1, 2)),
         f"{_COLLECT}x.npz -o out/begun.case",
         f"sensitivity {_BOTH} -v x.npz -o out",
+        _RECORD,
     ),
-    ("x.case", "b.json", "h.db", "1.case", "2.case", "begun.case", "sensitivity.json"),
+    ("x.case", "b.json", "h.db", "1.case", "2.case", "begun.case", "sensitivity.json", "recorded.npz"),
 )
 
 
@@ -119,6 +122,7 @@ def _data() -> Iterator[Target]:
     yield Target("npz", 5, _PAIR, "x.npz", zips, (f"{_COLLECT}x.npz", f"{_COLLECT}x.npz -r x.npz --layout NHWC"))
     outputs = tuple(f"{_COLLECT}x.npz --{side}-outputs o.npz" for side in ("reference", "device"))
     yield Target("npz", 1, _PAIR | {"o.npz": "outputs.npz"}, "o.npz", zips, outputs)
+    yield Target("npz", 0.5, _PAIR | {"o.npz": "recorded.npz"}, "o.npz", zips, outputs[1:])
     dump = f"{_COLLECT}x.npz --device-tensors"
     yield Target("dumps", 1, _PAIR | {"o.npz": "dump.npz"}, "o.npz", zips, (f"{dump} o.npz",))
     yield Target("dumps", 0.5, _PAIR | {"o.json": "dump.json"}, "o.json", mutate_json, (f"{dump} o.json",))

@@ -60,6 +60,11 @@ EXPECTED: dict[str, dict[str, str]] = {
     "baseline prune": {"rules": ALL},
     "trend": {"report": "output formats"},
     "compare": {"rules": ALL, "report": ALL},
+    "record": {
+        "data": "validation samples",
+        "measuring": "batch_size threads timeout device",
+        "report": "output",
+    },
     "fix": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget", "judging": "toolchain", "report": "output"},
     "sensitivity": {"data": ALL, "measuring": "batch_size threads timeout device seed", "report": "output verbose"},
     "fallback": {

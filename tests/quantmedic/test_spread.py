@@ -26,15 +26,25 @@ BASE = quantmedic.load_rulebase()
 
 
 def cut(model: Path, share: float) -> None:
-    """Every range behind a layer ends below the largest values."""
+    """Every range behind a layer ends below the largest values; biases keep their values on the new scales."""
     graph = onnx.load(str(model))
     constants = {c.name: c for c in graph.graph.initializer}
+    made_by = {node.output[0]: node for node in graph.graph.node}
+
+    def multiply(name: str, factor: float) -> None:
+        values = numpy_helper.to_array(constants[name])
+        changed = np.rint(values * factor) if values.dtype == np.int32 else values * np.float32(factor)
+        constants[name].CopyFrom(numpy_helper.from_array(changed.astype(values.dtype), name))
+
     scales = {node.input[1] for node in graph.graph.node if node.op_type == "QuantizeLinear" and "relu" in node.name}
     assert len(scales) == DEPTH
     for name in scales:
-        constants[name].CopyFrom(
-            numpy_helper.from_array(numpy_helper.to_array(constants[name]) * np.float32(share), name)
-        )
+        multiply(name, share)
+    for conv in (node for node in graph.graph.node if node.op_type in ("Conv", "Gemm") and len(node.input) > 2):
+        bias = made_by[conv.input[2]]
+        if made_by[conv.input[0]].input[1] in scales:
+            multiply(bias.input[0], 1 / share)
+            multiply(bias.input[1], share)
     onnx.save(graph, str(model))
 
 
