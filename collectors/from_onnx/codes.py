@@ -5,16 +5,12 @@ import onnx
 from quantmedic.collectors.from_onnx.graph import DEFAULT_DOMAINS
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.operator_types import LAYOUTS, RESAMPLING, SELECTIONS
 
 #: Operators that hand on codes of their first input, or limit them.
-MOVES = frozenset(
-    {
-        *("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Identity", "Dropout"),
-        *("Slice", "Split", "Gather", "GatherElements", "GatherND", "Compress", "ReverseSequence", "TopK"),
-        *("Pad", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth", "MaxPool", "GlobalMaxPool"),
-        *("ReduceMax", "ReduceMin", "Relu", "Clip"),
-    }
-)
+MOVES = (LAYOUTS | SELECTIONS | RESAMPLING) | {
+    *("Dropout", "Compress", "ReverseSequence", "TopK", "ReduceMax", "ReduceMin", "Relu", "Clip")
+}
 #: Operators that pick codes from several inputs: their result keeps the grid that these share.
 _PICKS = frozenset({"Concat", "Max", "Min", "Where", "ScatterElements", "ScatterND"})
 #: Operators whose result does not depend on the values of a tensor.

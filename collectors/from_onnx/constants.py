@@ -15,10 +15,9 @@ from quantmedic.collectors.pair.axes import reshaped_axis, transposed_axis
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.operator_types import LAYOUTS
 
 T = TypeVar("T", bound=np.generic)
-#: Operators that give a constant another shape and leave its numbers as they are.
-_LAYOUTS = frozenset({"Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _T = onnx.TensorProto
 _FLOATS = frozenset({_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16})
 #: Types that codes are stored in; INT2 and UINT2 are known to newer versions of onnx only.
@@ -70,7 +69,7 @@ def fold(node: onnx.NodeProto, inputs: Sequence[Constant | None]) -> Constant:
         return unknown
     if node.op_type == "Cast":
         return _cast(source, attributes.integer("to"))
-    if node.op_type not in _LAYOUTS:
+    if node.op_type not in LAYOUTS:
         return unknown
     if len(inputs) > 1:
         if inputs[1] is None or inputs[1].integers is None:
@@ -124,7 +123,7 @@ def _order(attributes: Attributes, rank: int) -> tuple[int, ...]:
 
 
 def _with_layout(array: NDArray[T], kind: str, attributes: Attributes) -> NDArray[T]:
-    """The numbers of a constant in the shape that an operator of ``_LAYOUTS`` gives them."""
+    """The numbers of a constant in the shape that an operator of ``LAYOUTS`` gives them."""
     axes = attributes.integers("axes")
     match kind:
         case "Transpose":

@@ -5,39 +5,10 @@ from collections.abc import Iterable
 
 from quantmedic.engine.case.facts import CoverageFacts
 from quantmedic.engine.case.records import CaseRecord, TensorRecord
+from quantmedic.engine.operator_types import FUSED_FUNCTIONS, LAYOUTS, RESAMPLING, SELECTIONS
 
 #: Operators that hand values on: what they write lies on the grid of what they read.
-_MOVES = frozenset(
-    [
-        "Reshape",
-        "Transpose",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Identity",
-        "Dropout",
-        "Cast",
-        "Slice",
-        "Split",
-        "Gather",
-        "Pad",
-        "Expand",
-        "Tile",
-        "MaxPool",
-        "GlobalMaxPool",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "Resize",
-        "Upsample",
-        "Relu",
-        "Clip",
-        "Max",
-        "Min",
-        "Concat",
-    ]
-)
-#: Functions that toolchains compute with the layer before them, and round once.
-_FUNCTIONS = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Gelu"})
+_MOVES = (LAYOUTS | SELECTIONS | RESAMPLING) | {*("Dropout", "Cast", "Relu", "Clip", "Max", "Min", "Concat")}
 #: Names that are kept.
 _NAMED = 5
 #: Their range is known beforehand, and toolchains set it themselves.
@@ -64,7 +35,7 @@ def coverage_of(record: CaseRecord, files: Iterable[str], floats: Iterable[str],
         if op.op_type in _MOVES and read and all(known[i] for i in read):
             for i in written:
                 known[i] = True
-        if op.op_type in _FUNCTIONS and len(read) == 1 == readers[read[0]] and any(known[i] for i in written):
+        if op.op_type in FUSED_FUNCTIONS and len(read) == 1 == readers[read[0]] and any(known[i] for i in written):
             known[read[0]] = True
     needed = [i for i, tensor in enumerate(record.tensors) if _needs_a_grid(tensor)]
     if not needed:

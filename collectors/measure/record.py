@@ -38,9 +38,7 @@ from quantmedic.engine.case.records import (
     TensorRecord,
     WeightArrays,
 )
-
-#: Operators that move values and leave them as they are.
-_MOVING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity"})
+from quantmedic.engine.operator_types import LAYOUTS
 
 
 class Observation(Protocol):
@@ -241,7 +239,7 @@ def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:
     while frontier:
         readers = [reader for name in frontier for reader in graph.consumers.get(name, [])]
         found |= dict.fromkeys(reader.node.name for reader in readers if reader.node.name)
-        frontier = [output for reader in readers if reader.op_type in _MOVING for output in reader.outputs]
+        frontier = [output for reader in readers if reader.op_type in LAYOUTS for output in reader.outputs]
     return tuple(found)
 
 

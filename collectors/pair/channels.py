@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from quantmedic.collectors.pair.axes import reshaped_axis, transposed_axis
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
+from quantmedic.engine.operator_types import RESHAPES
 
 Shapes = Mapping[str, Shape]
 #: Tensors with more channels are measured as a whole.
@@ -13,7 +14,6 @@ _LAST_AXIS = frozenset({"Gemm", "MatMul", "LayerNormalization", "SkipLayerNormal
 _POOLS = frozenset(
     {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LRN", "Resize", "Upsample", "PRelu"}
 )
-_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"})
 _OPAQUE = frozenset({"Shape", "Size", "Gather", "ArgMax", "ArgMin", "TopK", "NonZero", "Einsum", "LSTM", "GRU", "RNN"})
 
@@ -86,7 +86,7 @@ def _before_moving(op: Operator, found: Mapping[str, int], shapes: Shapes) -> in
     if op.op_type == "Transpose":
         order = op.attributes.integers("perm") or ()
         return order[axis] if axis < len(order) else None
-    if op.op_type in _RESHAPES and name in shapes and result in shapes:
+    if op.op_type in RESHAPES and name in shapes and result in shapes:
         return reshaped_axis(axis, shapes[result], shapes[name])
     return None
 
@@ -102,7 +102,7 @@ def _carry_back(op: Operator, axes: dict[str, int], shapes: Shapes) -> None:
         order = op.attributes.integers("perm") or ()
         if axis < len(order):
             axes.setdefault(op.inputs[0], order[axis])
-    elif len(op.inputs) == 1 and op.op_type not in _RESHAPES | _OPAQUE:
+    elif len(op.inputs) == 1 and op.op_type not in RESHAPES | _OPAQUE:
         axes.setdefault(op.inputs[0], axis)
 
 
@@ -117,7 +117,7 @@ def _output_axis(op: Operator, axes: Mapping[str, int], shapes: Shapes) -> int |
     axis = axes[source]
     if op.op_type == "Transpose":
         return transposed_axis(axis, op.attributes.integers("perm") or ())
-    if op.op_type in _RESHAPES:
+    if op.op_type in RESHAPES:
         before, after = shapes.get(source), shapes.get(op.outputs[0])
         return reshaped_axis(axis, before, after) if before is not None and after is not None else None
     shape, result = shapes.get(source), shapes.get(op.outputs[0])

@@ -8,9 +8,8 @@ from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.originals import weight_of
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.facts import FusionFacts
+from quantmedic.engine.operator_types import FUSED_FUNCTIONS
 
-#: Functions that runtimes compute in the kernel of the layer before them.
-_ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Gelu"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: What may stand between a layer and its activation, and is folded into the layer.
 _FOLDED = frozenset({"BatchNormalization", "Add"})
@@ -49,7 +48,7 @@ def _places(models: PairedGraphs) -> Iterator[_Place]:
     layers = {twin.index: graph.operators[index] for index, twin in models.match.operators.items()}
     seen: set[int] = set()
     for function in float_graph.operators:
-        if function.op_type not in _ACTIVATIONS or not function.inputs:
+        if function.op_type not in FUSED_FUNCTIONS or not function.inputs:
             continue
         twin = _layer_before(function.inputs[0], float_graph)
         layer = layers.get(twin.index) if twin is not None else None

@@ -10,8 +10,8 @@ from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import CaseRecord
+from quantmedic.engine.operator_types import LAYOUTS, RESHAPES
 
-_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 #: Operators whose result is a score between 0 and 1.
 _SCORES = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
 #: A number of samples that no other side has, for shapes that leave it open.
@@ -165,7 +165,7 @@ class _Walker:
             return order[axis] if axis < len(order) else None
         if before is None or after is None:
             return None
-        if op.op_type in _RESHAPES:
+        if op.op_type in RESHAPES:
             return reshaped_axis(axis, *map(_with_samples, (after, before)))
         return axis if len(before) == len(after) and before[axis] == after[axis] else None
 
@@ -173,7 +173,7 @@ class _Walker:
         """A tensor, and those before it that hold the same values in the same or another order."""
         found = [name]
         while (op := self._graph.producers.get(found[-1])) is not None and (source := self._source(op)) is not None:
-            if op.op_type not in _RESHAPES | {"Transpose", "Identity"}:
+            if op.op_type not in LAYOUTS:
                 break
             found.append(source)
         return found

@@ -9,13 +9,14 @@ from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import GateRecord, GateStep
+from quantmedic.engine.operator_types import LAYOUTS
 
 #: Functions of one tensor that saturate: one of them makes a gate of a product.
 SATURATING = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Clip"})
 _UNARY = SATURATING | {"Relu", "Softplus"}
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
 #: Operators that only move values.
-_MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Slice"})
+_MOVES = LAYOUTS | {"Cast", "Slice"}
 #: Operators that square their input.
 _SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
 #: Operators between a product and the tensor that its two factors are functions of, at most.

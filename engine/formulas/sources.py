@@ -19,13 +19,12 @@ from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.operator_types import LAYOUTS
 
 #: Operators that join operands on one grid.
 JOINING = ("Concat", "Add")
 #: Operators that hand on values, or a part of them.
-MOVING = frozenset(
-    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Gather", "Slice", "Split", "Cast"}
-)
+MOVING = LAYOUTS | {"Gather", "Slice", "Split", "Cast"}
 #: Operators that take one operand from another.
 CANCELLING = ("Add", "Sub")
 #: A change mends a source where it takes away this share of what taking the source away does.

@@ -14,16 +14,11 @@ from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, Layout
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.operator_types import LAYOUTS, RESAMPLING, SELECTIONS
 from quantmedic.trials.from_onnx.draft import Attributes, Draft
 
 #: Operators that hand on codes of their first input as they are: one grid holds before and behind them.
-MOVERS = frozenset(
-    {
-        *("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "MaxPool", "GlobalMaxPool"),
-        *("Slice", "Split", "Gather", "GatherElements", "GatherND", "Pad", "Resize", "Upsample", "DepthToSpace"),
-        *("SpaceToDepth", "ReduceMax", "ReduceMin"),
-    }
-)
+MOVERS = (LAYOUTS - {"Identity"}) | SELECTIONS | RESAMPLING | {"ReduceMax", "ReduceMin"}
 #: Operators whose constants are weights, which stay signed.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: First opsets in which Softmax works on one axis alone, and in which the axes of ReduceMean are an input.
