@@ -42,8 +42,7 @@ def test_without_scripts_the_gate_is_told(opened: Callable[..., Any], gated: Pat
     assert page.locator(".cause h3 s").count() == 1
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_gate_keeps_nobody_out(opened: Callable[..., Any], gated: Path, theme: str, width: int) -> None:
     page = opened(gated, color_scheme=theme, viewport={"width": width, "height": 800})
     page.evaluate("for (const details of document.querySelectorAll('#gate details')) details.open = true")

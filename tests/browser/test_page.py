@@ -148,8 +148,7 @@ def test_nothing_of_the_machine_is_in_a_report(demo: Path) -> None:
         assert str(Path.home()) + "/" not in text
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
 def test_nobody_is_kept_out(opened: Callable[..., Any], demo: Path, theme: str, width: int) -> None:
     page = opened(demo, color_scheme=theme, viewport={"width": width, "height": 800})
     for name in ("charts", "table", "graph"):

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from quantmedic.reports.terminal.lines import paint_style
 #: As an argument, which holds no NUL, and as the name of a file.
 ARGUMENTS = [attack.replace("\0", "").encode("utf-8", "surrogateescape" if "\ud800" not in attack else "replace")
              .decode("utf-8", "surrogateescape") for attack in ATTACKS]  # fmt: skip
+
+#: Attacks of which each command gets seven at once.
+CHUNKS = [ATTACKS[start::4] for start in range(4)]
 
 
 class Terminal(io.StringIO):
@@ -181,21 +184,25 @@ def test_texts_of_files_are_not_raw_in_errors(here: Path, attack: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
-def test_rules_of_the_user_are_not_raw(here: Path, attack: str) -> None:
-    for field in ("id", "name", "message"):
-        assert said("rules", "new", f"own-{field}", "--output", "own")[0] == 0
-        rule = next(path for path in (here / "own").glob("**/U*.yaml") if f"own-{field}" in path.read_text())
-        harmed, found = re.subn(rf"(?m)^{field}: .*", lambda _, f=field: f"{f}: {json.dumps(attack)}", rule.read_text())
+@pytest.mark.parametrize("attacks", CHUNKS, ids=range(len(CHUNKS)))
+def test_rules_of_the_user_are_not_raw(here: Path, attacks: Sequence[str]) -> None:
+    fields = [(attack, field) for attack in attacks for field in ("id", "name", "message")]
+    for number, (attack, field) in enumerate(fields):
+        assert said("rules", "new", f"own-{number}-{field}", "--output", "own")[0] == 0
+        rule = next(path for path in (here / "own").glob("**/U*.yaml") if f"own-{number}-{field}" in path.read_text())
+        harmed, found = re.subn(
+            rf"(?m)^{field}: .*", lambda _, f=field, a=attack: f"{f}: {json.dumps(a)}", rule.read_text()
+        )
         assert found == 1
         rule.write_text(harmed)
     for command in ("lint", "test"):
         _, shown = said("rules", command, "own")
         assert not raw_places(shown) and "internal error" not in shown, shown
-        assert {"U001", "U002", "U003"} <= {*re.findall(r"U\d+", shown)}, "each of them is spoken of"
+        spoken_of = {*re.findall(r"U\d+", shown)}
+        assert {f"U{number:03}" for number in range(1, len(fields) + 1)} <= spoken_of
     assert said("rules", "new", "wide-input-range", "--output", "sound")[0] == 0
     page = next((here / "sound").glob("**/U*.md"))
-    page.write_text(page.read_text() + f"\n{attack}\n", encoding="utf-8", errors="replace")
+    page.write_text("\n".join([page.read_text(), *attacks, ""]), encoding="utf-8", errors="replace")
     _, shown = said("explain", "wide-input-range", "--rules", "sound")
     assert shown and not raw_places(shown)
 
