@@ -11,6 +11,7 @@ from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
+from quantmedic.reports.sections.asked import AskedBox, asked_box
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
@@ -193,6 +194,7 @@ class ReportContext:
     cost: Annotated[CostBox, "what quantization gave for what it cost"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
     imports: Annotated[tuple[ImportLine, ...], "files of the toolchain; empty where none was given"]
+    asked: Annotated[AskedBox, "what the files ask of each layer, what the model shows, and what the device computed"]
     lacking: Annotated[tuple[str, ...], "what none of these files holds, and which kind of file does"]
     reported: Annotated[tuple[ReportedLine, ...], "what the toolchain itself measured of layers, worst first"]
     not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
@@ -254,6 +256,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         cost=cost_box(diagnosis),
         compared=comparison_lines(diagnosis),
         imports=import_rows(diagnosis.imports),
+        asked=asked_box(diagnosis.layers),
         lacking=lacking(diagnosis.imports),
         reported=reported_rows(diagnosis.layers),
         not_judged=rule_lines(diagnosis.not_judged, manuals),

@@ -15,7 +15,7 @@ from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.coverage import coverage_of
 from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.collectors.from_settings.mct_folder import MCT_FOLDER
-from quantmedic.collectors.from_settings.overrides import override_facts
+from quantmedic.collectors.from_settings.overrides import asked_facts, override_facts
 from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import (
     BiasFacts,
@@ -286,11 +286,14 @@ def _with_biases(
 
 
 def _with_overrides(record: CaseRecord, sources: Sequence[Source], every_name: frozenset[str] | None) -> CaseRecord:
-    """The record of a model with what configurations ask of layers in vain."""
-    overrides = override_facts(record, [source.imported.requests for source in sources], every_name)
+    """The record of a model with what configurations ask of its layers, and what of that is in vain."""
+    requests = [(source.name, source.imported.requests) for source in sources]
+    overrides = override_facts(record, [own for _, own in requests], every_name)
     if record.model.framework == IMPORTED or overrides.asked is None:
         return record
-    return record.model_copy(update={"model": record.model.model_copy(update={"overrides": overrides})})
+    operators = tuple(op.model_copy(update={"asked": asked_facts(op, record, requests)}) for op in record.operators)
+    model = record.model.model_copy(update={"overrides": overrides})
+    return record.model_copy(update={"model": model, "operators": operators})
 
 
 def _with_coverage(record: CaseRecord, sources: Sequence[Source], names: _Names) -> CaseRecord:

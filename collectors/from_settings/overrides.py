@@ -1,12 +1,12 @@
 """What configurations ask of single layers, against what the quantized model shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.formats import Requests
-from quantmedic.engine.case.facts import OverrideFacts
-from quantmedic.engine.case.records import CaseRecord, OperatorRecord
+from quantmedic.engine.case.facts import AskedFacts, OverrideFacts
+from quantmedic.engine.case.records import CaseRecord, OperatorRecord, TensorRecord
 
 #: Reasons that are kept.
 _SHOWN = 5
@@ -40,6 +40,52 @@ def override_facts(record: CaseRecord, requests: Sequence[Requests], names: froz
     )
 
 
+def asked_facts(op: OperatorRecord, record: CaseRecord, requests: Iterable[tuple[str, Requests]]) -> AskedFacts:
+    """What the first configuration that names a layer asks of it.
+
+    Args:
+        op: The layer, which may have no weights.
+        record: The case that it belongs to.
+        requests: What each configuration asks for, with the name of its file.
+    """
+    index = next((i for i in op.outputs if i is not None), None)
+    output = None if index is None else record.tensors[index]
+    for origin, own in requests:
+        in_float = bool(set(own.floats) & _names_of(op)) or (op.is_compute and not _may_be_quantized(op, own))
+        asked = AskedFacts(
+            origin=origin,
+            in_float=in_float or None,
+            weight_bits=own.bits.get(op.weight.name or ""),
+            bits=None if output is None else _bits_asked(output, own),
+        )
+        if (asked.in_float, asked.weight_bits, asked.bits) != (None, None, None):
+            return asked.model_copy(update={"is_shown": _is_shown(asked, op, output)})
+    return AskedFacts()
+
+
+def _is_shown(asked: AskedFacts, op: OperatorRecord, output: TensorRecord | None) -> bool | None:
+    """None where neither weights nor an output with a grid tell."""
+    held = _weight_bits(op)
+    shown = None if output is None or output.quantizer.dynamic else output.quantizer.bits
+    told = [held is None] if asked.in_float and op.is_compute and op.weight.name is not None else []
+    told += [asked.weight_bits == held] if None not in (asked.weight_bits, held) else []
+    told += [asked.bits == shown] if None not in (asked.bits, shown) else []
+    return all(told) if told else None
+
+
+def _names_of(op: OperatorRecord) -> set[str | None]:
+    return {op.name, op.float_name, op.quantized_name}
+
+
+def _may_be_quantized(op: OperatorRecord, own: Requests) -> bool:
+    types = None if own.only_types is None else {_ALIKE.get(name, name) for name in own.only_types}
+    return types is None or _ALIKE.get(op.op_type, op.op_type) in types
+
+
+def _bits_asked(tensor: TensorRecord, own: Requests) -> int | None:
+    return own.bits.get(tensor.float_name, own.bits.get(tensor.name))
+
+
 def _names_of_layers(record: CaseRecord) -> Sequence[str]:
     """Names that may have been meant, in order; none of networks in which looking for one would take long."""
     layers = (op.float_name or op.name for op in record.operators)
@@ -59,19 +105,18 @@ def _strangers(own: Requests, names: frozenset[str] | None) -> Iterator[str]:
 def _contradictions(record: CaseRecord, own: Requests) -> Iterator[str]:
     """What was asked of a layer or tensor and is otherwise in the model."""
     floats = set(own.floats)
-    types = None if own.only_types is None else {_ALIKE.get(name, name) for name in own.only_types}
     for op in record.operators:
         bits = _weight_bits(op)
-        if bits is not None and floats & {op.name, op.float_name, op.quantized_name}:
+        if bits is not None and floats & _names_of(op):
             yield f"{op.name} was to stay in float, and its weights have {bits} bits"
-        elif bits is not None and types is not None and _ALIKE.get(op.op_type, op.op_type) not in types:
+        elif bits is not None and not _may_be_quantized(op, own):
             yield f"{op.op_type} was not to be quantized, and the weights of {op.name} have {bits} bits"
         wanted = own.bits.get(op.weight.name or "")
         if bits is not None and wanted not in (None, bits):
             yield f"{op.weight.name} was to have {wanted} bits, and has {bits}"
     for tensor in record.tensors:
         held = tensor.quantizer.bits
-        wanted = own.bits.get(tensor.float_name, own.bits.get(tensor.name))
+        wanted = _bits_asked(tensor, own)
         if held is not None and not tensor.quantizer.dynamic and wanted not in (None, held):
             yield f"{tensor.float_name} was to have {wanted} bits, and has {held}"
 

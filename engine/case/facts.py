@@ -26,6 +26,7 @@ from quantmedic.engine.case.output_facts import (
 )
 from quantmedic.engine.case.settings_facts import (
     FLOAT_ALONE,
+    AskedFacts,
     CheckpointFacts,
     CoverageFacts,
     FailureFacts,
@@ -53,6 +54,7 @@ __all__ = [
     "ROLES",
     "SCOPES",
     "AffineFacts",
+    "AskedFacts",
     "BiasFacts",
     "CaseFacts",
     "CheckpointFacts",

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.settings_facts import AskedFacts
 from quantmedic.engine.case.tensor_facts import SourceFacts, TensorFacts
 from quantmedic.engine.case.weight_facts import BiasFacts, ConstantFacts, WeightErrorFacts, WeightFacts
 
@@ -145,6 +146,7 @@ class LayerFacts(Facts):
     )
     error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
     reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
+    asked: AskedFacts = AskedFacts()
     reported: ReportedFacts = ReportedFacts()
     reported_level_db: float | None = fact(
         "reported.sqnr_db, else what reported.cosine amounts to for noise that does not depend on the signal: "

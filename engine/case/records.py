@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from quantmedic.engine.case.facts import (
+    AskedFacts,
     BiasFacts,
     ConstantFacts,
     FusionFacts,
@@ -132,6 +133,7 @@ class OperatorRecord(Record):
     operations: int | None = None
     time_ms: float | None = None
     reported: ReportedFacts = ReportedFacts()
+    asked: AskedFacts = AskedFacts()
 
 
 class PartRecord(Record):

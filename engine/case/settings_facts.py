@@ -92,6 +92,16 @@ class CoverageFacts(Facts):
     unrecorded_names: tuple[str, ...] | None = fact("the first five that they do not list")
 
 
+class AskedFacts(Facts):
+    """What a configuration asks of one layer by its name, and whether the quantized model shows it."""
+
+    origin: str | None = fact("name of the file that asks")
+    in_float: bool | None = fact("its weights are to stay in float; None where that is not asked")
+    weight_bits: int | None = fact("bits that its weights are to have", "bits")
+    bits: int | None = fact("bits that its output is to have", "bits")
+    is_shown: bool | None = fact("the model shows all that is asked of it; None where nothing is, or it cannot be told")
+
+
 class OverrideFacts(Facts):
     """What configurations ask of single layers, tensors or operator types, against what the quantized model shows."""
 

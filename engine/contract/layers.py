@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from quantmedic.engine.case.facts import ErrorFacts, ReportedFacts
+from quantmedic.engine.case.facts import AskedFacts, ErrorFacts, RecordedFacts, ReportedFacts
 from quantmedic.engine.record import Contract
 
 
@@ -61,6 +61,8 @@ class LayerRow(Contract):
     time_ms: float | None = None
     time_share: float | None = None
     reported: ReportedFacts | None = Field(default=None, description="what a file of the toolchain reports of it")
+    asked: AskedFacts | None = Field(default=None, description="what a configuration asks of it by name")
+    recorded: RecordedFacts | None = Field(default=None, description="what a file records of its output's grid")
     device_sqnr_db: float | None = Field(
         default=None, description="output of the device against the quantized model here, from --device-tensors"
     )

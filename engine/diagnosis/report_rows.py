@@ -50,6 +50,8 @@ def layer_rows(facts: CaseFacts, results: Sequence[RuleResult]) -> tuple[LayerRo
                 time_ms=layer.time_ms,
                 time_share=layer.time_share,
                 reported=layer.reported if layer.reported != _NOTHING_REPORTED else None,
+                asked=layer.asked if layer.asked.origin is not None else None,
+                recorded=output.recorded if output.recorded.origin is not None else None,
                 device_sqnr_db=output.device.sqnr_db,
                 device_departs=layer.device_departs,
                 findings=tuple(flagged.get(layer.name or "", ())),

@@ -143,6 +143,7 @@ def _layer_facts(
         reads_unsigned=_reads_unsigned(op, tensors),
         operations=op.operations,
         time_ms=op.time_ms,
+        asked=op.asked,
         reported=op.reported,
         added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
     )

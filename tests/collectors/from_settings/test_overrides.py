@@ -12,6 +12,9 @@ from onnxruntime.quantization import QuantFormat, QuantType
 import quantmedic
 from quantmedic.engine.case.facts import OverrideFacts
 from quantmedic.engine.case.records import Case
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.sections.asked import asked_box
 
 DATA = random(3, 32, 3, 8, 8)
 
@@ -84,6 +87,29 @@ def test_a_tensor_and_a_weight_with_other_bits(tmp_path: Path) -> None:
     case = collected(tmp_path, {"extra_options": {"TensorQuantOverrides": own}}, {})
     reasons = {"pooled was to have 16 bits, and has 8", "w was to have 4 bits, and has 8"}
     assert set(overrides(case).reasons or ()) == reasons and overrides(case).without_effect == 2
+
+
+def test_the_report_shows_what_was_asked_beside_what_is_there(tmp_path: Path) -> None:
+    """Those that differ come first; what has no weights cannot tell whether it stayed in float."""
+    own = {"pooled": [{"quant_type": QuantType.QUInt16}], "/head/MatMul": []}
+    asked = {"nodes_to_exclude": ["/body/conv0/Conv", "act1"], "extra_options": {"TensorQuantOverrides": own}}
+    box = asked_box(quantmedic.judge(collected(tmp_path, asked, {"nodes_to_exclude": ["/body/conv0/Conv"]})).layers)
+    rows = {line.name: (line.asked, line.shown, line.differs) for line in box.lines}
+    assert (box.differing, box.more) == (1, 0)
+    assert next(iter(rows.values())) == ("output of 16 bits", "output of 8 bits", True)
+    assert rows["/body/conv0/Conv"] == ("weights in float", "weights in float", False)
+    assert {line.origin for line in box.lines} == {"config.json"}
+    assert all("--device-tensors" in line.device for line in box.lines)
+
+
+def test_recorded_ranges_stand_beside_those_of_the_model(tmp_path: Path) -> None:
+    own = {"pooled": [{"rmin": -1.0, "rmax": 3.0}]}
+    case = collected(tmp_path, {"extra_options": {"TensorQuantOverrides": own}}, {})
+    (line,) = asked_box(quantmedic.judge(case).layers).lines
+    assert line.asked == "range -1 … 3" and line.shown.endswith(" times as wide") and line.differs
+    markdown = render_markdown(build_context(quantmedic.judge(case), {}))
+    assert "What was asked of layers and what the model shows; 1 differs, first:" in markdown
+    assert f"| {line.asked} | **{line.shown}** |" in markdown
 
 
 def test_a_type_that_was_not_to_be_quantized(tmp_path: Path) -> None:

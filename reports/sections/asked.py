@@ -1,0 +1,89 @@
+"""What the files of the toolchain ask of each layer, what the model shows, and what the device computed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from quantmedic.engine.case.facts import AskedFacts, RecordedFacts
+from quantmedic.engine.contract.layers import LayerRow
+from quantmedic.reports.text import NOT_MEASURED, decibels, name, number, visible
+
+#: Lines of the table.
+ASKED_SHOWN = 30
+#: Up to this factor the recorded and the deployed range are one: rounding to float32 and to whole zero points.
+_SAME_RANGE = 1.02
+#: How to learn what the device computed.
+ASK = f"{NOT_MEASURED}: --device-tensors"
+
+
+@dataclass(frozen=True)
+class AskedLine:
+    """One layer of which a file asks something, or whose output's range it records."""
+
+    name: Annotated[str, "layer"]
+    op_type: Annotated[str, "operator"]
+    asked: Annotated[str, "what the files ask of it"]
+    origin: Annotated[str, "files that say so"]
+    shown: Annotated[str, "what the quantized model shows of the same"]
+    differs: Annotated[bool, "the model shows something else"]
+    device: Annotated[str, "what the device computed, or how to learn that"]
+
+
+@dataclass(frozen=True)
+class AskedBox:
+    """Layers of which files ask something."""
+
+    lines: Annotated[tuple[AskedLine, ...], "those that differ first, then in the order of the network"]
+    more: Annotated[int, "layers that are left out"]
+    differing: Annotated[int, "layers of which the model shows something else than was asked"]
+
+
+def asked_box(layers: Iterable[LayerRow]) -> AskedBox:
+    """The table; without lines where no file asks anything of a layer."""
+    lines = [_asked_line(row) for row in layers if row.asked is not None or row.recorded is not None]
+    lines.sort(key=lambda line: not line.differs)
+    differing = sum(line.differs for line in lines)
+    return AskedBox(tuple(lines[:ASKED_SHOWN]), max(0, len(lines) - ASKED_SHOWN), differing)
+
+
+def _asked_line(row: LayerRow) -> AskedLine:
+    asked, recorded = row.asked or AskedFacts(), row.recorded or RecordedFacts()
+    wanted = ["weights in float"] if asked.in_float else []
+    shown = []
+    if asked.in_float or asked.weight_bits is not None:
+        shown.append("weights in float" if row.weight_bits is None else f"weights of {row.weight_bits} bits")
+    if asked.weight_bits is not None:
+        wanted.append(f"weights of {asked.weight_bits} bits")
+    bits = recorded.bits if asked.bits is None else asked.bits
+    if bits is not None:
+        wanted.append(f"output of {bits} bits")
+        shown.append("output in float" if row.bits is None else f"output of {row.bits} bits")
+    if recorded.low is not None and recorded.high is not None:
+        wanted.append(f"range {number(recorded.low)} … {number(recorded.high)}")
+        shown.append(_range_text(row, recorded, recorded.high - recorded.low))
+    other_grid = recorded.bits is not None and row.bits is not None and recorded.bits != row.bits
+    other_range = recorded.deployed_ratio is not None and recorded.deployed_ratio > _SAME_RANGE
+    return AskedLine(
+        name=name(row.float_name or row.name),
+        op_type=visible(row.op_type, 40),
+        asked=", ".join(wanted) or "in the file, without figures",
+        origin=", ".join(visible(own, 120) for own in dict.fromkeys([asked.origin, recorded.origin]) if own),
+        shown=", ".join(shown) or NOT_MEASURED,
+        differs=asked.is_shown is False or other_grid or other_range,
+        device=_device_text(row),
+    )
+
+
+def _range_text(row: LayerRow, recorded: RecordedFacts, width: float) -> str:
+    """The range of the deployed quantizer as a multiple of the recorded ``width``."""
+    if recorded.deployed_ratio is None or row.scale is None or row.bits is None or not width:
+        return f"range {NOT_MEASURED}"
+    if recorded.deployed_ratio <= _SAME_RANGE:
+        return "the same range"
+    return f"a range {number(row.scale * (2**row.bits - 1) / width)} times as wide"
+
+
+def _device_text(row: LayerRow) -> str:
+    if row.device_sqnr_db is None:
+        return ASK
+    return f"{'departs here' if row.device_departs else 'as here'}: {decibels(row.device_sqnr_db)}"
