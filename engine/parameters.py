@@ -26,6 +26,7 @@ SAME = frozenset(
         "device-outputs",
         "device-tensors",
         "expected-float-metric",
+        "expected-quantized-metric",
         "labels",
         "max-drop",
         "mct-log",

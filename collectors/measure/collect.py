@@ -50,7 +50,10 @@ FLIP_SAMPLES = 64
 CHECKPOINT_SECONDS = 30.0
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
-RESUMED_EXTRAS = ("device", "metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
+RESUMED_EXTRAS = (
+    *("device", "metric_options", "reference_outputs", "device_outputs", "stages"),
+    *("expected_float_metric", "expected_quantized_metric"),
+)
 
 
 class Interrupted(KeyboardInterrupt):

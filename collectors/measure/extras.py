@@ -17,6 +17,7 @@ class Extras:
         references: Outputs that were computed elsewhere for the validation data, by kind.
         stages: Models between float and quantized.
         expected_float_metric: What the user knows of the float model's accuracy.
+        expected_quantized_metric: What another evaluation says of the quantized model's.
         search: What the toolchain's logs tell.
         settings: What the toolchain was told.
         device: Where both models run, as it was asked for.
@@ -25,6 +26,7 @@ class Extras:
     references: Mapping[str, References] = field(default_factory=dict)
     stages: Sequence[Stage] = ()
     expected_float_metric: float | None = None
+    expected_quantized_metric: float | None = None
     search: SearchFacts | None = None
     settings: SettingsFacts | None = None
     device: str | None = None
@@ -39,6 +41,8 @@ class Extras:
             given["device"] = self.device
         if self.expected_float_metric is not None:
             given["expected_float_metric"] = self.expected_float_metric
+        if self.expected_quantized_metric is not None:
+            given["expected_quantized_metric"] = self.expected_quantized_metric
         return given
 
     def added_to(self, record: CaseRecord) -> CaseRecord:
@@ -48,6 +52,7 @@ class Extras:
             "compared": {kind: r.origin for kind, r in self.references.items()},
             "recording": next((r.recording for r in self.references.values() if r.recording is not None), None),
             "expected_float_metric": self.expected_float_metric,
+            "expected_quantized_metric": self.expected_quantized_metric,
             "run": {**record.run, **self.run},
         }
         told = {"search": self.search, "settings": self.settings}

@@ -127,6 +127,14 @@ class MetricFacts(Facts):
         "where the model is better",
         "ratio",
     )
+    expected_quantized: float | None = fact(
+        "metric of the quantized model that another evaluation gave, from --expected-quantized-metric", "metric"
+    )
+    expected_quantized_distance: float | None = fact(
+        "distance of that metric to the 99 % interval of the quantized model's measured one, as of expected_shortfall, "
+        "/ scale of the metric; 0 inside it, and never negative: either may be the better one",
+        "ratio",
+    )
     label_fault: Literal["none", "shifted", "reordered", "chance"] | None = fact(
         "why the labels cannot judge class scores; then no drop is given. Shifted and reordered labels agree with the "
         "float model's classes after that change only, at chance they do not agree at all"

@@ -283,6 +283,7 @@ class CaseRecord(Record):
     compared: dict[str, str] = Field(default_factory=dict)
     recording: Recording | None = None
     expected_float_metric: float | None = None
+    expected_quantized_metric: float | None = None
     proof: ProofRecord | None = None
     imports: tuple[ImportRecord, ...] = ()
     device: DeviceRecord | None = None
@@ -427,7 +428,10 @@ def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:
                 help="put together only what was measured on the same two models",
             )
     # Compared as text, since a broken scale of NaN is not equal to itself.
-    settings = [repr((_comparable(r.tensors), r.metric, r.stages, r.expected_float_metric)) for r in (mine, theirs)]
+    settings = [
+        repr((_comparable(r.tensors), r.metric, r.stages, r.expected_float_metric, r.expected_quantized_metric))
+        for r in (mine, theirs)
+    ]
     if settings[0] != settings[1]:
         raise CaseError("the shards were measured with different settings", help="collect both with equal options")
 

@@ -137,6 +137,9 @@ def _facts_of_pairs(case: Case, name: str, role: Role, floats: Tally, quantized:
     seed = int(case.record.run.get("seed", 0))
     scale = 1.0 if kind.is_share else max(abs(before), abs(after))
     expected = case.record.expected_float_metric if scale else None
+    elsewhere = case.record.expected_quantized_metric if scale else None
+    shortfall = None if expected is None else max(_excess(expected, floats, name, higher, seed), 0.0) / scale
+    distance = None if elsewhere is None else abs(_excess(elsewhere, quantized, name, higher, seed)) / scale
     drop, low, high = _drop(name, floats, quantized, higher, seed)
     return MetricFacts(
         name=name,
@@ -151,11 +154,14 @@ def _facts_of_pairs(case: Case, name: str, role: Role, floats: Tally, quantized:
         relative_drop=drop / abs(before) if before else None,
         gain_share=-high / scale if scale else None,
         expected=expected,
-        expected_shortfall=_shortfall(expected, floats, name, higher, seed) / scale if expected is not None else None,
+        expected_shortfall=shortfall,
+        expected_quantized=elsewhere,
+        expected_quantized_distance=distance,
     )
 
 
-def _shortfall(expected: float, floats: Tally, name: str, higher: bool, seed: int) -> float:
-    """How much worse than expected the float model is, beyond what chance explains."""
-    low, high = kind_of(name).value_interval(floats, confidence=EXPECTED_CONFIDENCE, seed=seed)
-    return max(expected - high if higher else low - expected, 0.0)
+def _excess(expected: float, measured: Tally, name: str, higher: bool, seed: int) -> float:
+    """How much better than measured an expected metric is, beyond what chance explains; negative where it is worse."""
+    low, high = kind_of(name).value_interval(measured, confidence=EXPECTED_CONFIDENCE, seed=seed)
+    beyond = min(expected - low, 0.0) + max(expected - high, 0.0)
+    return beyond if higher else -beyond

@@ -117,6 +117,8 @@ def collect(
         device_names: Names of tensors of the model by their names in ``device_tensors``, where these are others: a
             mapping, or a file of JSON or YAML.
         expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
+        expected_quantized_metric: Task metric of the quantized model as another evaluation gave it, such as the
+            application's or the toolchain's; percent will do for shares.
         stages: Models between float and quantized in the order of the toolchain, by name.
         toolchain_logs: What the toolchain printed, as text files.
         prove: Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and by

@@ -96,6 +96,7 @@ class ReferenceOptions:
     device_tensors: TensorSource | None = None
     device_names: str | Path | Mapping[str, str] | None = None
     expected_float_metric: float | None = None
+    expected_quantized_metric: float | None = None
     stages: Stages = ()
 
 
@@ -250,6 +251,7 @@ class FixArguments(TypedDict, total=False):
     device_tensors: TensorSource | None
     device_names: str | Path | Mapping[str, str] | None
     expected_float_metric: float | None
+    expected_quantized_metric: float | None
     stages: Stages
     toolchain_logs: Sequence[str | Path]
     prove: Prove

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from quantmedic.api.cases import with_notice
 from quantmedic.api.options import ReferenceOptions, Stages
@@ -34,10 +35,15 @@ def open_references(
 ) -> Extras:
     """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
     outputs = _open_outputs(models, datasets, samples, references)
-    expected = _expected_metric(
-        references.expected_float_metric, metric.name if metric is not None else None, datasets.values()
+    name = metric.name if metric is not None else None
+    return Extras(
+        outputs,
+        stages=_open_stages(references.stages, models),
+        expected_float_metric=_expected_metric("float", references.expected_float_metric, name, datasets.values()),
+        expected_quantized_metric=_expected_metric(
+            "quantized", references.expected_quantized_metric, name, datasets.values()
+        ),
     )
-    return Extras(outputs, stages=_open_stages(references.stages, models), expected_float_metric=expected)
 
 
 def _open_outputs(
@@ -97,21 +103,24 @@ def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
     return open_stages(pairs, models, lambda path: front_end_of(path).open_network(path)) if pairs else ()
 
 
-def _expected_metric(value: float | None, metric: str | None, datasets: Iterable[Dataset]) -> float | None:
-    """The float metric that the user expects, shares as a share."""
+def _expected_metric(
+    model: Literal["float", "quantized"], value: float | None, metric: str | None, datasets: Iterable[Dataset]
+) -> float | None:
+    """The metric that the user expects of a model, shares as a share."""
     if value is None:
         return None
+    where = f"--expected-{model}-metric {value:g}"
     if metric is None or not any(dataset.labelled for dataset in datasets):
         raise DataError(
-            "the expected float metric cannot be compared: none is measured",
-            where=f"--expected-float-metric {value:g}",
+            f"the expected {model} metric cannot be compared: none is measured",
+            where=where,
             help="pass --labels (or labels in the .npz of --validation) and --metric",
         )
     share = value / 100 if is_share(metric) and value > 1 else value
     if not math.isfinite(value) or (is_share(metric) and not 0 <= share <= 1):
         raise DataError(
-            f"the expected float metric is not a valid {metric}",
-            where=f"--expected-float-metric {value:g}",
+            f"the expected {model} metric is not a valid {metric}",
+            where=where,
             help="give a share such as 0.76, or percent such as 76.1",
         )
     return share

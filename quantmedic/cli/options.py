@@ -106,11 +106,18 @@ def _reference_options(
     device_tensors: str | None,
     device_names: str | None,
     expected_float_metric: float | None,
+    expected_quantized_metric: float | None,
     stages: Sequence[str],
 ) -> ReferenceOptions:
     pairs = [_parse_stage(text) for text in stages]
     return ReferenceOptions(
-        reference_outputs, device_outputs, device_tensors, device_names, expected_float_metric, pairs
+        reference_outputs,
+        device_outputs,
+        device_tensors,
+        device_names,
+        expected_float_metric,
+        expected_quantized_metric,
+        pairs,
     )
 
 
@@ -142,6 +149,12 @@ reference_options = OptionGroup(
         ),
         "expected_float_metric": option(
             "--expected-float-metric", type=float, metavar="X", help="Float metric that you know from training."
+        ),
+        "expected_quantized_metric": option(
+            "--expected-quantized-metric",
+            type=float,
+            metavar="X",
+            help="Quantized metric that another evaluation gave, such as your application's.",
         ),
         "stages": option(
             "--stage", "stages", multiple=True, metavar="NAME=FILE", help="Model on the way to int8, in order; repeat."

@@ -44,6 +44,7 @@ def describe_job(float_model: ModelSource, quantized_model: ModelSource, options
         "reference_outputs": _optional_place(references.reference_outputs, "the reference outputs"),
         "device_outputs": _optional_place(references.device_outputs, "the outputs of the device"),
         "expected_float_metric": references.expected_float_metric,
+        "expected_quantized_metric": references.expected_quantized_metric,
         "stages": [[name, _place(path, f"stage {name}")] for name, path in stages],
         "mapping": None if options.mapping is None else dict(options.mapping),
     }
@@ -61,6 +62,7 @@ def read_job(job: Job) -> CollectOptions:
         reference_outputs=job["reference_outputs"],
         device_outputs=job["device_outputs"],
         expected_float_metric=job["expected_float_metric"],
+        expected_quantized_metric=job["expected_quantized_metric"],
         stages=[(name, path) for name, path in job["stages"]],
     )
     measuring = MeasuringOptions(**{**job["measuring"], "threads": job["threads"]})
