@@ -67,9 +67,13 @@ def record_outputs(
 
     Raises:
         ModelError: A model fails.
-        DataError: There is no sample, or a run returns another shape than the first one.
+        DataError: Both models are one file, there is no sample, or a run returns another shape than the first one.
         OSError: The file cannot be written.
     """
+    description = models.describe()
+    own, other = description.hashes
+    if own and own == other:
+        raise DataError("both are the same file", where=f"SHA-256 {own[:16]}…", help="give the quantized model second")
     names = [models.quantized.outputs[j] for _, j in models.match.outputs]
     runners = models.float_runner(threads), models.quantized_runner(threads)
     total, found = dataset.reads(samples), [Comparison.empty(1) for _ in names]
@@ -84,7 +88,6 @@ def record_outputs(
                     found[k] = found[k].merge(compare_outputs(x, y, None))
             hashes += [_hash_of(batch, k) for k in range(batch.samples)]
             progress("validation", len(hashes), total)
-        description = models.describe()
         runtime, processor = _installation(description, models.framework)
         recording = Recording(
             runtime=runtime,

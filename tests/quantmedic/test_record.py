@@ -107,3 +107,15 @@ def test_nothing_is_recorded_without_samples(tmp_path: Path) -> None:
     told = CliRunner().invoke(record, [*pair(tmp_path), "-o", str(tmp_path / "here.npz")])
     assert isinstance(told.exception, DataError) and "outputs of what" in str(told.exception)
     assert not (tmp_path / "here.npz").exists()
+
+
+def test_one_file_twice_is_no_pair(tmp_path: Path) -> None:
+    """By its content, under whatever names."""
+    float_model, _ = pair(tmp_path)
+    copy = tmp_path / "copy.onnx"
+    copy.write_bytes(Path(float_model).read_bytes())
+    told = CliRunner().invoke(
+        record, [float_model, str(copy), "-v", str(tmp_path / "val.npz"), "-o", str(tmp_path / "here.npz")]
+    )
+    assert isinstance(told.exception, DataError) and "both are the same file" in str(told.exception)
+    assert not (tmp_path / "here.npz").exists()
