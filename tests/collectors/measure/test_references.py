@@ -187,13 +187,13 @@ def test_another_evaluation_of_the_quantized_model(paths, scores, deployed) -> N
     told = measured(paths, validation=data, expected_quantized_metric=40)
     facts = model_facts(told).metric
     assert facts.expected_quantized == 0.4 and 0.2 < (facts.expected_quantized_distance or 0) < here - 0.4
-    assert "S033" in fired(told)
-    assert "S033" not in fired(measured(paths, validation=data, expected_quantized_metric=here))
+    assert "S034" in fired(told)
+    assert "S034" not in fired(measured(paths, validation=data, expected_quantized_metric=here))
     both = measured(paths, validation=data, expected_quantized_metric=0.4, expected_float_metric=0.4)
-    assert "S033" in fired(both), "a float model that is better than expected says nothing"
+    assert "S034" in fired(both), "a float model that is better than expected says nothing"
     wrong = {"image": X, "labels": (scores.argmax(axis=1) + 1) % 5}
     off = measured(paths, validation=wrong, expected_quantized_metric=0.9, expected_float_metric=0.9)
-    assert "S006" in fired(off) and "S033" not in fired(off)
+    assert "S006" in fired(off) and "S034" not in fired(off)
     with pytest.raises(DataError, match="the expected quantized metric is not a valid top1"):
         measured(paths, validation=data, expected_quantized_metric=760)
 
