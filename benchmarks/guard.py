@@ -152,6 +152,9 @@ def measure_costs(folder: Path, samples: int, rounds: int, *, guarded: bool) -> 
     contenders = {
         name: Cost(round(seconds[name] / seconds["plain"], 2), round(memory[name])) for name in CONTENDERS[1:]
     }
+    # At once: whoever stops a run of many minutes keeps what it has measured.
+    told = ", ".join(f"{name} {cost.ratio} ×, {cost.memory} MB" for name, cost in contenders.items())
+    print(f"{folder.name}: plain {seconds['plain']:.1f} s, {told}", file=sys.stderr, flush=True)
     return Costs(samples, round(seconds["plain"], 2), contenders, guarded)
 
 
