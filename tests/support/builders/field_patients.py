@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from builders.onnx_models import Array, Feed, Net, run
+from builders.onnx_models import Array, Feed, Net, random, run
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -135,6 +135,33 @@ def scale_channels(
     edit(model, f"{layer}.weight", times(channels, factor))
     edit(model, f"{layer}.bias", times(channels, factor))
     edit(model, f"{consumer}.weight", times(channels, 1 / factor, axis))
+
+
+#: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
+CHAINS = (
+    ("stem.conv", "reduce.depthwise.conv", "reduce.pointwise.conv"),
+    ("branches.coarse.pointwise.conv", "head.depthwise.conv", "head.pointwise.conv"),
+)
+
+
+def mobilenet(factor: float, chains: int = 1) -> onnx.ModelProto:
+    """The demo with channels that are always 0 and whose depthwise weights batch norm folding blew up.
+
+    Such a channel has no variance, so gamma / sqrt(var + epsilon) is huge. What it computes is a constant.
+
+    Args:
+        factor: Its depthwise weights against the largest of the other channels.
+        chains: How many depthwise convolutions get one.
+    """
+    model = demo()
+    weights = constants(model)
+    for layer, depthwise, pointwise in CHAINS[:chains]:
+        append(model, f"{layer}.weight", weights[f"{layer}.weight"][:1] * 0.3)
+        append(model, f"{layer}.bias", np.array([-8.0]))
+        largest = np.abs(weights[f"{depthwise}.weight"]).max()
+        append_depthwise(model, depthwise, random(3, 1, 1, 3, 3).clip(-1, 1) * largest * factor, np.array([0.1]))
+        append(model, f"{pointwise}.weight", weights[f"{pointwise}.weight"][:, :1] * 0.1, 1)
+    return model
 
 
 def fit(features: Array, targets: Array, strength: float = 0.1) -> tuple[Array, Array]:
