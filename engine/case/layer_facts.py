@@ -91,6 +91,9 @@ class LayerFacts(Facts):
     input_worst_channel_sqnr_db: float | None = fact(
         "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
     )
+    run_time_bits: int | None = fact(
+        "bits of the one grid on which an input of it is quantized anew at every run; None where none is", "bits"
+    )
     divisor_steps: float | None = fact(
         "of Div, Reciprocal and Log: smallest magnitude of what is divided by, or taken the logarithm of, in steps of "
         "its grid, where all its values have one sign; under 0.5 it is rounded to zero",

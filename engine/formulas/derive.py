@@ -31,6 +31,7 @@ from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
+from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -75,6 +76,7 @@ def derive_with_budget(facts: CaseFacts, case: Case, thresholds: Thresholds) -> 
 
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
+    tensors = with_neighbour_bits(case, tensors)
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
     outputs = tuple(_output_facts(case, i, tensors, thresholds) for i in range(len(case.record.outputs)))
     worst = _worst_of_outputs(case, outputs)
@@ -134,6 +136,7 @@ def _layer_facts(
         input_worst_channel_sqnr_db=_least(
             tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
         ),
+        run_time_bits=run_time_bits(op, tensors),
         divisor_steps=divisor_steps(op, tensors),
         output=output,
         degraded=here,

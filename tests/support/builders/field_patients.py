@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
@@ -246,6 +247,21 @@ def without_quantizers(quantized: onnx.ModelProto, *tensors: str) -> None:
             reader.input[:] = [tensor if name == node.output[0] else name for name in reader.input]
         for gone in (quantize_node, node):
             quantized.graph.node.remove(gone)
+
+
+def device_tensors(model: onnx.ModelProto, feed: Feed) -> dict[str, Array]:
+    """What a device leaves of a QDQ model: its outputs and all dequantized activations, by kernels that do not fuse."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    stored, outputs = set(constants(model)), [value.name for value in model.graph.output]
+    read = [node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    made = [node.input[0] for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    names = [name for name, code in zip(read, made, strict=True) if code not in stored and name not in outputs]
+    exposed.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(exposed.SerializeToString(), options)
+    return dict(zip([*outputs, *names], session.run([*outputs, *names], feed), strict=True))
 
 
 # --- diagnosing ------------------------------------------------------------------------------------------------------
