@@ -123,6 +123,12 @@ class LayerFacts(Facts):
         "is taken off, up to three steps upstream: only all of them together may stay in float",
     )
 
+    decoder_share: float | None = fact(
+        "of a layer behind the last ones with weights of a detector, where boxes and scores are decoded: share of the "
+        "noise at the output that quantizing all of these makes, but for what joins them",
+        "share",
+    )
+
     @property
     def group(self) -> tuple[str, ...]:
         """Names of the layers that stay in float with it."""

@@ -1,10 +1,12 @@
 """Threads of 2024 to 2026 in which somebody lost accuracy, rebuilt: the cause that was found there is named first."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from builders.detectors import detector_pair
 from builders.field_patients import (
     accuracy,
     assert_healthy,
@@ -28,10 +30,46 @@ from builders.field_patients import (
 from builders.onnx_models import Array, Feed, Net, dynamic, random, run
 from onnxruntime.quantization import QuantType
 
+import quantmedic
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.thorough
+
+HERE = Path(__file__).parent
+
+#: Every thread that is no language model, and where it is rebuilt: a test of this folder, or one elsewhere behind its
+#: file. ``none`` says why it is not.
+THREADS = {
+    "ability-draft-plus#80": "test_depthwise_weights_quantized_dynamically",
+    "fasterai#55": "test_extremes_set_the_step_of_a_symmetric_grid",
+    "DeepStream-Yolo#690": "test_calibrator_that_reads_an_offset_too_far",
+    "moonshine#73": "test_audio_of_sixteen_bits_in_eight",
+    "onnxruntime#16105": "test_sums_of_two_products_saturate",
+    "aimet#3978": "test_a_mean_squared_error_that_grew_with_the_output",
+    "ultralytics#25020": "none: what TensorRT rounds in front of a sigmoid cannot be built with onnxruntime",
+    "ultralytics#25306": "test_decoder_of_a_detector_in_eight_bits",
+    "yolo26n_esp#1": "test_eight_bits_between_convolutions_of_sixteen",
+    "aimet#4050": "tests/rules/test_bias_bits.py test_eight_bits_for_a_bias_larger_than_the_output",
+    "executorch#21773": "test_zero_points_of_another_width",
+    "pytorch/ao#2138": "test_observers_that_go_on_where_nothing_is_rounded",
+    "onnxruntime#24711": "test_a_bias_whose_scale_the_fused_kernel_ignores",
+    "onnxruntime#26324": "test_rows_of_a_kernel_for_newer_processors",
+    "onnxruntime#28130": "test_a_factor_that_the_fused_kernel_of_an_old_release_loses",
+    "rknn_model_zoo#450": "tests/rules/test_fusion_causes.py test_a_second_reader_blocks_the_fusion",
+    "coremltools#2777": "test_weights_that_were_divided_and_not_compressed",
+    "onnxsim#1119": "test_an_override_that_matches_nothing",
+}
+
+
+def test_every_thread_has_its_place() -> None:
+    assert len(THREADS) == 18
+    for thread, place in THREADS.items():
+        if place.startswith("none: "):
+            continue
+        file, _, name = place.rpartition(" ")
+        files = [HERE.parents[1] / file] if file else HERE.glob("test_*.py")
+        assert any(f"def {name}(" in path.read_text(encoding="utf-8") for path in files), thread
 
 
 def judged(
@@ -214,6 +252,20 @@ def test_sums_of_two_products_saturate(tmp_path: Path, monkeypatch: pytest.Monke
     assert serious(diagnosis) == ["u8s8-saturation"]
 
 
+# --- the head of a detector ------------------------------------------------------------------------------------------
+
+
+def test_decoder_of_a_detector_in_eight_bits(tmp_path: Path) -> None:
+    """ultralytics#25306: what decodes the boxes, the DFL among it, is quantized; exporters leave all of it in float.
+
+    The DFL alone is held well by 8 bits here. Corners on a grid over the whole picture are not.
+    """
+    float_model, quantized, data = detector_pair(tmp_path, "fine", healthy=True)
+    diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+    assert serious(diagnosis) == ["quantized-decoder"]
+    assert {"shares", "expected", "size", "scores"} <= set(diagnosis.causes[0].subjects)
+
+
 # --- what a tool or a device made of it ------------------------------------------------------------------------------
 
 
@@ -233,6 +285,17 @@ def test_weights_that_were_divided_and_not_compressed(tmp_path: Path) -> None:
     assert first(diagnosis) == "foreign-weights"
     assert diagnosis.causes[0].rules == ("W023",)
     assert sorted(named_layers(diagnosis, "foreign-weights")) == sorted(nodes)
+
+
+def test_an_override_that_matches_nothing(tmp_path: Path) -> None:
+    """onnxsim#1119: what is asked of one layer is passed over in silence; the harm that it was to mend stays first."""
+    model, asked = mobilenet(60), {"nodes_to_exclude": ["reduce.depthwise.conv"]}
+    quantized = quantize(model, split(model)[0], tmp_path, **asked)
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"calibrate_method": "MinMax", "quant_format": "QDQ", **asked}), encoding="utf-8")
+    diagnosis = diagnose(model, quantized, *split(model), tmp_path, settings_files=[file])
+    told = [cause.cause for cause in diagnosis.causes]
+    assert told[0] == "channel-range-imbalance" and "override-without-effect" in told
 
 
 def on_device(change: str, folder: Path) -> Diagnosis:
