@@ -1,6 +1,7 @@
 """Integer operators, whose quantizers are inputs: QLinear*, *Integer, and what onnxruntime adds to them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -166,11 +167,13 @@ def _settle_output(graph: OnnxGraph, node: onnx.NodeProto, output: tuple[int, in
 def join_dynamic(graph: OnnxGraph) -> None:
     """Fold what rescales the int32 result of a dynamically quantized product (Cast, Mul, bias Add) into the product."""
     consumers = consumers_of(graph.operators)
+    producers = {name: op for op in graph.operators for name in op.outputs}
     dropped: set[int] = set()
     for op in graph.operators:
         chain = _rescaling(op, graph, consumers) if op.node.op_type in _SUMS else []
         if len(chain) < 2:
             continue
+        _apply_weight_scale(graph, op, chain[1], producers)
         for name in (*op.outputs, *(name for link in chain[:-1] for name in link.outputs)):
             graph.forget_codes(name)
         op.outputs = chain[-1].outputs[:1]
@@ -178,6 +181,32 @@ def join_dynamic(graph: OnnxGraph) -> None:
     dynamic = [node for node in graph.model.graph.node if node.op_type == "DynamicQuantizeLinear"]
     scales = {name for node in dynamic for name in node.output}
     graph.operators = [op for op in graph.operators if id(op) not in dropped and not set(op.inputs[:1]) & scales]
+
+
+def _apply_weight_scale(
+    graph: OnnxGraph, product: Operator, rescaling: Operator, producers: Mapping[str, Operator]
+) -> None:
+    """Give the weights of a product the scale that its sums are multiplied by, alone or times the activation's."""
+    weight = graph.constants.get(product.inputs[1]) if len(product.inputs) > 1 else None
+    if weight is None or weight.codes is None or weight.quantizer is None:
+        return
+    factors = list(rescaling.inputs)
+    for name in rescaling.inputs:
+        scales = producers.get(name)
+        factors += scales.inputs if scales is not None and scales.op_type == "Mul" else []
+    found = [constant.values for name in factors if (constant := graph.constants.get(name)) and name != weight.name]
+    if len(found) != 1 or found[0] is None or not (weight.quantizer.scale == 1).all():
+        return
+    axis = 0 if product.op_type == "Conv" else weight.codes.ndim - 1
+    scale = found[0].reshape(() if found[0].size == 1 else -1)
+    if scale.size not in (1, weight.codes.shape[axis]):
+        return
+    points = np.broadcast_to(weight.quantizer.zero_point, scale.shape) if scale.ndim else weight.quantizer.zero_point
+    along = axis if scale.ndim else weight.quantizer.axis
+    grid = replace(weight.quantizer, scale=np.broadcast_to(scale, points.shape), zero_point=points, axis=along)
+    name = product.inputs[1]
+    graph.constants[name] = Constant(weight.name, grid.dequantize(weight.codes), grid, weight.codes)
+    graph.codes[name] = grid
 
 
 def _rescaling(product: Operator, graph: OnnxGraph, consumers: dict[str, list[Operator]]) -> list[Operator]:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -186,6 +187,26 @@ def without_quantizers(module: torch.nn.Module, is_quantized: bool) -> list[str]
             "the tool that prepared it, such as convert_pt2e or convert_fx"
         ]
     return []
+
+
+class FakeQuantizers(NamedTuple):
+    """How many fake quantizers a module has, and the names of those that are off while their observers go on."""
+
+    total: int = 0
+    idle: tuple[str, ...] = ()
+
+
+def fake_quantizers_of(module: torch.nn.Module) -> FakeQuantizers:
+    """The fake quantizers of a module as it is given: while it is measured, none observes."""
+    found = {name: part for name, part in module.named_modules() if _is(part, "FakeQuantizeBase")}
+    idle = [name for name, part in found.items() if _is_on(part, _OBSERVING) and not _is_on(part, "fake_quant_enabled")]
+    return FakeQuantizers(len(found), tuple(idle))
+
+
+def _is_on(part: torch.nn.Module, switch: str) -> bool:
+    """A switch of a fake quantizer, a tensor of one number or of several; on where it has none."""
+    value = getattr(part, switch, None)
+    return True if value is None else bool(torch.as_tensor(value).any())
 
 
 def _is(part: torch.nn.Module, base: str) -> bool:

@@ -5,7 +5,7 @@ import torch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_torch.inputs import TorchData
 from quantmedic.collectors.from_torch.models import TRACED_SAMPLES, TorchModels, open_torch_models
-from quantmedic.collectors.from_torch.module import as_deployed, fixed_batch_of, require_module
+from quantmedic.collectors.from_torch.module import as_deployed, fake_quantizers_of, fixed_batch_of, require_module
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import ModelError
@@ -27,13 +27,16 @@ def open_torch(
     """
     modules = require_module(float_module, "float model"), require_module(quantized_module, "quantized model")
     # Loaders draw from torch's random numbers, whose state is the user's.
+    fakes = fake_quantizers_of(modules[1])
     with as_deployed(*modules):
         data = TorchData(modules[0], {role: given.sources[role] for role in sorted(given.sources, reverse=True)})
         inputs = data.inputs().in_batches_of(_samples_at_once(*modules))
         datasets = {role: given.open(role, inputs.specs, data.source(role, inputs)) for role in given.sources}
         judged = datasets.get("validation") or next(iter(datasets.values()))
         first = next(judged.batches(TRACED_SAMPLES))
-        return open_torch_models(*modules, inputs, first.inputs, given.mapping), datasets
+        models = open_torch_models(*modules, inputs, first.inputs, given.mapping)
+        models.fakes = fakes
+        return models, datasets
 
 
 def _samples_at_once(float_module: torch.nn.Module, quantized_module: torch.nn.Module) -> int | None:

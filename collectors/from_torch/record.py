@@ -13,6 +13,9 @@ from quantmedic.collectors.from_torch.torch_pair import TorchPair
 from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
 
+#: Fake quantizers that are named.
+MAX_NAMED = 8
+
 
 def describe_modules(models: TorchPair) -> Description:
     """What two torch modules tell besides their graphs."""
@@ -34,6 +37,9 @@ def describe_modules(models: TorchPair) -> Description:
         size_ratio=sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
         training_nodes=len(training),
         first_training_node=next(iter(training), None),
+        fake_quantizers=models.fakes.total,
+        idle_fake_quantizers=len(models.fakes.idle),
+        idle_fake_quantizer_names=models.fakes.idle[:MAX_NAMED],
     )
     return Description(
         facts,

@@ -16,7 +16,14 @@ from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
 from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
-from quantmedic.collectors.from_torch.module import as_deployed, device_of, run_error, to_array, usable_device
+from quantmedic.collectors.from_torch.module import (
+    FakeQuantizers,
+    as_deployed,
+    device_of,
+    run_error,
+    to_array,
+    usable_device,
+)
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_python
@@ -58,6 +65,8 @@ class TorchPair(ModelPair):
     inputs: TorchInputs = field(kw_only=True)
     collapsed: dict[int, Collapsed] = field(default_factory=dict, kw_only=True)
     """Layers that a residual branch was folded into, by the index of the quantized operator."""
+    fakes: FakeQuantizers = field(default=FakeQuantizers(), kw_only=True)
+    """Fake quantizers of the quantized module as it was given."""
     memory: int | None = field(default=None, kw_only=True)
     """Bytes that the observed tensors of one batch may take; None for as many as there are."""
     lock: threading.RLock = field(default_factory=threading.RLock, kw_only=True)

@@ -297,6 +297,7 @@ def _outputs(
                 parts=tuple(PartRecord(**part._asdict()) for part in joint.parts),
                 carriers=tuple(tensors[name] for name in joint.carriers if name in tensors),
                 is_score=joint.is_score,
+                decoder=joint.decoder,
             )
         )
     return tuple(records)

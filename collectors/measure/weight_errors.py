@@ -97,6 +97,16 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     }
 
 
+def difference_of_floats(values: Values, source: Values, axis: int | None) -> dict[str, float | None]:
+    """How far weights that are stored as floats are from the float model's; nothing where they are the same."""
+    noise, power = _power((values - source).astype(np.float64)), _power(source.astype(np.float64))
+    level = known_sqnr_db(power, noise) if noise > 0 else None
+    if level is None or not np.isfinite(level):
+        return {}
+    gains = _gain_error_share(values, source, axis) if axis is not None else None
+    return {"unrounded_sqnr_db": level, "unrounded_gain_share": gains}
+
+
 def _power(errors: Floats) -> float:
     """Sum of squares; BLAS would have its threads wait for the next call, which costs more than the sum."""
     flat = errors.ravel()

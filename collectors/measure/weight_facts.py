@@ -5,7 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.weight_errors import channel_errors, common_shift, grid_predictions, resemblance
+from quantmedic.collectors.measure.weight_errors import (
+    channel_errors,
+    common_shift,
+    difference_of_floats,
+    grid_predictions,
+    resemblance,
+)
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import is_comparable
@@ -76,6 +82,8 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         **_stored_distribution(stored.values),
         **(_normalization_gains(twin, float_graph) if original.folded else {}),
     }
+    if stored.quantizer is None and stored.values is not None and source is not None:
+        found |= difference_of_floats(stored.values, source, axis)
     if stored.quantizer is None or stored.values is None or shaped is None or not np.isfinite(shaped).all():
         return Weights(WeightFacts.model_validate(found))
     if source is not None:

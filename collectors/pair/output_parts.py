@@ -1,12 +1,13 @@
 """What the columns of an output are joined of: found by walking back from it to the Concat that joins them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from quantmedic.collectors.pair.axes import reshaped_axis
 from quantmedic.collectors.pair.channels import channel_axes
+from quantmedic.collectors.pair.detector_heads import Kind, decoder_of, kinds_of
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import CaseRecord
@@ -18,6 +19,8 @@ _SCORES = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
 _SAMPLES = 7919
 #: Parts that are told apart; an output of more is not taken to pieces.
 MAX_PARTS = 64
+#: Axes of a batch of maps.
+MAP_RANK = 4
 
 
 class Part(NamedTuple):
@@ -28,12 +31,14 @@ class Part(NamedTuple):
         stop: Column behind the last.
         tensor: The operand, by its name in the float model.
         is_score: It ends in a Sigmoid or Softmax.
+        kind: What it holds in the head of a detector.
     """
 
     start: int
     stop: int
     tensor: str
     is_score: bool
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Joint:
         parts: Operands of the Concat along this axis, in order; empty where none joins them.
         carriers: Tensors of the float model that hold the columns as they come out, the output first.
         is_score: Without parts, the output ends in a Sigmoid or Softmax.
+        decoder: Operators of the float model between the last layers with weights and the head of a detector.
     """
 
     axis: int | None
@@ -53,6 +59,7 @@ class Joint:
     parts: tuple[Part, ...] = ()
     carriers: tuple[str, ...] = ()
     is_score: bool = False
+    decoder: tuple[str, ...] = ()
 
 
 def joints_of(models: PairedGraphs, shapes: Mapping[str, Shape] = MappingProxyType({})) -> list[Joint]:
@@ -64,13 +71,24 @@ def joints_of(models: PairedGraphs, shapes: Mapping[str, Shape] = MappingProxyTy
     """
     graph, known = models.float_graph, {**shapes, **{n: s for n, s in models.shapes.items() if None not in s[1:]}}
     axes = channel_axes(graph, models.shapes, models.shapes)
+    maps = {shape[1] for root in graph.output_roots if len(shape := known.get(root, ())) == MAP_RANK and shape[1]}
     found = []
     for position, _ in models.match.outputs:
         root = graph.output_roots[position]
-        joint, channels = joint_of(graph, known, root), axes.get(root)
+        joint, channels = _with_head(graph, joint_of(graph, known, root), root, maps), axes.get(root)
         size = models.shapes[root][channels] if channels else None
         found.append(replace(joint, axis=channels, size=size) if not joint.parts and size else joint)
     return found
+
+
+def _with_head(graph: Graph, joint: Joint, root: str, maps: Collection[int]) -> Joint:
+    """The joint with what its parts hold, and what decodes them, where it is the head of a detector."""
+    kinds = kinds_of(graph, joint.parts, maps)
+    if not any(kinds):
+        return joint
+    parts = tuple(part._replace(kind=kind) for part, kind in zip(joint.parts, kinds, strict=True))
+    scores = tuple(part._replace(is_score=part.is_score or part.kind == "scores") for part in parts)
+    return replace(joint, parts=scores, decoder=decoder_of(graph, root))
 
 
 def recorded_joints(record: CaseRecord) -> list[Joint]:

@@ -92,6 +92,9 @@ class LayerFacts(Facts):
     input_worst_channel_sqnr_db: float | None = fact(
         "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
     )
+    run_time_bits: int | None = fact(
+        "bits of the one grid on which an input of it is quantized anew at every run; None where none is", "bits"
+    )
     divisor_steps: float | None = fact(
         "of Div, Reciprocal and Log: smallest magnitude of what is divided by, or taken the logarithm of, in steps of "
         "its grid, where all its values have one sign; under 0.5 it is rounded to zero",
@@ -119,6 +122,12 @@ class LayerFacts(Facts):
         default=(),
         description="names of the operator that takes most of its output off again, and of the layers that make what "
         "is taken off, up to three steps upstream: only all of them together may stay in float",
+    )
+
+    decoder_share: float | None = fact(
+        "of a layer behind the last ones with weights of a detector, where boxes and scores are decoded: share of the "
+        "noise at the output that quantizing all of these makes, but for what joins them",
+        "share",
     )
 
     @property

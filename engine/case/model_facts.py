@@ -174,6 +174,9 @@ class ModelFacts(Facts):
         "that drops"
     )
     first_training_node: str | None = fact("name of the first of them")
+    fake_quantizers: int | None = fact("fake quantizers of a quantized torch module")
+    idle_fake_quantizers: int | None = fact("of these, such as are switched off while their observers go on")
+    idle_fake_quantizer_names: tuple[str, ...] | None = fact("names of the first of them, at most eight")
     reference: ComparisonFacts = Field(
         default=ComparisonFacts(), description="float model (y) against the outputs of --reference-outputs (x)"
     )

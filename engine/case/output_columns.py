@@ -57,22 +57,26 @@ def output_column_facts(
     rows = _rows_of(found)
     whole = PartRecord(start=0, stop=len(rows.power), tensor="", is_score=record.is_score)
     parts = [part.model_copy(update={"is_score": part.is_score or classes}) for part in record.parts or (whole,)]
+    # Rows that TopK selects change places where two scores are close: only the scores, in order, can be compared.
+    selected = any(part.kind == "classes" for part in parts)
     places = [slice(k, k + 1) if by_operand else slice(part.start, part.stop) for k, part in enumerate(parts)]
     counts = np.zeros(len(rows.power), bool)
     scores = np.zeros(len(rows.power), bool)
     for part, place in zip(parts, places, strict=True):
         scores[place] = part.is_score
-        counts[place] = True if by_operand else audible_columns(rows.power[place], part.is_score)
+        if not selected or part.kind == "scores":
+            counts[place] = True if by_operand else audible_columns(rows.power[place], part.is_score)
     dead = counts & rows.varies & rows.constant
     operands = [_operand(part, place, rows, counts, dead) for part, place in zip(parts, places, strict=True)]
     own = np.array([sqnr_db(p, n) for p, n in zip(rows.power, rows.noise, strict=True)])
     judged = np.flatnonzero(counts & (rows.power > 0))
     levels = [
         *own[judged[counts_alone(own[judged], scores[judged])]].tolist(),
-        *(() if classes else map(_level, operands)),
+        *(() if classes else (_level(o) for o in operands if not selected or o.kind == "scores")),
     ]
-    worst_sqnr_db = min([sqnr_db(rows.power.sum(), rows.noise.sum()), *levels])
-    weakest = min((o for o in operands if o.sqnr_db is not None), key=_level, default=None) if record.parts else None
+    worst_sqnr_db = min([*([] if selected else [sqnr_db(rows.power.sum(), rows.noise.sum())]), *levels], default=None)
+    held = [o for o in operands if o.sqnr_db is not None and (not selected or o.kind == "scores")]
+    weakest = min(held, key=_level, default=None) if record.parts else None
     known: dict[str, object] = {}
     if not by_operand:
         worst = int(judged[own[judged].argmin()]) if judged.size and len(own) > 1 else None
@@ -88,6 +92,7 @@ def output_column_facts(
             **_dead_facts(parts, operands if by_operand else None, dead),
             "worst_sqnr_db": worst_sqnr_db,
             "worst": _worst_words(own if not by_operand else own[:0], weakest, worst_sqnr_db),
+            "selected": selected if record.parts else None,
             "operands": tuple(operands) if record.parts else (),
             "worst_operand": weakest.tensor if weakest is not None else None,
             "worst_operand_sqnr_db": weakest.sqnr_db if weakest is not None else None,
@@ -140,6 +145,7 @@ def _operand(part: PartRecord, place: slice, rows: _Rows, counts: Flags, dead: F
         sqnr_db=sqnr_db(power, noise) if power > 0 else None,
         erased=bool(alive.any() and dead[place][alive].all()),
         is_score=part.is_score,
+        kind=part.kind,
     )
 
 
@@ -158,10 +164,10 @@ def _level(operand: OutputOperandFacts) -> float:
     return operand.sqnr_db if operand.sqnr_db is not None else np.inf
 
 
-def _worst_words(own: Floats, operand: OutputOperandFacts | None, level: float) -> str | None:
+def _worst_words(own: Floats, operand: OutputOperandFacts | None, level: float | None) -> str | None:
     """What has the lowest level, in words; None where it is the output as a whole."""
     if operand is not None and operand.sqnr_db == level:
-        return f"columns {operand.columns} ({operand.tensor})"
+        return f"{operand.kind + ', ' if operand.kind else ''}columns {operand.columns} ({operand.tensor})"
     found = np.flatnonzero(own == level)
     return f"column {found[0]}" if found.size else None
 

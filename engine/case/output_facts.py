@@ -37,7 +37,8 @@ class OutputOperandFacts(Facts):
     columns: str | None = fact("the output's columns that it fills, from 0")
     sqnr_db: float | None = fact("sqnr_db of these columns together", "dB")
     erased: bool | None = fact("all its columns that count and vary are dead")
-    is_score: bool | None = fact("it ends in a Sigmoid or Softmax")
+    is_score: bool | None = fact("it ends in a Sigmoid or Softmax, or TopK selected it")
+    kind: str | None = fact("what it holds in the head of a detector: boxes, objectness, scores, classes or masks")
 
 
 class OutputColumnFacts(Facts):
@@ -54,6 +55,10 @@ class OutputColumnFacts(Facts):
         "lowest sqnr_db of the output as a whole, of its operands and of its columns that count by themselves", "dB"
     )
     worst: str | None = fact("which of them that is; None for the output as a whole")
+    selected: bool | None = fact(
+        "TopK selects its rows, the head of a detector that needs no suppression: rows change places where scores are "
+        "close, so only the scores are judged, which both models sort"
+    )
     worst_column: int | None = fact("column that counts with the lowest sqnr_db, from 0")
     worst_column_sqnr_db: float | None = fact("sqnr_db of that column", "dB")
     dead: int | None = fact(

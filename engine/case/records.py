@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +136,10 @@ class OperatorRecord(Record):
     asked: AskedFacts = AskedFacts()
 
 
+#: What columns of a detector's output hold.
+PartKind = Literal["boxes", "objectness", "scores", "classes", "masks"]
+
+
 class PartRecord(Record):
     """Neighbouring columns of an output, ``start`` to the one before ``stop``, that come from one operand."""
 
@@ -143,6 +147,7 @@ class PartRecord(Record):
     stop: int
     tensor: str
     is_score: bool = False
+    kind: PartKind | None = None
 
 
 class OutputRecord(Record):
@@ -150,7 +155,8 @@ class OutputRecord(Record):
 
     ``columns`` counts those whose codes are kept. ``axis`` is that of the columns which are compared one by one, and
     ``parts`` are the operands of the Concat that joins them. ``carriers`` are the measured tensors that hold them as
-    they come out. ``is_score``: the output ends in a Sigmoid or Softmax.
+    they come out. ``is_score``: the output ends in a Sigmoid or Softmax. ``decoder`` names the float operators between
+    the last layers with weights and an output that is the head of a detector.
     """
 
     name: str
@@ -162,6 +168,7 @@ class OutputRecord(Record):
     parts: tuple[PartRecord, ...] = ()
     carriers: tuple[int, ...] = ()
     is_score: bool = False
+    decoder: tuple[str, ...] = ()
 
 
 class DatasetRecord(Record):

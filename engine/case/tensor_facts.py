@@ -260,6 +260,11 @@ class TensorFacts(Facts):
     is_half: bool | None = fact("the quantized model holds it as float16 numbers")
     is_squared: bool | None = fact("an operator of the quantized model squares it: Pow by 2, or Mul with itself")
     quantizer: QuantizerFacts = QuantizerFacts()
+    bits_below_neighbours: int | None = fact(
+        "bits that its grid has fewer than the narrowest of the quantized tensors that its producer reads and its "
+        "readers write; None where one of the two sides has none",
+        "bits",
+    )
     source: SourceFacts = SourceFacts()
     departure_share: float | None = fact(
         "share of the noise at the noisiest output that begins here and that no quantizer makes: what the deployed "

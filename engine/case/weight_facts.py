@@ -81,6 +81,15 @@ class WeightFacts(Facts):
         "changed",
         "share",
     )
+    unrounded_sqnr_db: float | None = fact(
+        "of weights that are stored as floats: power of the float model's weights / that of the difference to them; "
+        "None where they are equal",
+        "dB",
+    )
+    unrounded_gain_share: float | None = fact(
+        "share of that difference that goes where each output channel is multiplied by the factor that suits it best",
+        "share",
+    )
     similarity: float | None = fact(
         "cosine of stored and float weights, as they are or with the gains of output and input channels taken out "
         "(rows and columns scaled to one norm in turn), whichever is larger",

@@ -29,8 +29,10 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
+from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
+from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -75,6 +77,7 @@ def derive_with_budget(facts: CaseFacts, case: Case, thresholds: Thresholds) -> 
 
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
+    tensors = with_neighbour_bits(case, tensors)
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
     outputs = tuple(_output_facts(case, i, tensors, thresholds) for i in range(len(case.record.outputs)))
     worst = _worst_of_outputs(case, outputs)
@@ -85,7 +88,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
     amplified = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
     layers = layers_with_halves(layers_with_sources(layers, case), case, tensors, amplified, FEEDER_STEPS)
-    layers = layers_with_device(layers, case)
+    layers = layers_with_decoders(layers_with_device(layers, case), case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
@@ -134,6 +137,7 @@ def _layer_facts(
         input_worst_channel_sqnr_db=_least(
             tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
         ),
+        run_time_bits=run_time_bits(op, tensors),
         divisor_steps=divisor_steps(op, tensors),
         output=output,
         degraded=here,
@@ -453,6 +457,8 @@ def _is_harmed(
 def _is_noisy(output: OutputFacts, thresholds: Thresholds) -> bool | None:
     """An output without class scores, or a channel of it, carries too much noise; None where that was not measured."""
     error, columns = output.tensor.data.accumulated, output.columns
+    if columns.selected:
+        return columns.spoiled
     if columns.spoiled is None:
         worst = _least((error.sqnr_db, error.worst_channel_sqnr_db))
         lost = bool(error.lost_channels)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.field_patients import (
+    CHAINS,
     accuracy,
     append,
     append_depthwise,
@@ -16,6 +17,7 @@ from builders.field_patients import (
     edit,
     first,
     labels,
+    mobilenet,
     named_layers,
     pixels,
     quantize,
@@ -29,32 +31,6 @@ from builders.onnx_models import Array, Feed, Net, Recipe, qdq, random
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.thorough
-
-#: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
-CHAINS = (
-    ("stem.conv", "reduce.depthwise.conv", "reduce.pointwise.conv"),
-    ("branches.coarse.pointwise.conv", "head.depthwise.conv", "head.pointwise.conv"),
-)
-
-
-def mobilenet(factor: float, chains: int = 1) -> onnx.ModelProto:
-    """The demo with channels that are always 0 and whose depthwise weights batch norm folding blew up.
-
-    Such a channel has no variance, so gamma / sqrt(var + epsilon) is huge. What it computes is a constant.
-
-    Args:
-        factor: Its depthwise weights against the largest of the other channels.
-        chains: How many depthwise convolutions get one.
-    """
-    model = demo()
-    weights = constants(model)
-    for layer, depthwise, pointwise in CHAINS[:chains]:
-        append(model, f"{layer}.weight", weights[f"{layer}.weight"][:1] * 0.3)
-        append(model, f"{layer}.bias", np.array([-8.0]))
-        largest = np.abs(weights[f"{depthwise}.weight"]).max()
-        append_depthwise(model, depthwise, random(3, 1, 1, 3, 3).clip(-1, 1) * largest * factor, np.array([0.1]))
-        append(model, f"{pointwise}.weight", weights[f"{pointwise}.weight"][:, :1] * 0.1, 1)
-    return model
 
 
 def with_constant_channels(value: float, weight: float, n: int = 4) -> onnx.ModelProto:

@@ -1,18 +1,24 @@
 """Boxes beside scores in one output: every way of asking says that the scores are gone."""
 
+import ast
 import json
+import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from builders.detectors import Form, detector_pair
+from builders.onnx_models import images, static
 from click.testing import CliRunner, Result
 
 import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.demo.metric import objects_found
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
 
-ILL: tuple[Form, ...] = ("rows", "columns", "scales", "flat", "nested")
+ILL: tuple[Form, ...] = ("rows", "columns", "scales", "flat", "nested", "bins", "masks")
 
 
 def ask(*arguments: object) -> Result:
@@ -44,6 +50,42 @@ def test_with_the_joint_in_float_nothing_is_said(form: Form, tmp_path: Path) -> 
     assert (diagnosis.verdict, diagnosis.causes, diagnosis.model.degraded_layers) == ("healthy", (), 0)
 
 
+def test_rows_that_topk_selects_are_judged_by_their_scores(tmp_path: Path) -> None:
+    """Two rows that change places are no noise: both models sort their scores, and only these are compared."""
+    for healthy in (False, True):
+        (folder := tmp_path / str(healthy)).mkdir()
+        float_model, quantized, data = detector_pair(folder, "selected", healthy=healthy)
+        diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+        (output,) = diagnosis.outputs
+        assert output.columns.selected and output.columns.worst == "scores, columns 4 (top_column)"
+        serious = [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+        assert serious == ([] if healthy else ["unbalanced-concatenation"])
+        assert diagnosis.verdict == ("healthy" if healthy else "degraded")
+
+
+def test_what_decodes_small_boxes_is_named_and_its_printed_names_heal(tmp_path: Path) -> None:
+    """Corners on a grid over the whole picture: the joint stays in float already, the sizes of the boxes are gone."""
+    float_model, quantized, data = detector_pair(tmp_path, "fine", healthy=True)
+    diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+    assert diagnosis.outputs[0].columns.worst_sqnr_db < 20
+    (cause,) = [cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+    assert cause.cause == "quantized-decoder"
+    assert {"shares", "expected", "low", "high", "size", "boxes", "scores", "found"} <= set(cause.subjects)
+    assert not {"stem", "logits", "distances"} & set(cause.subjects), "layers with weights stay quantized"
+    text = render_markdown(build_context(diagnosis, {}))
+    printed = set(re.findall(r"nodes_to_exclude=\[  # changed by the remedy(.*?)\]", text, re.DOTALL))
+    assert len(printed) == 1, "the prescription and the remedy say the same"
+    names = ast.literal_eval(f"[{printed.pop()}]")
+    assert set(cause.subjects) <= set(names)
+    mended = static(
+        onnx.load(str(float_model)), {"image": images(24)}, tmp_path, per_channel=True, nodes_to_exclude=names
+    )
+    onnx.save(mended, str(quantized))
+    diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+    # The expectation over bins is a convolution, and now one of four in float.
+    assert (diagnosis.verdict, [cause.cause for cause in diagnosis.causes]) == ("healthy", ["partly-quantized"])
+
+
 def test_boxes_and_scores_in_two_outputs_are_healthy(tmp_path: Path) -> None:
     float_model, quantized, data = detector_pair(tmp_path, "apart")
     diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
@@ -64,7 +106,7 @@ def test_a_budget_is_held_by_the_worst_column(pairs: dict[bool, tuple[Path, Path
     policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "sqnr_db"\nmin = 20\n')
     said = {which: ask("check", *pairs[which][:2], "-v", pairs[which][2], "--config", policy) for which in pairs}
     assert said[False].exit_code == 1 and said[True].exit_code == 0
-    assert "0.0 dB of columns 4…6 (scores_rows), required 20.0 dB" in " ".join(said[False].stdout.split())
+    assert "0.0 dB of scores, columns 4…6 (scores_rows), required 20.0 dB" in " ".join(said[False].stdout.split())
 
 
 def test_a_goal_of_the_fallback_holds_for_the_worst_column(pairs: dict[bool, tuple[Path, Path, Path]]) -> None:

@@ -1167,6 +1167,19 @@ def test_dynamically_quantized_models(measure, tmp_path, name):
     assert all(t.quantizer.dynamic for t in inputs)
 
 
+def test_weights_of_dynamic_products_have_the_scale_that_sums_are_multiplied_by(measure, tmp_path):
+    """ConvInteger and MatMulInteger hold zero points alone: the scale stands in a multiplication behind them."""
+    for name in ("conv", "two way"):
+        quantized = dynamic(NETS[name], tmp_path)
+        layers = [
+            layer for layer in measure(NETS[name], quantized, FEEDS[name]).facts.layers if layer.weight.quantizer.bits
+        ]
+        stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in quantized.graph.initializer}
+        scales = {float(value) for key, value in stored.items() if key.endswith("_scale") and value.size == 1}
+        assert layers and all(np.float32(layer.weight.quantizer.scale) in scales for layer in layers)
+        assert all(layer.weight.rounding.sqnr_db > 30 and layer.weight.misplaced_share == 0 for layer in layers)
+
+
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_codes_gathered_from_an_embedding_are_not_taken_for_numbers(measure, tmp_path, kind):
     if kind == "static":

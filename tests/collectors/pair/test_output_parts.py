@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 from builders.detectors import Form, detector, detector_pair
-from builders.onnx_models import branch_net, conv_net, images, qdq, save_pair
+from builders.onnx_models import Net, branch_net, conv_net, images, qdq, random, save_pair
 from networks import chain
 
 import quantmedic
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.types import static_shapes
-from quantmedic.collectors.pair.output_parts import Joint, Part, joint_of
+from quantmedic.collectors.pair.detector_heads import decoder_of
+from quantmedic.collectors.pair.output_parts import Joint, Part, joint_of, joints_of
 from quantmedic.demo import patient
 
 
@@ -20,6 +21,45 @@ def joints(folder: Path, form: Form) -> list[Joint]:
     float_model, quantized, _ = detector_pair(folder, form)
     models = open_models(float_model, quantized)
     return [joint_of(models.float_graph, models.shapes, root) for root in models.float_graph.output_roots]
+
+
+KINDS: dict[Form, list[tuple[int, int, str | None]]] = {
+    "rows": [(0, 4, "boxes"), (4, 7, "scores")],
+    "columns": [(0, 4, "boxes"), (4, 7, "scores")],
+    "scales": [(0, 4, "boxes"), (4, 7, "scores")],
+    "flat": [(0, 4, "boxes"), (4, 7, "scores")],
+    "nested": [(0, 4, "boxes"), (4, 5, "objectness"), (5, 8, "scores")],
+    "bins": [(0, 2, "boxes"), (2, 4, "boxes"), (4, 7, "scores")],
+    "masks": [(0, 2, "boxes"), (2, 4, "boxes"), (4, 7, "scores"), (7, 13, "masks")],
+    "selected": [(0, 4, "boxes"), (4, 5, "scores"), (5, 6, "classes")],
+}
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_what_columns_of_a_detector_hold_is_told_by_its_structure(form: Form, tmp_path: Path) -> None:
+    """As in YOLOv5, YOLOv8 and its segmentation, YOLOX and YOLOv10."""
+    models = open_models(*detector_pair(tmp_path, form)[:2])
+    joint = joints_of(models)[models.float_graph.outputs.index("found")]
+    assert [(part.start, part.stop, part.kind) for part in joint.parts] == KINDS[form]
+    types = {op.name: op.op_type for op in models.float_graph.operators}
+    assert types[joint.decoder[-1]] == "Concat" and "Sigmoid" in {types[name] for name in joint.decoder}
+    with_weights = {types[name] for name in joint.decoder} & {"Conv", "Gemm", "MatMul"}
+    assert with_weights == ({"Conv"} if "expected" in joint.decoder else set()), "of bins the expectation alone"
+
+
+def test_classifiers_and_two_outputs_have_no_decoder(tmp_path: Path) -> None:
+    for joint in joints_of(open_models(*detector_pair(tmp_path, "apart")[:2])):
+        assert joint.decoder == () and not any(part.kind for part in joint.parts)
+
+
+def test_what_is_made_of_shapes_alone_decodes_nothing() -> None:
+    """Exporters compute the places of the cells from the shapes of the maps."""
+    net = Net()
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 7, 3, 1, 1), out="raw")
+    size = net.add("Cast", net.add("Shape", x, out="shape"), out="size", to=1)
+    net.add("Sigmoid", net.add("Add", x, size, out="sum"), out="end")
+    graph = parse(Path("net.onnx"), net.model())
+    assert decoder_of(graph, "end") == ("sum", "end")
 
 
 @pytest.mark.parametrize(("form", "axis"), [("rows", 2), ("columns", 1), ("flat", 1)])

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from builders.onnx_models import Array, Feed, Net, run
+from builders.onnx_models import Array, Feed, Net, random, run
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -137,6 +138,33 @@ def scale_channels(
     edit(model, f"{consumer}.weight", times(channels, 1 / factor, axis))
 
 
+#: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
+CHAINS = (
+    ("stem.conv", "reduce.depthwise.conv", "reduce.pointwise.conv"),
+    ("branches.coarse.pointwise.conv", "head.depthwise.conv", "head.pointwise.conv"),
+)
+
+
+def mobilenet(factor: float, chains: int = 1) -> onnx.ModelProto:
+    """The demo with channels that are always 0 and whose depthwise weights batch norm folding blew up.
+
+    Such a channel has no variance, so gamma / sqrt(var + epsilon) is huge. What it computes is a constant.
+
+    Args:
+        factor: Its depthwise weights against the largest of the other channels.
+        chains: How many depthwise convolutions get one.
+    """
+    model = demo()
+    weights = constants(model)
+    for layer, depthwise, pointwise in CHAINS[:chains]:
+        append(model, f"{layer}.weight", weights[f"{layer}.weight"][:1] * 0.3)
+        append(model, f"{layer}.bias", np.array([-8.0]))
+        largest = np.abs(weights[f"{depthwise}.weight"]).max()
+        append_depthwise(model, depthwise, random(3, 1, 1, 3, 3).clip(-1, 1) * largest * factor, np.array([0.1]))
+        append(model, f"{pointwise}.weight", weights[f"{pointwise}.weight"][:, :1] * 0.1, 1)
+    return model
+
+
 def fit(features: Array, targets: Array, strength: float = 0.1) -> tuple[Array, Array]:
     """Weights and bias of the ridge regression of targets on features (samples x features).
 
@@ -219,6 +247,21 @@ def without_quantizers(quantized: onnx.ModelProto, *tensors: str) -> None:
             reader.input[:] = [tensor if name == node.output[0] else name for name in reader.input]
         for gone in (quantize_node, node):
             quantized.graph.node.remove(gone)
+
+
+def device_tensors(model: onnx.ModelProto, feed: Feed) -> dict[str, Array]:
+    """What a device leaves of a QDQ model: its outputs and all dequantized activations, by kernels that do not fuse."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    stored, outputs = set(constants(model)), [value.name for value in model.graph.output]
+    read = [node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    made = [node.input[0] for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    names = [name for name, code in zip(read, made, strict=True) if code not in stored and name not in outputs]
+    exposed.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(exposed.SerializeToString(), options)
+    return dict(zip([*outputs, *names], session.run([*outputs, *names], feed), strict=True))
 
 
 # --- diagnosing ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""Heads of detectors, recognised by structure: what the columns of an output are, and what decodes them."""
+
+from collections.abc import Collection, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
+
+#: What neighbouring columns of a detector's output hold.
+Kind = Literal["boxes", "objectness", "scores", "classes", "masks"]
+#: Columns of a box.
+BOX = 4
+#: Operators of which only the first input holds values; the others are positions and shapes.
+_MOVES = frozenset(
+    {
+        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Expand", "Tile", "Pad", "Resize"),
+        *("Slice", "Split", "Gather", "GatherElements", "GatherND", "TopK"),
+    }
+)
+_SELECTS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity"})
+#: A decoder of more operators is none.
+MAX_TAIL = 256
+
+
+class _Part(Protocol):
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def tensor(self) -> str: ...
+    @property
+    def is_score(self) -> bool: ...
+
+
+def kinds_of(graph: Graph, parts: Sequence[_Part], prototypes: Collection[int]) -> list[Kind | None]:
+    """What each part of an output holds; None for all where this is no head of a detector.
+
+    A head is four columns that are no scores, in one part or several, and scores behind them: of a Sigmoid or Softmax,
+    or those that TopK selected. A single score in front of others is the objectness, a single column behind selected
+    scores the class. As many columns as another output has maps are coefficients of masks.
+
+    Args:
+        graph: The float model.
+        parts: What the output is joined of.
+        prototypes: Channels of the other outputs that are maps.
+    """
+    nothing: list[Kind | None] = [None] * len(parts)
+    first = next((k + 1 for k, part in enumerate(parts) if part.stop == BOX), 0)
+    rest = parts[first:]
+    if not first or not rest or any(part.is_score for part in parts[:first]):
+        return nothing
+    boxes: list[Kind | None] = ["boxes"] * first
+    if [part.stop - part.start for part in rest] == [1, 1] and _is_selected(graph, rest[0].tensor):
+        return [*boxes, "scores", "classes"]
+    found: list[Kind | None] = []
+    for k, part in enumerate(rest):
+        width, is_followed = part.stop - part.start, any(later.is_score for later in rest[k + 1 :])
+        if part.is_score:
+            found.append("objectness" if width == 1 and is_followed else "scores")
+        else:
+            found.append("masks" if width in prototypes else None)
+    return [*boxes, *found] if found[0] in ("objectness", "scores") else nothing
+
+
+def _is_selected(graph: Graph, name: str) -> bool:
+    """A tensor holds values that TopK selected, in their order."""
+    op = graph.producers.get(name)
+    while op is not None and op.op_type in _SELECTS:
+        op = graph.producers.get(op.inputs[0])
+    return op is not None and op.op_type == "TopK"
+
+
+def decoder_of(graph: Graph, output: str) -> tuple[str, ...]:
+    """Names of the operators between the last layers with weights and an output, in their order.
+
+    The expectation over the bins of a box's side (DFL), a convolution or product with 0, 1, 2 …, belongs to them.
+    Empty where there are none, or very many.
+    """
+    found: dict[int, Operator] = {}
+    made: set[str] = set()
+    wanted = [output]
+    while wanted and len(found) <= MAX_TAIL:
+        name = wanted.pop()
+        op = graph.producers.get(name)
+        if op is not None and op.op_type in COMPUTE and not _counts_bins(graph, op):
+            made.add(name)
+        elif op is not None and op.index not in found:
+            found[op.index] = op
+            wanted += _values_of(op, graph)
+    if len(found) > MAX_TAIL:
+        return ()
+    names = []
+    for index in sorted(found):
+        # What is made of shapes alone, such as the places of the cells, decodes nothing.
+        if made & set(_values_of(found[index], graph)):
+            made.update(found[index].outputs)
+            names.append(found[index].name)
+    return tuple(names)
+
+
+def _values_of(op: Operator, graph: Graph) -> list[str]:
+    """The activations that an operator computes with; none where it reads a shape alone."""
+    if op.op_type in ("Shape", "Size"):
+        return []
+    read = op.inputs[:1] if op.op_type in _MOVES else op.inputs
+    return [name for name in read if name not in graph.constants]
+
+
+def _counts_bins(graph: Graph, op: Operator) -> bool:
+    """The weights of a layer are 0, 1, 2 … of one result, or of several that are alike."""
+    constants = [constant for name in op.inputs if (constant := graph.constants.get(name)) is not None]
+    values = constants[0].values if len(constants) == 1 else None
+    if values is None or values.size < 2:
+        return False
+    bins = np.squeeze(values)
+    return bins.ndim == 1 and bool(np.array_equal(bins, np.arange(bins.size, dtype=bins.dtype)))

@@ -1,0 +1,21 @@
+"""What decodes the boxes and scores of a detector, and how much of the noise quantizing that makes."""
+
+from quantmedic.engine.case.facts import LayerFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.sources import MOVING
+
+#: What a joint rounds on one grid is told by the rules about joints (G001, G002); what is moved was rounded before.
+_LEFT_OUT = MOVING | {"Concat"}
+
+
+def layers_with_decoders(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
+    """The layers; those that decode the head of a detector know how much of the noise all of them make."""
+    found = {layer.float_name: k for k, layer in enumerate(layers) if layer.float_name}
+    changed = list(layers)
+    for output in case.record.outputs:
+        places = sorted({found[name] for name in output.decoder if name in found})
+        computing = [layers[k].output.source.share for k in places if layers[k].op_type not in _LEFT_OUT]
+        shares = [share for share in computing if share is not None]
+        for k in places if shares else ():
+            changed[k] = layers[k].model_copy(update={"decoder_share": min(sum(shares), 1.0)})
+    return tuple(changed)
