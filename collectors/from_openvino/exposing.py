@@ -11,38 +11,21 @@ what FakeQuantize writes besides is shown by a second copy, and how far its outp
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
+from quantmedic.collectors.from_openvino.graph import Exposed, OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Sessions
 from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.measure.outputs import output_difference
 
 Array = NDArray[np.generic]
 #: Models that are compiled at most to find out which codes, and then which other tensors, can be exposed.
-SEARCH_LIMIT = 30
-
-
-@dataclass(frozen=True)
-class Exposed:
-    """How tensors are shown.
-
-    Attributes:
-        same: Those that a copy shows whose outputs are the same to the bit.
-        aside: Those that a second copy shows, whose outputs are not.
-        outputs: Outputs of the second copy on the first batch; those of the model where there is none.
-    """
-
-    same: list[Place]
-    aside: list[Place]
-    outputs: Sequence[Array]
-
-    @property
-    def copies(self) -> list[list[Place]]:
-        """What each copy shows."""
-        return [places for places in (self.same, self.aside) if places]
+SEARCH_LIMIT = 16
+#: Operators that are fused into the kernel before them: their operands rarely can be exposed.
+_FUSED = frozenset({"Add", "Multiply", "Subtract"})
 
 
 def are_same(a: Sequence[Array], b: Sequence[Array]) -> bool:
@@ -58,7 +41,7 @@ def find_exposable(
     feed: Sequence[Array],
     threads: int,
 ) -> Exposed:
-    """How to show tensors of a model.
+    """How to show tensors of a model; of what was found on one batch, another only tells how far outputs depart.
 
     Args:
         sessions: Compile the model.
@@ -76,13 +59,23 @@ def find_exposable(
         return sessions.session(graph.file, threads, sorted(places)).run(feed)[0]
 
     plain = run([])
+    known = graph.exposed.get((frozenset(codes), frozenset(others)))
+    if known is not None:
+        return replace(known, outputs=_most_departed(plain, [run(places) for places in known.copies]))
     search = _Search(run, plain)
-    search.add(codes)
+    fused = _operands_of_fused(graph, codes)
+    search.add([place for place in sorted(codes) if place not in fused] + sorted(fused), len(codes) - len(fused))
     ends = kernel_ends(sessions, graph, threads)
-    search.add([place for place in others if place in ends])
+    search.add(sorted(place for place in others if place in ends))
     kept = sorted(search.kept)
     aside = sorted(place for place in codes if place not in search.kept)
-    return Exposed(kept, aside, run(aside) if aside else plain)
+    found = Exposed(kept, aside, run(aside) if aside else plain)
+    graph.exposed[frozenset(codes), frozenset(others)] = replace(found, outputs=())
+    return found
+
+
+def _most_departed(plain: Sequence[Array], others: Sequence[Sequence[Array]]) -> Sequence[Array]:
+    return max(others, key=lambda outputs: output_difference(plain, outputs), default=plain)
 
 
 def kernel_ends(sessions: Sessions, graph: OpenVINOGraph, threads: int) -> set[Place]:
@@ -97,6 +90,19 @@ def kernel_ends(sessions: Sessions, graph: OpenVINOGraph, threads: int) -> set[P
     }
 
 
+def _operands_of_fused(graph: OpenVINOGraph, places: Collection[Place]) -> set[Place]:
+    """Those of the tensors that an operator reads which is fused into the kernel before it."""
+    operators = graph.file.model.get_ordered_ops()
+    return {
+        place
+        for place in places
+        if any(
+            reader.get_node().get_type_name() in _FUSED
+            for reader in operators[place.operator].output(place.output).get_target_inputs()
+        )
+    }
+
+
 class _Search:
     """Adds tensors to those that are kept as long as the outputs stay the same."""
 
@@ -104,9 +110,9 @@ class _Search:
         self._run, self._plain = run, plain
         self.kept: set[Place] = set()
 
-    def add(self, places: Collection[Place]) -> None:
-        """Keep of these what changes nothing beside what is kept."""
-        waiting, tries = [sorted(places)], 0
+    def add(self, places: Sequence[Place], first: int = 0) -> None:
+        """Keep of these what changes nothing beside what is kept; after all, the ``first`` are tried by themselves."""
+        waiting, tries = [list(places)], 0
         while waiting and tries < SEARCH_LIMIT:
             group = waiting.pop(0)
             if not group:
@@ -115,5 +121,5 @@ class _Search:
             if are_same(self._plain, self._run([*self.kept, *group])):
                 self.kept.update(group)
             elif len(group) > 1:
-                half = len(group) // 2
-                waiting += [group[:half], group[half:]]
+                middle = first if tries == 1 and 0 < first < len(group) else len(group) // 2
+                waiting += [group[:middle], group[middle:]]

@@ -1,7 +1,7 @@
 """The graph of an OpenVINO model, read from its translation to ONNX."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,29 @@ from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """How tensors are shown.
+
+    Attributes:
+        same: Those that a copy shows whose outputs are the same to the bit.
+        aside: Those that a second copy shows, whose outputs are not.
+        outputs: Outputs on the first batch of the copy whose outputs depart most.
+    """
+
+    same: list[Place]
+    aside: list[Place]
+    outputs: Sequence[Array]
+
+    @property
+    def copies(self) -> list[list[Place]]:
+        """What each copy shows."""
+        return [places for places in (self.same, self.aside) if places]
+
 
 @dataclass(kw_only=True)
 class OpenVINOGraph(OnnxGraph):
@@ -27,14 +50,16 @@ class OpenVINOGraph(OnnxGraph):
         untranslated: Operators without a counterpart.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
         stated: Shapes as OpenVINO infers them, by tensor.
+        exposed: How tensors are shown, as far as it was found out: by what FakeQuantize writes, and other tensors.
     """
 
     file: IrModel
     places: Mapping[str, Place]
     decoders: Mapping[str, Quantizer]
     untranslated: tuple[str, ...]
-    weights: Mapping[int, NDArray[np.float32]]
+    weights: Mapping[int, Float32]
     stated: Mapping[str, Shape]
+    exposed: dict[tuple[frozenset[Place], frozenset[Place]], Exposed] = field(default_factory=dict)
 
     @property
     def can_run(self) -> bool:

@@ -57,7 +57,7 @@ def toolchain_of(graph: OpenVINOGraph) -> str | None:
 
 def marks_of(graph: OpenVINOGraph) -> Iterator[str]:
     """What tells the tool that quantized a model."""
-    yield from (f"rt_info {key}" for key in graph.file.settings if key.startswith("nncf/"))
+    yield from sorted(f"rt_info {key}" for key in graph.file.settings if key.startswith("nncf/"))
 
 
 def kernels_of_session(graph: OpenVINOGraph, session: Session) -> dict[str, Kernel]:

@@ -14,6 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from quantmedic.collectors.from_onnx.session import TRANSLATED
 from quantmedic.collectors.from_openvino.constants import Held, unpack
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
 from quantmedic.collectors.from_openvino.operators import BIASED, OPERATORS
@@ -137,7 +138,7 @@ class _Translator:
             graph,
             opset_imports=[helper.make_opsetid(*each) for each in domains],
             ir_version=_IR_VERSION,
-            producer_name="OpenVINO",
+            producer_name=TRANSLATED,
         )
         return Translation(
             model,
