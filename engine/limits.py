@@ -108,6 +108,7 @@ IMAGE_PIXELS = Limit("image_pixels", "an image", "pixels", 100_000_000)
 #: What protobuf, and what a flatbuffer, can hold; larger weights stand in files of their own.
 ONNX_BYTES = Limit("onnx_bytes", "an ONNX file", "bytes", (2 << 30) - 1)
 LITERT_BYTES = Limit("litert_bytes", "a LiteRT file", "bytes", (2 << 30) - 1)
+IR_BYTES = Limit("ir_bytes", "a file of an OpenVINO IR", "bytes", (2 << 30) - 1)
 EVENT_BYTES = Limit("event_bytes", "an event file of MCT", "bytes", 256 << 20)
 ZIP_TABLE_BYTES = Limit("zip_table_bytes", "the table of contents of an archive", "bytes", 16 << 20)
 HISTORY_BYTES = Limit("history_bytes", "a history", "bytes", 256 << 20)
@@ -135,6 +136,7 @@ LIMITS = (
     IMAGE_PIXELS,
     ONNX_BYTES,
     LITERT_BYTES,
+    IR_BYTES,
     EVENT_BYTES,
     ZIP_TABLE_BYTES,
     HISTORY_BYTES,

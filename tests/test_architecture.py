@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "rules": set(),
     "manuals": set(),
 }
-#: What every front end may import: none imports another, but LiteRT runs its translation on that of ONNX.
+#: What every front end may import: none imports another, but LiteRT and OpenVINO run translations on that of ONNX.
 _MEASURING = {"data", "native", "metrics", "pair", "statistics", "measure"}
 #: What a diagnosis starts from.
 _FACTS = {"case", "metrics", "formulas"}
@@ -48,6 +48,7 @@ ROOMS = {
         "measure": _MEASURING,
         "from_onnx": _MEASURING | {"from_onnx"},
         "from_litert": _MEASURING | {"from_litert", "from_onnx"},
+        "from_openvino": _MEASURING | {"from_openvino", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
         "from_settings": {"data", "native", "from_settings"},
@@ -68,7 +69,18 @@ REPORT_STEPS = (
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
 WORKSHOP = {"tests", "benchmarks", "examples"}
-FRAMEWORKS = {"torch", "onnx", "onnxruntime", "jinja2", "rich", "click", "numba", "tensorflow", "ai_edge_litert"}
+FRAMEWORKS = {
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "jinja2",
+    "rich",
+    "click",
+    "numba",
+    "tensorflow",
+    "ai_edge_litert",
+    "openvino",
+}
 CLOCKS = {"time", "datetime"}
 SLOW = {"numba", "onnx", "onnxruntime", "pydantic", "rich", "jinja2", "scipy"}
 
@@ -244,7 +256,7 @@ def test_torch_stays_where_modules_are_read_and_edited() -> None:
 
 def test_protobuf_stays_where_onnx_files_are_read_and_edited() -> None:
     """Graphs hold plain values, so that whoever measures or reports needs no package of one framework."""
-    at_home = ("collectors/from_onnx/", "collectors/from_litert/", "trials/from_onnx/")
+    at_home = ("collectors/from_onnx/", "collectors/from_litert/", "collectors/from_openvino/", "trials/from_onnx/")
     wrong = {
         f"{path}: {name}"
         for folder in FOLDERS

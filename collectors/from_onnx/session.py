@@ -30,6 +30,8 @@ Feed = Mapping[str, Array]
 SEARCH_LIMIT = 48
 #: Above this share of taps at fault the network is observed in simulation instead.
 DROP_LIMIT = 0.5
+#: Producer of translations of models of another runtime, as ``from_openvino`` makes them.
+TRANSLATED = "quantmedic, of another runtime's model"
 _TOKEN = re.compile(r"(_token_\d+|/duplicated(_token_\d+)?)+$")
 _NAMED = "quantmedic:"
 _SIZE = "quantmedic:size:"
@@ -75,7 +77,7 @@ def make_session(
     # Which kernels the runtime chooses is another question than whether their sums saturate here.
     exact = (exact or wants_exact_kernels()) and optimized is None
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
-    in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model))
+    in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model)) or _stands_for_another(model)
     try:
         try:
             return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact), path)
@@ -97,6 +99,14 @@ def make_session(
             or "does it run by itself? quantmedic doctor tells the version of onnxruntime"
             + (f"; is there room for a copy of it in {optimized.parent.parent} (TMPDIR)?" if optimized else ""),
         ) from error
+
+
+def _stands_for_another(model: onnx.ModelProto) -> bool:
+    """A translation is run as it is written: the integer kernels of onnxruntime are not those of its own runtime.
+
+    They also fail where activations have a grid for each channel, as NNCF gives them to depthwise convolutions.
+    """
+    return bool(model.producer_name == TRANSLATED)
 
 
 def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: bool, exact: bool) -> ort.SessionOptions:

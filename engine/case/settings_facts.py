@@ -38,7 +38,7 @@ class FailureFacts(Facts):
 class FloatFacts(Facts):
     """The float model by itself, where no quantized model was made of it."""
 
-    format: Literal["onnx", "litert", "torch"] | None = fact("format of the float model")
+    format: Literal["onnx", "litert", "openvino", "torch"] | None = fact("format of the float model")
     problem: str | None = fact("why the file cannot be read; None where it can, or where there is none")
     opset: int | None = fact("opset of the default domain of the float model")
     operators: int | None = fact("operators of the float model")

@@ -51,6 +51,15 @@ class CodeStep(BaseModel):
         return (not self.needs or any(name in given for name in self.needs)) and not set(self.lacks) & {*given}
 
 
+class FormWords(BaseModel):
+    """What a form says otherwise of models of one framework."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    positional: tuple[str, ...] = Field(description="arguments that are always given, in order")
+    after: str = Field(default="", description="Python text behind the call, where it is not shown by itself")
+
+
 class Form(BaseModel):
     """What takes options: a call, a file, or with steps a script, whose options are variables."""
 
@@ -63,6 +72,12 @@ class Form(BaseModel):
     reasons: Mapping[str, str] = Field(default={}, description="why a remedy changes an option that it is not about")
     after: str = Field(default="", description="Python text behind the call, where it is not shown by itself")
     steps: tuple[CodeStep, ...] = Field(default=(), description="the script, behind the assignments of the options")
+    of: Mapping[str, FormWords] = Field(default={}, description="what it says of models of other frameworks, by these")
+
+    def for_framework(self, framework: str | None) -> "Form":
+        """The form as it is written for models of a framework."""
+        own = self.of.get(framework or "")
+        return self if own is None else self.model_copy(update={"positional": own.positional, "after": own.after})
 
 
 class Changed(NamedTuple):

@@ -12,6 +12,7 @@ from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.certainty import Certainty
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.log_patterns import LogPattern
+from quantmedic.engine.rules.options import Form
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule, matches
 from quantmedic.engine.rules.toolchain import Toolchain
@@ -62,6 +63,28 @@ class RuleBase(Data):
     def needs_data(self, path: str) -> bool:
         """A fact is measured on samples: its hint names the option that passes them."""
         return asks_for_data(self.hint(path))
+
+    def for_framework(self, framework: str | None) -> "RuleBase":
+        """The rules with forms of toolchains as they are written for models of a framework."""
+        if not any(framework in form.of for toolchain in self.toolchains for form in toolchain.forms.values()):
+            return self
+
+        def own(forms: Mapping[str, Form]) -> dict[str, Form]:
+            return {name: form.for_framework(framework) for name, form in forms.items()}
+
+        toolchains = (each.model_copy(update={"forms": own(each.forms)}) for each in self.toolchains)
+        remedies = {
+            key: remedy.model_copy(
+                update={
+                    "snippets": tuple(
+                        each.model_copy(update={"forms": own(each.forms)}) if each.forms else each
+                        for each in remedy.snippets
+                    )
+                }
+            )
+            for key, remedy in self.remedies.items()
+        }
+        return self.model_copy(update={"toolchains": tuple(toolchains), "remedies": remedies})
 
     def with_thresholds(self, values: Mapping[str, object], origin: str) -> "RuleBase":
         """Replace thresholds by the user's; ``origin`` is shown as their source.

@@ -13,6 +13,7 @@ _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdow
 _EXTRAS = {
     "images": "pillow",
     "litert": "ai-edge-litert",
+    "openvino": "openvino",
     "png": "resvg-py",
     "torch": "torch",
     "weights": "safetensors",

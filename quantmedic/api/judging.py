@@ -43,6 +43,7 @@ def judge(
     check_toolchain(toolchain, base)
     opened = inspect_under(case, base)
     case, facts = opened.case, opened.facts
+    base = base.for_framework(facts.model.framework)
     if previous is not None:
         refuse_other_float(previous.record, case.record)
     world = as_if_harmed(facts)

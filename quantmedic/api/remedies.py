@@ -284,7 +284,8 @@ def _healing_everywhere(judged: Diagnosis) -> list[str]:
 
 def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:
     """Where prescriptions are run, or None and why they cannot be."""
-    chosen, base = judged.toolchain, measurement.base
+    framework = measurement.models.framework
+    chosen, base = judged.toolchain, measurement.base.for_framework(framework)
     toolchain = next((each for each in base.toolchains if chosen is not None and each.name == chosen.name), None)
     if toolchain is None:
         return None, "the toolchain that made the model is not known; name it with --toolchain"
@@ -298,7 +299,7 @@ def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Worksho
             "no representative data were given, and quantizing anew needs them; what was tried on a copy of the model "
             "may differ from what the toolchain makes"
         )
-    return Workshop(base, load_rulebase(), toolchain, executor), None
+    return Workshop(base, load_rulebase().for_framework(framework), toolchain, executor), None
 
 
 def _execution_of(

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from builders.litert_models import channels_last, every_operator, quantized
 from builders.onnx_models import conv_net, images, qdq, save_pair
+from builders.openvino_models import images as openvino_images
+from builders.openvino_models import save_openvino_pair
 from builders.toy_front_end import save_toy_pair
 
 import quantmedic
@@ -34,6 +36,7 @@ TORCH = ("fx", "fx qat", "eager", "pt2e", "int4 weights", "int8 dynamic")
 FILES: dict[str, Callable[[Path], tuple[tuple[Path, Path], Any]]] = {
     "onnx": lambda folder: (save_pair(folder, conv_net(), qdq(conv_net(), {"image": X * np.float32(0.66)})), X),
     "litert": lambda folder: save_litert_pair(folder),
+    "openvino": lambda folder: (save_openvino_pair(folder), openvino_images()),
     "toy": save_toy_pair,
 }
 KINDS = (*FILES, *(f"torch, {toolchain}" for toolchain in TORCH))

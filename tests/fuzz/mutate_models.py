@@ -1,7 +1,8 @@
-"""Mutations of models by their structure, so that what comes out still parses: fields of ONNX, tables of LiteRT."""
+"""Mutations of models by their structure, so that what comes out still parses: fields of ONNX, tables, IRs."""
 
 import copy
 import random
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -173,3 +174,32 @@ def _other_vector(value: Any, rng: random.Random) -> Any:
     with np.errstate(all="ignore"):
         value.flat[rng.randrange(value.size)] = np.float64(rng.choice((*near, *FLOATS))).astype(value.dtype)
     return value
+
+
+# --- OpenVINO --------------------------------------------------------------------------------------------------------
+
+_NUMBERS = ("0", "-1", "1", "2", "7", "65536", "2147483648", "1099511627776", "0,0", "-3,5", "9,9,9", "1e9", "")
+_VALUE = re.compile(r'="([^"]*)"|<dim>(-?\d+)</dim>')
+
+
+def mutate_ir(content: bytes, rng: random.Random) -> bytes:
+    """Attributes and sides of an IR take numbers, or the values of others; lines change places or go."""
+    if rng.random() < 0.1:
+        return mutate_bytes(content, rng)
+    text = content.decode(errors="replace")
+    for _ in times(rng):
+        found = list(_VALUE.finditer(text))
+        lines = text.splitlines()
+        if not found or len(lines) < 4:
+            break
+        kind = rng.random()
+        if kind < 0.2:
+            first, second = (rng.randrange(2, len(lines)) for _ in range(2))
+            lines[first] = lines[second] if kind < 0.1 else ""
+            text = "\n".join(lines)
+            continue
+        place, other = rng.choice(found), rng.choice(found)
+        group = 1 if place[1] is not None else 2
+        value = rng.choice(_NUMBERS) if kind < 0.6 else (other[1] or other[2] or "")
+        text = text[: place.start(group)] + value + text[place.end(group) :]
+    return text.encode()

@@ -78,7 +78,8 @@ def make_seeds() -> Seeds:
     """All seeds by name; commands of quantmedic write those of its own formats."""
     logging.disable(logging.WARNING)  # onnxruntime's advice on quantizing
     with tempfile.TemporaryDirectory() as folder:
-        return _onnx(Path(folder)) | _arrays() | _litert() | _texts() | _settings(Path(folder)) | _weights(Path(folder))
+        own = Path(folder)
+        return _onnx(own) | _arrays() | _litert() | _openvino(own) | _texts() | _settings(own) | _weights(own)
 
 
 def _net() -> onnx.ModelProto:
@@ -144,6 +145,15 @@ def _litert() -> Seeds:
     folder = RECORDINGS / "debugger"
     return {name: (folder / name).read_bytes() for name in ("float.tflite", "int8.tflite", "layers.csv")} | {
         "lite.npz": _written(lambda file: np.savez(file, **_two_samples(folder / "data.npz")))
+    }
+
+
+def _openvino(folder: Path) -> Seeds:
+    from builders.openvino_models import images, save_openvino_pair  # slow to import, and asks for an optional package
+
+    paths = [part for path in save_openvino_pair(folder) for part in (path, path.with_suffix(".bin"))]
+    return {path.name: path.read_bytes() for path in paths} | {
+        "ir.npz": _written(lambda file: np.savez(file, image=images(2)))
     }
 
 

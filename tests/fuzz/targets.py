@@ -17,6 +17,7 @@ _COLLECT = f"collect {_BOTH} --no-attribution -o out/x.case -v "
 _WHOLE = (f"collect {_BOTH} -r x.npz -v x.npz -o out/x.case",)
 _STATIC = (f"check {_BOTH} --static",)
 _LITE = (f"collect float.tflite int8.tflite -v x.npz {_ONE} --no-attribution -o out/x.case",)
+_IR = (f"collect float.xml int8.xml -v x.npz {_ONE} --no-attribution -o out/x.case",)
 _CHECK = ("check x.case",)
 _RECORD = f"record {_BOTH} -v x.npz -o out/recorded.npz"
 _SHOW = ("show x.case", "show x.case --table all", "show x.case --loss-budget", "compare x.case good.case")
@@ -68,6 +69,7 @@ _WORDS = (
 _PAIR = {"float.onnx": "float.onnx", "int8.onnx": "qdq.onnx", "x.npz": "x.npz"}
 _SEARCHED = {"float.onnx": "float.onnx", "int8.onnx": "clipped.onnx", "x.npz": "x.npz", "labels.npy": "labels.npy"}
 _TFLITE = {"float.tflite": "float.tflite", "int8.tflite": "int8.tflite", "x.npz": "lite.npz"}
+_OPENVINO = {"x.npz": "ir.npz", **{name: name for name in ("float.xml", "float.bin", "int8.xml", "int8.bin")}}
 _CASE = {"x.case": "x.case", "good.case": "x.case"}
 _SHARDS = {"shards/1.case": "1.case", "shards/2.case": "2.case"}
 _OWN_RULES = {"rules/U001.yaml": "rule.yaml", "rules/U001.md": "rule.md", "x.case": "x.case"}
@@ -111,6 +113,8 @@ def _models() -> Iterator[Target]:
     for name in list(_TFLITE)[:2]:
         yield Target("LiteRT", 2, _TFLITE, name, models.mutate_litert, _LITE)
         yield Target("searches", 0.5, _TFLITE, name, models.mutate_litert, _LITE_SEARCHES)
+    for name, mutate in (("float.xml", models.mutate_ir), ("int8.xml", models.mutate_ir), ("int8.bin", mutate_bytes)):
+        yield Target("OpenVINO", 1, _OPENVINO, name, mutate, _IR)
     yield Target("searches", 2, _SEARCHED, "int8.onnx", onnx, _SEARCHES)
     yield Target("searches", 2, _SEARCHED, "float.onnx", onnx, (*_SEARCHES, _CALIBRATIONS))
     yield Target("searches", 1, _SEARCHED, "x.npz", files.mutate_zip, (*_SEARCHES, _CALIBRATIONS))

@@ -19,6 +19,7 @@ from quantmedic.cli.values import OutputFile, OutputFolder
 pytestmark = pytest.mark.thorough
 
 pytest.importorskip("ai_edge_litert")
+pytest.importorskip("openvino")
 pytest.importorskip("PIL")
 pytest.importorskip("safetensors")
 

@@ -114,3 +114,27 @@ def test_settings_that_decide_together_and_what_is_stated_wherever_nothing_else_
     assert options_in_force(toolchain, "f", SettingsInForce())["config"] == {"Default()": {}}
     with pytest.raises(ValueError, match="unknown setting"):
         InForce(setting="weight_type, per_chanel_weights")
+
+
+def test_forms_are_written_for_the_framework_of_the_models() -> None:
+    """NNCF takes ONNX models and OpenVINO models by other calls, with the same options."""
+    own, other = (
+        find_toolchain("nncf", BASE.for_framework(framework).toolchains).forms["nncf.quantize"]
+        for framework in ("openvino", "onnx")
+    )
+    assert own.positional[0] == '=openvino.Core().read_model("float.xml")' and "openvino.save_model" in own.after
+    assert other == find_toolchain("nncf", TOOLCHAINS).forms["nncf.quantize"]
+    written = [
+        snippet.forms["nncf.quantize"].positional[0]
+        for remedy in BASE.for_framework("openvino").remedies.values()
+        for snippet in remedy.snippets
+        if "nncf.quantize" in snippet.forms
+    ]
+    assert len(written) > 10 and set(written) == {own.positional[0]}
+    assert BASE.for_framework("onnx") is BASE and BASE.for_framework(None) is BASE
+
+
+def test_nncf_is_known_by_what_it_leaves_in_an_ir() -> None:
+    marks = ("rt_info nncf/quantization/preset", "rt_info nncf/version")
+    chosen = choose(ModelFacts(framework="openvino", toolchain_marks=marks), TOOLCHAINS)
+    assert chosen.name == "NNCF" and chosen.how == "recognised by its entries in rt_info"

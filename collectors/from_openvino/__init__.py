@@ -1,0 +1,1 @@
+"""OpenVINO models: read from IR files and run by the CPU plugin; an ONNX translation serves simulation and trials."""

@@ -1,0 +1,169 @@
+"""Running OpenVINO models with the CPU plugin, and what exposing tensors does to it.
+
+Models are compiled as an application compiles them, but for ``INFERENCE_PRECISION_HINT``, which is float32: bfloat16
+and float16, which the plugin chooses by itself where a processor has them, would add errors of their own.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.messages import error_line
+from quantmedic.collectors.from_openvino.file import IrModel, import_openvino
+from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.native.runs import run_native
+from quantmedic.engine.errors import ModelError
+
+if TYPE_CHECKING:
+    import openvino
+
+Array = NDArray[np.generic]
+#: What OpenVINO raises where a model fails on its data.
+_FAILURES = (RuntimeError, ValueError, TypeError)
+
+
+class Session:
+    """Compiled copies of one model with some tensors exposed, each lent to one thread at a time."""
+
+    def __init__(self, file: IrModel, exposed: Sequence[Place], threads: int) -> None:
+        """Compile the first copy.
+
+        Args:
+            file: The model.
+            exposed: Tensors that it returns behind its own outputs.
+            threads: Threads of one run.
+
+        Raises:
+            ModelError: OpenVINO refuses the model.
+        """
+        self._file, self._exposed, self._threads = file, list(exposed), threads
+        self._own, ends = len(file.model.outputs), _places_of_outputs(file)
+        #: Outputs of the model among them, by their number; the model does not return a tensor twice.
+        self._results = {place: ends.index(place) for place in self._exposed if place in ends}
+        self._added = [place for place in self._exposed if place not in ends]
+        self._lock = threading.Lock()
+        self._free = [self._compile()]
+
+    def run(self, feed: Sequence[Array]) -> tuple[list[Array], dict[Place, Array]]:
+        """Outputs of one batch, and the exposed tensors, as copies.
+
+        Args:
+            feed: Arrays in the order of the inputs.
+
+        Raises:
+            ModelError: The model fails on this input; names the file and OpenVINO's words.
+        """
+        with self._lock:
+            compiled = self._free.pop() if self._free else None
+        compiled = compiled or self._compile()
+        request = compiled.create_infer_request()
+        try:
+            run_native(
+                lambda: request.infer([np.ascontiguousarray(array) for array in feed]),
+                str(self._file.path),
+                request.cancel,
+            )
+            found = [np.array(request.get_output_tensor(k).data) for k in range(self._own + len(self._added))]
+        except ModelError:
+            raise
+        except _FAILURES as error:
+            shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feed)
+            raise ModelError(
+                "the model fails on this data",
+                where=[f"{self._file.path}: {error_line(error)}", f"fed with {shapes}"],
+                help="do shape, type and preprocessing of the data fit the model?",
+            ) from error
+        finally:
+            with self._lock:
+                self._free.append(compiled)
+        shown = dict(zip(self._added, found[self._own :], strict=True))
+        return found[: self._own], shown | {place: found[k] for place, k in self._results.items()}
+
+    def call(self, feed: Sequence[Array]) -> Callable[[], object]:
+        """A function that runs this batch over and over."""
+        request = self._free[0].create_infer_request()
+        arrays = [np.ascontiguousarray(array) for array in feed]
+        return lambda: request.infer(arrays)
+
+    def executed(self) -> list[tuple[tuple[str, ...], str]]:
+        """Kernels of the compiled model: the operators of the file that each stands for, and its precision.
+
+        The names are those of the file, in order; what the plugin added has none.
+        """
+        found = []
+        for op in self._free[0].get_runtime_model().get_ordered_ops():
+            told = op.get_rt_info()
+            if "originalLayersNames" in told and "primitiveType" in told:
+                names = tuple(name for name in str(told["originalLayersNames"].astype(str)).split(",") if name)
+                found.append((names, str(told["primitiveType"].astype(str))))
+        return found
+
+    def _compile(self) -> "openvino.CompiledModel":
+        model = self._file.model
+        if self._added:
+            model = model.clone()
+            operators = model.get_ordered_ops()
+            model.add_outputs([operators[place.operator].output(place.output) for place in self._added])
+        return compile_model(self._file.path, model, self._threads)
+
+
+def compile_model(path: Path, model: "openvino.Model", threads: int) -> "openvino.CompiledModel":
+    """A model as the CPU plugin runs it; ``path`` is what messages call it.
+
+    Raises:
+        ModelError: OpenVINO refuses it.
+    """
+    core = import_openvino(path)
+    options = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "NUM_STREAMS": "1",
+        "INFERENCE_NUM_THREADS": str(threads),
+        "ENABLE_CPU_PINNING": "NO",
+    }
+    try:
+        return run_native(lambda: core().compile_model(model, "CPU", options), f"{path}: OpenVINO compiles it")
+    except ModelError:
+        raise
+    except _FAILURES as error:
+        raise ModelError(
+            "OpenVINO cannot compile the model",
+            where=f"{path}: {error_line(error)}",
+            help="does it run by itself? quantmedic doctor tells the version of openvino",
+        ) from error
+
+
+class Sessions:
+    """Two models, and their sessions as far as they were made."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, tuple[Place, ...], int], Session] = {}
+        self._lock = threading.Lock()
+
+    def session(self, file: IrModel, threads: int, exposed: Sequence[Place] = ()) -> Session:
+        """The session of a model with these tensors exposed, made once.
+
+        Raises:
+            ModelError: OpenVINO refuses the model.
+        """
+        key = (str(file.path), tuple(exposed), threads)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = Session(file, exposed, threads)
+            return self._made[key]
+
+    def forget(self, file: IrModel, kept: Sequence[Sequence[Place]]) -> None:
+        """Let go of copies of a model that were made to try out what can be exposed, but for those that show these."""
+        wanted = {(), *(tuple(places) for places in kept)}
+        with self._lock:
+            self._made = {key: made for key, made in self._made.items() if key[0] != str(file.path) or key[1] in wanted}
+
+
+def _places_of_outputs(file: IrModel) -> list[Place]:
+    """Where the outputs of a model are written."""
+    numbers = {op.get_name(): number for number, op in enumerate(file.model.get_ordered_ops())}
+    sources = [result.input_value(0) for result in file.model.get_results()]
+    return [Place(numbers[source.get_node().get_name()], source.get_index()) for source in sources]

@@ -1,0 +1,127 @@
+"""Both OpenVINO models with some of their tensors exposed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
+from quantmedic.collectors.from_openvino.feed import arrays_of
+from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
+from quantmedic.collectors.from_openvino.session import Sessions
+from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.measure.models import Faithfulness, Reading
+from quantmedic.collectors.measure.plan import feature_of
+from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.pair.match import Match
+from quantmedic.collectors.pair.tensor_pairs import Pair
+
+Array = NDArray[np.generic]
+
+
+class OpenVINOView:
+    """Shows numbered pairs of tensors; see ``View``.
+
+    Outputs always come from the models as they are; copies of them show the tensors (``exposing.py``).
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        graphs: tuple[OpenVINOGraph, OpenVINOGraph],
+        match: Match,
+        pairs: Mapping[int, Pair],
+        first: Batch,
+        threads: int,
+    ) -> None:
+        """Compile what shows the pairs; ``graphs`` are the float and the quantized model."""
+        self._sessions, self._threads, self._match = sessions, threads, match
+        self._float, self._quantized = graphs
+        self.pairs = dict(pairs)
+        self._feature = feature_of(self._float)
+        wanted = {number: pair for number, pair in pairs.items() if pair.tap.tensor not in self._quantized.inputs}
+        self._exposed = self._find(wanted, first)
+        shown = {place for places in self._exposed.copies for place in places}
+        self.taps: dict[int, Tap] = {
+            number: pair.tap
+            for number, pair in pairs.items()
+            if number not in wanted or self._quantized.places[pair.tap.tensor] in shown
+        }
+        plain = self._matched(self._run(self._quantized, first), 1)
+        self.observed = Faithfulness.of_outputs(plain, self._matched(self._exposed.outputs, 1))
+
+    def _find(self, pairs: Mapping[int, Pair], first: Batch) -> Exposed:
+        graph = self._quantized
+        codes = {graph.places[p.tap.tensor] for p in pairs.values() if p.tap.quantizer is not None}
+        others = {graph.places[p.tap.tensor] for p in pairs.values()} - codes
+        found = find_exposable(self._sessions, graph, codes, others, arrays_of(first, graph), self._threads)
+        self._sessions.forget(graph.file, found.copies)
+        return found
+
+    def renumber(self, numbers: Iterable[int]) -> None:
+        """Keep only these pairs and count them from 0."""
+        kept = list(numbers)
+        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
+        self.taps = {new: self.taps[old] for new, old in enumerate(kept) if old in self.taps}
+
+    def read(self, batch: Batch) -> Reading:
+        """Run both models.
+
+        Raises:
+            ModelError: One of them fails on this batch.
+        """
+        graph = self._quantized
+        fed = arrays_of(batch, graph)
+        shown: dict[Place, Array] = {}
+        for places in self._exposed.copies:
+            shown |= self._sessions.session(graph.file, self._threads, places).run(fed)[1]
+        inputs = dict(zip(graph.inputs, fed, strict=True))
+        codes = {number: self._codes(tap, shown, inputs) for number, tap in self.taps.items()}
+        own = self._run(self._float, batch)
+        # The copy that shows the tensors may round the outputs a little otherwise.
+        floats = self._floats(batch, {pair.twin for pair in self.pairs.values()})
+        floats |= dict(zip(self._float.outputs, own, strict=True))
+        return Reading(floats, codes, (self._matched(own, 0), self._matched(self._run(graph, batch), 1)))
+
+    def _codes(self, tap: Tap, shown: Mapping[Place, Array], inputs: Mapping[str, Array]) -> Array:
+        """What a tap shows: codes, which the plugin has as the values that they stand for."""
+        graph = self._quantized
+        if tap.tensor in inputs:
+            return inputs[tap.tensor]
+        values = shown[graph.places[tap.tensor]]
+        decoder = graph.decoders.get(tap.tensor)
+        if decoder is None:
+            return values
+        kind = np.dtype(f"{'' if decoder.signed else 'u'}int{max(decoder.bits, 8)}")
+        return decoder.encode(np.asarray(values, np.float32)).astype(kind)
+
+    def _floats(self, batch: Batch, names: Iterable[str]) -> dict[str, Array]:
+        """Tensors of the float model by name, its inputs too."""
+        graph = self._float
+        wanted = sorted({*names, *([self._feature] if self._feature else []), *graph.outputs} - {*graph.inputs})
+        at = {name: graph.places[graph.shown(name)] for name in wanted}
+        places = sorted({*at.values()})
+        fed = arrays_of(batch, graph)
+        shown = self._sessions.session(graph.file, self._threads, places).run(fed)[1]
+        return {name: shown[place] for name, place in at.items()} | dict(zip(graph.inputs, fed, strict=True))
+
+    def _run(self, graph: OpenVINOGraph, batch: Batch) -> list[Array]:
+        """Outputs of a model as it is."""
+        return self._sessions.session(graph.file, self._threads).run(arrays_of(batch, graph))[0]
+
+    def _matched(self, outputs: Sequence[Array], side: int) -> list[Array]:
+        return [np.asarray(outputs[pair[side]], np.float32) for pair in self._match.outputs]
+
+    def floats_again(self, batch: Batch) -> list[Array]:
+        """Outputs of the float model in one more run."""
+        found = zip(self._float.outputs, self._run(self._float, batch), strict=True)
+        return [array for name, array in found if name not in self._float.inputs]
+
+    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
+        """The feature tensor of the float model where the channels of one input are reversed."""
+        assert self._feature is not None
+        flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
+        twins = {pair.twin for pair in self.pairs.values()}
+        return self._floats(replace(batch, inputs=flipped), twins)[self._feature]

@@ -1,0 +1,72 @@
+"""Constants stored as codes: their values and grids through what moves them."""
+
+import numpy as np
+import pytest
+
+from quantmedic.collectors.from_openvino.constants import Held, unpack
+
+
+def held(shape: tuple[int, ...], scale: np.ndarray, zero: np.ndarray | None = None) -> Held:
+    codes = np.random.default_rng(0).integers(-127, 128, shape).astype(np.int8)
+    found: Held | None = Held("w", codes, 8, True, is_real=True)
+    if zero is not None and found is not None:
+        found = found.with_zero(zero)
+    found = found and found.with_scale(scale)
+    assert found is not None
+    return found
+
+
+def test_values_are_steps_times_codes():
+    scale, zero = np.array([0.5, 2.0]).reshape(2, 1), np.array([3.0, -1.0]).reshape(2, 1)
+    weights = held((2, 3), scale, zero)
+    np.testing.assert_array_equal(weights.values, (weights.data.astype(np.float32) - zero) * scale)
+    assert weights.quantizer is not None and weights.quantizer.axis == 0
+    np.testing.assert_array_equal(weights.quantizer.zero_point, [3, -1])
+    np.testing.assert_array_equal(weights.quantizer.dequantize(weights.data), weights.values)
+
+
+def test_one_step_is_per_tensor():
+    quantizer = held((2, 3), np.array(0.5)).quantizer
+    assert quantizer is not None and quantizer.axis is None and quantizer.scale.shape == ()
+
+
+def test_equal_steps_of_channels_stay_per_channel():
+    quantizer = held((2, 3), np.full((2, 1), 0.5)).quantizer
+    assert quantizer is not None and quantizer.axis == 0
+
+
+def test_the_axis_moves_along():
+    weights = held((2, 3), np.array([[0.5], [2.0]]))
+    moved = weights.transpose((1, 0))
+    assert moved.quantizer is not None and moved.quantizer.axis == 1
+    np.testing.assert_array_equal(moved.values, weights.values.T)
+
+
+def test_groups_of_channels_become_one_axis():
+    weights = held((4, 2, 3), np.arange(1.0, 9.0).reshape(4, 2, 1))
+    flat = weights.reshape((8, 3))
+    assert flat.quantizer is not None and flat.quantizer.axis == 0 and flat.quantizer.block_size is None
+    np.testing.assert_array_equal(flat.quantizer.dequantize(flat.data), flat.values)
+
+
+def test_groups_along_a_row_are_blocks():
+    weights = held((4, 2, 3), np.arange(1.0, 9.0).reshape(4, 2, 1)).reshape((4, 6))
+    quantizer = weights.quantizer
+    assert quantizer is not None and (quantizer.axis, quantizer.block_size) == (1, 3)
+    np.testing.assert_array_equal(quantizer.dequantize(weights.data), weights.values)
+
+
+def test_zeros_between_codes_are_no_zero_points():
+    assert Held("w", np.zeros((2, 2), np.int8), 8, True, is_real=True).with_zero(np.array(0.5)) is None
+
+
+@pytest.mark.parametrize("scale", [np.ones((3, 3)), np.ones((2, 2, 2))])
+def test_steps_of_another_shape_are_no_grid(scale):
+    assert Held("w", np.zeros((2, 2), np.int8), 8, True, is_real=True).with_scale(scale) is None
+
+
+def test_four_bits_lie_two_to_a_byte():
+    packed = np.array([0x21, 0xF8], np.uint8)
+    np.testing.assert_array_equal(unpack(packed, (2, 2), signed=False), [[1, 2], [8, 15]])
+    np.testing.assert_array_equal(unpack(packed, (2, 2), signed=True), [[1, 2], [-8, -1]])
+    assert unpack(packed, (3,), signed=True).tolist() == [1, 2, -8]

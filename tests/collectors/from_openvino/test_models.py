@@ -1,0 +1,219 @@
+"""Pairs of IRs: what is read of them, what is observed, and that outputs are those of the untouched model."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders.commands import run_quantmedic
+from builders.openvino_models import (
+    conv_net,
+    fake_quantize,
+    images,
+    openvino,
+    rounded_weights,
+    save_openvino_pair,
+)
+
+import quantmedic
+from quantmedic.collectors.from_openvino import exposing, file
+from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
+from quantmedic.collectors.measure.models import Kernel
+from quantmedic.collectors.pair.originals import weight_of
+from quantmedic.engine.errors import ModelError
+
+pytestmark = pytest.mark.thorough
+
+X = images(16)
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> OpenVINOModels:
+    return open_models(*save_openvino_pair(tmp_path))
+
+
+def plain_outputs(path: Path, x: Any) -> Any:
+    """What an application gets with float32 hinted."""
+    core = openvino().Core()
+    return core.compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+
+
+def test_every_layer_matches(models):
+    assert len(models.match.operators) == len(models.quantized.operators) == 6
+    assert {op.name for op in models.quantized.operators} >= {"conv/WithoutBiases", "depthwise", "dense"}
+
+
+def test_activation_grids_are_those_of_the_file(models):
+    grids = {name: taps[0].quantizer for name, taps in models.quantized.quantizers.items()}
+    assert set(grids) == {"image", "relu", "relu_2", "mean"}
+    image, relu = grids["image"], grids["relu"]
+    assert image.signed and image.bits == 8 and float(image.scale) == pytest.approx(4 / 127)
+    assert not relu.signed and int(relu.zero_point) == 0 and float(relu.scale) == pytest.approx(3 / 255)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_weights_are_codes_on_a_grid(tmp_path, stored, per_channel):
+    quantized = conv_net(True, stored=stored, per_channel=per_channel)
+    models = open_models(*save_openvino_pair(tmp_path, quantized=quantized))
+    for op in models.quantized.operators:
+        found = weight_of(op, models.quantized)
+        if found is None:
+            continue
+        assert found.quantizer is not None and found.quantizer.bits == 8 and found.quantizer.signed
+        assert (found.quantizer.axis is not None) == per_channel
+        twin = weight_of(models.match.operators[op.index], models.float_graph)
+        step = found.quantizer.steps(found.values.shape)
+        assert (np.abs(found.values - twin.values) <= 0.5001 * step).all()
+
+
+def test_a_bias_behind_a_convolution_is_its_own(models):
+    for graph in (models.float_graph, models.quantized):
+        (conv,) = [op for op in graph.operators if op.name == "conv/WithoutBiases"]
+        assert len(conv.inputs) == 3 and conv.outputs == ["conv"]
+
+
+def test_codes_and_outputs_are_those_of_the_untouched_model(models):
+    from quantmedic.collectors.data.batches import Batch
+
+    batch = Batch({"image": X})
+    view = models.view(dict(enumerate(models.pairs)), batch, 1)
+    reading = view.read(batch)
+    for graph, outputs in zip((models.float_graph, models.quantized), reading.outputs, strict=True):
+        np.testing.assert_array_equal(outputs[0], plain_outputs(graph.path, X))
+    assert not view.observed.simulated and view.observed.difference == 0
+    for number, tap in view.taps.items():
+        if tap.quantizer is None:
+            continue
+        codes, values = reading.codes[number], reading.floats[view.pairs[number].twin]
+        assert codes.dtype == (np.int8 if tap.quantizer.signed else np.uint8) and codes.shape == values.shape
+
+
+def test_kernels_are_those_that_the_plugin_chose(models):
+    kernels = models.kernels(1)
+    assert kernels["conv"] == Kernel.INTEGER and kernels["depthwise"] == Kernel.INTEGER
+
+
+def test_the_search_leaves_out_what_changes_the_outputs(models, monkeypatch):
+    """Where a tensor changes them, a second copy shows it, and how far its outputs depart is said."""
+    from quantmedic.collectors.data.batches import Batch
+
+    batch = Batch({"image": X[:2]})
+    codes = sorted({models.quantized.places[p.tap.tensor] for p in models.pairs if p.tap.quantizer is not None})
+    session = models.sessions.session
+
+    class Departing:
+        """A copy whose outputs depart where it shows the second tensor."""
+
+        def __init__(self, inner: Any, departs: bool) -> None:
+            self.inner, self.departs, self.executed = inner, departs, inner.executed
+
+        def run(self, feed: Any) -> Any:
+            outputs, shown = self.inner.run(feed)
+            return [y * np.float32(1.01) for y in outputs] if self.departs else outputs, shown
+
+    monkeypatch.setattr(
+        models.sessions,
+        "session",
+        lambda file, threads, exposed=(): Departing(session(file, threads, exposed), codes[1] in exposed),
+    )
+    view = models.view(dict(enumerate(models.pairs)), batch, 1)
+    assert view.observed.simulated and view.observed.difference == pytest.approx(0.01, rel=0.01)
+    assert {models.quantized.places[tap.tensor] for tap in view.taps.values()} >= set(codes)
+    monkeypatch.setattr(exposing, "SEARCH_LIMIT", 1)
+    assert models.view(dict(enumerate(models.pairs)), batch, 1).observed.simulated
+
+
+def test_a_healthy_pair_is_not_called_ill_and_a_cut_range_is(tmp_path):
+    ill = conv_net(True, ranges=((-4, 4), (0, 0.3), (0, 3), (0, 3)))
+    for name, quantized in (("healthy", conv_net(True)), ("ill", ill)):
+        (tmp_path / name).mkdir()
+        paths = save_openvino_pair(tmp_path / name, quantized=quantized)
+        found = quantmedic.diagnose(*paths, representative=X, validation=X, prove=False, threads=1)
+        # The range is a tenth of what the representative data reach: it clips, and was not made from them.
+        named = [cause for cause in found.causes if {"A003", "D013"} & {*cause.rules}]
+        assert bool(named) == (name == "ill"), [cause.cause for cause in found.causes]
+        assert all("relu" in str(cause) for cause in named)
+
+
+def test_trials_run_on_the_translation(tmp_path):
+    paths = save_openvino_pair(tmp_path, quantized=conv_net(True, ranges=((-4, 4), (0, 0.3), (0, 3), (0, 3))))
+    np.savez(tmp_path / "x.npz", image=X)
+    done = run_quantmedic(
+        "diagnose", *map(str, paths), "-r", "x.npz", "-v", "x.npz", "--prove", "--budget", "20s", "-o", "report",
+        cwd=tmp_path,
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert "ONNX translation" in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize("shape", [[-1, 3, -1, -1], [1, 3, 16, 16], None])
+def test_other_shapes_of_the_input(tmp_path, shape):
+    """Open sides are fed as the data have them; a batch of one takes one sample at a time; without a rank, a reason."""
+    pair = [conv_net(), conv_net(True)]
+    for model in pair:
+        model.reshape(shape if shape is not None else openvino().PartialShape.dynamic(4))
+    paths = save_openvino_pair(tmp_path, *pair)
+    case = quantmedic.collect(*paths, validation=X[:4], threads=1)
+    assert case.record.datasets["validation"].seen == 4
+
+
+def test_ranges_that_differ_along_channels(tmp_path):
+    def net(quantized: bool) -> Any:
+        from openvino import Model
+        from openvino import opset13 as ops
+
+        x = ops.parameter([-1, 4], np.float32, name="x")
+        y: Any = ops.relu(x)
+        if quantized:
+            y = fake_quantize(y, np.zeros((1, 4)), np.array([[1, 2, 3, 4]]), output=(0, np.array([[1, 2, 3, 4]])))
+        w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+        return Model(
+            [ops.result(ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True))], [x]
+        )
+
+    openvino()
+    models = open_models(*save_openvino_pair(tmp_path, net(False), net(True)))
+    ((tap,),) = models.quantized.quantizers.values()
+    assert tap.quantizer.axis == 1
+    np.testing.assert_allclose(tap.quantizer.scale, np.array([1, 2, 3, 4]) / 255, rtol=1e-6)
+    x = np.abs(np.random.default_rng(1).normal(size=(8, 4)) * 2).astype(np.float32)
+    case = quantmedic.collect(models.float_graph.path, models.quantized.path, validation=x, threads=1)
+    assert case.record.datasets["validation"].seen == 8
+
+
+def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
+    import builtins
+
+    paths = save_openvino_pair(tmp_path)
+    original = builtins.__import__
+
+    def refuse(name: str, *args: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == "openvino":
+            raise ImportError(name)
+        return original(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ModelError) as caught:
+        file.read_ir(paths[0])
+    assert caught.value.help == "pip install 'quantmedic[openvino]'"
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    other = conv_net(True, seed=9)
+    with pytest.raises(ModelError):
+        open_models(*save_openvino_pair(tmp_path, quantized=other))
+
+
+def test_a_translation_that_departs_is_not_simulated(models):
+    from quantmedic.collectors.data.batches import Batch
+
+    models.first = Batch({"image": X[:2]})
+    assert models.editable().difference < 0.2
+    changed = [*models.float_graph.model.graph.initializer]
+    bias = next(t for t in changed if t.dims == [8])
+    bias.raw_data = (np.frombuffer(bias.raw_data, np.float32) * 3).tobytes()
+    del models.__dict__["_difference"]
+    with pytest.raises(ModelError, match="departs"):
+        replace(models, first=models.first).editable()

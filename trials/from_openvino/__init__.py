@@ -1,0 +1,1 @@
+"""OpenVINO models: changes of the ONNX translation."""
