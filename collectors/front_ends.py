@@ -69,7 +69,7 @@ def front_end_of_pair(float_model: object, quantized_model: object) -> FrontEnd:
     titles = [front_end_of(model).title for model in models]
     odd = next(each.title for each in front_ends() if each.name in found)
     raise ModelError(
-        f"one model is a {odd} file, the other is not",
+        f"one model is {'an' if odd[:1] in 'AEIOU' else 'a'} {odd} file, the other is not",
         where=[f"float     {float_model}  {titles[0]}", f"quantized {quantized_model}  {titles[1]}"],
         help="give two files of one kind: the float model as the converter writes it without quantization",
     )

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.from_onnx.session import TRANSLATED
 from quantmedic.collectors.from_openvino.constants import Held, unpack
+from quantmedic.collectors.from_openvino.folding import REAL, TYPES, fold, round_weights
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
 from quantmedic.collectors.from_openvino.operators import BIASED, OPERATORS
 from quantmedic.collectors.from_openvino.site import Untranslatable, Value, shape_of
@@ -34,23 +35,8 @@ UNTRANSLATED = "openvino.untranslated"
 OPSET, _IR_VERSION = 20, 10
 #: Domain of onnxruntime's own quantizers, which take codes of 4 and 16 bits in any opset.
 _MICROSOFT = "com.microsoft"
-_TYPES = {
-    "f32": TensorProto.FLOAT,
-    "f16": TensorProto.FLOAT,
-    "bf16": TensorProto.FLOAT,
-    "f64": TensorProto.DOUBLE,
-    "boolean": TensorProto.BOOL,
-    "string": TensorProto.STRING,
-    **{
-        f"{'u' if sign else 'i'}{bits}": TensorProto.DataType.Value(f"{sign}INT{bits}")
-        for sign in ("", "U")
-        for bits in (8, 16, 32, 64)
-    },
-}
 #: Types of codes: bits and sign.
 _CODES = {"i8": (8, True), "u8": (8, False), "i4": (4, True), "u4": (4, False), "i16": (16, True), "u16": (16, False)}
-#: Types of constants that numpy has, or that are read as float32.
-_REAL = frozenset({"f32", "f16", "bf16", "f64"})
 
 
 class Place(NamedTuple):
@@ -257,11 +243,11 @@ class _Translator:
         """Keep a constant; False for one of a type that is not read."""
         kind, shape = op.get_element_type().get_type_name(), list(op.get_output_shape(0))
         bits, signed = _CODES.get(kind, (None, True))
-        if kind in _REAL - {"f64"}:
+        if kind in REAL - {"f64"}:
             data = np.asarray(op.get_data(dtype=np.float32))
         elif bits == 4:
             data = unpack(np.asarray(op.get_tensor_view()).view(np.uint8).ravel(), shape, signed=signed)
-        elif kind in _TYPES and kind != "string":
+        elif kind in TYPES and kind != "string":
             data = np.asarray(op.get_data())
         else:
             return False
@@ -274,7 +260,7 @@ class _Translator:
         given = [held for held in sources if held is not None]
         if not sources or len(given) < len(sources):
             return False
-        found = _fold(op, given)
+        found = fold(op, given)
         if found is None:
             return False
         self._held[op.get_name()] = found
@@ -363,7 +349,7 @@ class _Translator:
             self.notices.append(f"0 lies {grid.off:.2g} of a step off the grid of {name}: it was moved onto it")
         source = self.held_of(op.input_value(0))
         if source is not None:
-            self._held[op.get_name()] = _rounded(source, grid)
+            self._held[op.get_name()] = round_weights(source, grid)
             return True
         self._quantize(op, grid)
         return True
@@ -419,13 +405,13 @@ class Site:
         return shape_of(self._op.output(place))
 
     def is_float(self, place: int) -> bool:
-        return self._source(place).get_element_type().get_type_name() in _REAL
+        return self._source(place).get_element_type().get_type_name() in REAL
 
     def onnx_type(self, place: int) -> int:
         kind = self._op.get_output_element_type(place).get_type_name()
-        if kind not in _TYPES:
+        if kind not in TYPES:
             raise Untranslatable
-        return int(_TYPES[kind])
+        return int(TYPES[kind])
 
     def step(self, kind: str, inputs: Sequence[str], **attributes: Value) -> str:
         name = self._translator.fresh(f"{self._op.get_friendly_name()}:{kind.lower()}")
@@ -445,51 +431,6 @@ class Site:
         node = helper.make_node(kind, list(inputs), list(outputs), name=name)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in sorted(attributes.items()))
         self.nodes.append(node)
-
-
-def _fold(op: "openvino.Node", given: Sequence[Held]) -> Held | None:
-    """What an operator makes of constants; None where it is none of those that make weights."""
-    kind, first, data = op.get_type_name(), given[0], given[0].data
-    if kind == "Convert":
-        return _converted(op, first)
-    if kind == "Subtract":
-        return first.with_zero(given[1].values)
-    if kind == "Multiply":
-        return first.with_scale(given[1].values) or given[1].with_scale(first.values)
-    shape = shape_of(op.output(0))
-    if kind in ("Reshape", "Squeeze", "Unsqueeze") and shape is not None and None not in shape:
-        return first.reshape([side or 0 for side in shape])
-    if kind == "Transpose":
-        order = given[1].values.ravel().tolist() or list(reversed(range(data.ndim)))
-        return first.transpose([int(axis) for axis in order])
-    return None
-
-
-def _converted(op: "openvino.Node", held: Held) -> Held | None:
-    """Codes that are read as numbers; numbers of another type."""
-    kind = op.get_output_element_type(0).get_type_name()
-    if kind in _REAL - {"f64"}:
-        if held.bits is not None or held.grid is not None or held.data.dtype.kind != "f":
-            return Held(held.name, held.data, held.bits, held.signed, is_real=True, grid=held.grid, zero=held.zero)
-        return held
-    if kind in _TYPES and kind not in ("f64", "string") and held.grid is None and held.zero is None:
-        return Held(held.name, held.data.astype(helper.tensor_dtype_to_np_dtype(_TYPES[kind])))
-    return None
-
-
-def _rounded(source: Held, grid: FakeGrid) -> Held:
-    """Constant weights as codes on the grid of the FakeQuantize that reads them."""
-    own = grid.encoder
-    codes = own.encode(np.asarray(source.values, np.float32)).astype(np.int64)
-    plain = Held(source.name, codes, own.bits, own.signed, is_real=True)
-    shape: list[int] = [1] * codes.ndim
-    if grid.decoder.axis is not None:
-        shape[grid.decoder.axis] = -1
-    zeroed = plain.with_zero(np.asarray(grid.decoder.zero_point, np.float64).reshape(shape))
-    found = zeroed and zeroed.with_scale(np.asarray(grid.decoder.scale).reshape(shape))
-    if found is None:
-        raise ValueError(f"the ranges of {source.name} do not fit its shape")
-    return found
 
 
 def _is_bias(source: "openvino.Output", op: "openvino.Node") -> bool:
@@ -531,5 +472,5 @@ def _value_info(name: str, output: "openvino.Output", batch: str | None = None) 
     sides: list[int | str | None] | None = None if shape is None else list(shape)
     if sides and sides[0] is None:
         sides[0] = batch
-    kind = _TYPES.get(output.get_element_type().get_type_name(), TensorProto.UNDEFINED)
+    kind = TYPES.get(output.get_element_type().get_type_name(), TensorProto.UNDEFINED)
     return helper.make_tensor_value_info(name, kind, sides)

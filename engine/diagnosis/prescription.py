@@ -42,7 +42,7 @@ NEW_DATA = "inputs as the application sees them: not those that the model was ca
 #: Share of right answers by which a quantized model beats a float one at chance level.
 BETTER = 0.1
 #: Of models with names of layers and tensors.
-FRAMEWORKS = ("onnx", "torch", "litert")
+FRAMEWORKS = ("onnx", "torch", "litert", "openvino")
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
 

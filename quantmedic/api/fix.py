@@ -178,7 +178,9 @@ def _hand_out(
         repaired.save(made)
         result = _compare_and_hand_out(found, case, measure(made), output, base, report)
         if result.model is not None:
-            made.replace(output)
+            # Some models are two files of one name: the one that is asked for comes last, when the other is there.
+            for part in sorted(folder.iterdir(), key=lambda path: path == made):
+                part.replace(output.parent / part.name)
     return result
 
 

@@ -120,7 +120,7 @@ def model_of(source: ModelSource) -> ModelSource:
         return source
 
     def refusal(cause: str) -> ModelError:
-        help = "it is called without arguments and returns a torch module, or the path of an ONNX or LiteRT file"
+        help = "it is called without arguments and returns a torch module, or the path of a model file"
         return ModelError("the function that makes the model failed", where=[str(source), cause], help=help)
 
     function = import_function(str(source), "model")

@@ -28,7 +28,7 @@ from quantmedic.reports.text import visible
     "-o",
     "--output",
     required=True,
-    type=OutputFile(".onnx", ".tflite"),
+    type=OutputFile(".onnx", ".tflite", ".xml"),
     metavar="FILE",
     help="Where to write the repaired model; nothing is written unless it measures better.",
 )

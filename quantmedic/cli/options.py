@@ -214,7 +214,7 @@ proof_options = OptionGroup(
         ),
         "write_fixed": option(
             "--write-fixed",
-            type=OutputFile(".onnx", ".tflite"),
+            type=OutputFile(".onnx", ".tflite", ".xml"),
             metavar="FILE",
             help="Write the model with all proven remedies; implies --prove.",
         ),

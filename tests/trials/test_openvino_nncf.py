@@ -43,3 +43,12 @@ def test_a_stale_calibration_is_named_and_made_good(tmp_path):
     assert executed is not None, found.warnings
     assert executed.trial.gain_db > 10
     assert any("ONNX translation" in warning for warning in found.warnings)
+
+
+def test_a_fixed_model_is_written_with_its_weights(tmp_path):
+    paths = calibrated_on(tmp_path, X[:32] / 255)
+    (tmp_path / "out").mkdir()
+    fixed = quantmedic.fix(*paths, representative=X, validation=X, threads=1, output=tmp_path / "out" / "fixed.xml")
+    assert fixed.model == tmp_path / "out" / "fixed.xml"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fixed.bin", "fixed.xml"]
+    assert open_models(paths[0], fixed.model).quantized.is_quantized

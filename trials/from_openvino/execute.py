@@ -17,7 +17,7 @@ from quantmedic.collectors.from_openvino.models import OpenVINOModels
 from quantmedic.collectors.from_openvino.session import Session
 from quantmedic.collectors.measure.models import Models, Runner
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import ModelError
+from quantmedic.engine.errors import ModelError, OutputError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import scratch_folder
 from quantmedic.trials.child import run_script
@@ -79,6 +79,8 @@ class Made:
         return self._save
 
     def _save(self, path: Path) -> None:
+        if path.suffix.lower() != ".xml":
+            raise OutputError("an OpenVINO model is two files, .xml and .bin", where=str(path), help="name the .xml")
         save_content(self.graph.file.content, path.with_suffix(".bin"))
         save_content(self.graph.file.xml, path)
 

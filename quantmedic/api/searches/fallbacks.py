@@ -168,6 +168,7 @@ def search_fallback(
             job = (float_model, quantized_model, data, measuring, asdict(goal))
             trial.elsewhere = workers.enter_context(simulate_on_cluster(cluster, *job))
         found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
+    base = base.for_framework(opened.models.framework)
     return _with_prescription(found, trial.places, opened.case, base, toolchain) if found.layers else found
 
 
