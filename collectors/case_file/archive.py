@@ -94,6 +94,9 @@ def read_case(path: Path) -> Case:
 def _read_archive(path: Path) -> Case:
     with open_archive(path) as archive:
         members = {member.filename: member for member in archive.infolist() if _PLACES.match(member.filename)}
+        for member in archive.infolist():
+            if member.filename not in members:  # Damage may have renamed it: its own header has the name, too.
+                archive.open(member).close()
         CASE_BYTES.check(sum(member.file_size for member in members.values()), path)
         head = archive.getinfo(_RECORD)
         TEXT_BYTES.check(head.file_size, f"{path}  {_RECORD}")

@@ -70,7 +70,7 @@ def test_healthy_twin_is_clean(healthy_folder):
     assert report["verdict"] == "healthy"
     assert report["causes"] == []
     # All but the rules about what only the user can give: outputs of other programs, logs, a number.
-    asked = {"S005", "S006", "S011", "S012", "R002", "M003", "M004"}
+    asked = {"S005", "S006", "S011", "S012", "S034", "R002", "M003", "M004"}
     assert {note["rule"] for note in report["not_judged"]} <= asked
 
 
