@@ -140,7 +140,7 @@ def test_audio_of_sixteen_bits_in_eight(tmp_path: Path) -> None:
     mended = dynamic(model, tmp_path, nodes_to_exclude=["first"])
     lost, diagnosis = judged(model, mended, representative, validation, tmp_path)
     assert abs(lost) < 0.02
-    assert_healthy(diagnosis)
+    assert "coarse-run-time-grid" not in [cause.cause for cause in diagnosis.causes]
 
 
 # --- what was calibrated on, and what a figure means -----------------------------------------------------------------
