@@ -1,6 +1,6 @@
 """The ONNX translations of two LiteRT files, on which remedies are tried."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,70 +13,32 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_litert.feed import decode, outputs_of
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.record import describe_files, kernels_of_file
-from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
-from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.session import make_session, run
-from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
-from quantmedic.collectors.from_onnx.steps import OnnxSteps
-from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxView
-from quantmedic.collectors.measure.latency import Profile
-from quantmedic.collectors.measure.model_pair import ModelPair
-from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Runner, View
+from quantmedic.collectors.from_onnx.translated import TranslatedPair
+from quantmedic.collectors.measure.models import Description, Kernel, Runner
 from quantmedic.collectors.pair.feed import feed_of
-from quantmedic.collectors.pair.graph import Shape
-from quantmedic.collectors.pair.tensor_pairs import Pair
-from quantmedic.engine.case.records import Case
 
-Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 
 
 @dataclass
-class TranslatedModels(ModelPair):
-    """Both translations; see ``Models``. What is said of the models is said of the files."""
+class TranslatedModels(TranslatedPair[LiteRTGraph]):
+    """Both translations; see ``TranslatedPair``."""
 
     framework: ClassVar[str] = "litert"
-    measures_step_error: ClassVar[bool] = True
+    reference: ClassVar[str] = "the interpreter"
 
-    float_graph: LiteRTGraph
-    quantized: LiteRTGraph
-    shapes: Mapping[str, Shape] = field(kw_only=True)
     file_inputs: list[InputSpec] = field(kw_only=True)
     """Inputs of the files."""
-    difference: float = field(kw_only=True)
-    """Largest difference of the quantized one's outputs from the interpreter's, over their largest magnitude."""
 
     @property
     def input_specs(self) -> list[InputSpec]:
         """Inputs that a data set has to supply: those of the files."""
         return self.file_inputs
 
-    @property
-    def notices(self) -> list[str]:
-        """How the translation differs from the file."""
-        departs = f"differ from the interpreter's by {self.difference:.2g} of the largest" if self.difference else ""
-        return [
-            "remedies were tried on an ONNX translation of the quantized model: its "
-            f"outputs before any change {departs or 'are those of the interpreter'}, on the first batch"
-        ]
-
-    def view(
-        self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None
-    ) -> OnnxView:
-        """Both translations with these pairs exposed."""
-        return OnnxView(self, pairs, first, threads, plain)
-
-    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
-        """Reads these tensors of the float translation."""
-        return FloatTensors(self.float_graph, names, threads).read
-
-    def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
-        """The float translation cut where the quantized one is seen."""
-        return OnnxSteps(self, view, pairs, threads)
-
-    def profile(self, batch: Batch, threads: int) -> Profile:
-        """Latency of both translations."""
-        return profile(self, batch, threads)
+    def runner_of(self, graph: LiteRTGraph, model: onnx.ModelProto, names: Sequence[str], threads: int) -> Runner:
+        """Runs a translation; see ``translated_runner``."""
+        return translated_runner(graph, model, names, threads)
 
     def describe(self) -> Description:
         """What a case says of the files."""
@@ -85,29 +47,6 @@ class TranslatedModels(ModelPair):
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How LiteRT computes the tensors of the quantized file."""
         return kernels_of_file(self.quantized)
-
-    def editable(self) -> "TranslatedModels":
-        """These models."""
-        return self
-
-    def simulate(self, case: Case, threads: int) -> OnnxSimulated:
-        """The float translation with simulated quantizers."""
-        return OnnxSimulated(self, case, threads)
-
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
-        """The float translation with simulated quantizers, where these tensors are given."""
-        return OnnxGivenSimulation(self, case, tensors, threads)
-
-    def float_runner(self, threads: int) -> Runner:
-        """Runs the float translation."""
-        graph = self.float_graph
-        return translated_runner(graph, graph.model, [graph.outputs[i] for i, _ in self.match.outputs], threads)
-
-    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
-        """Runs the quantized translation, or a changed copy of it."""
-        graph = self.quantized
-        names = [graph.outputs[j] for _, j in self.match.outputs]
-        return translated_runner(graph, graph.model if changed is None else changed, names, threads)
 
 
 def translated_runner(graph: LiteRTGraph, model: onnx.ModelProto, names: Sequence[str], threads: int) -> Runner:

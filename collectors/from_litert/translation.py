@@ -18,6 +18,7 @@ from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, Lite
 from quantmedic.collectors.from_litert.functions import DOMAIN, OPSET, functions_of
 from quantmedic.collectors.from_litert.operators import OPERATORS
 from quantmedic.collectors.from_litert.site import Integers, Node, Untranslatable, Value
+from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 
@@ -245,12 +246,7 @@ class _Translator:
 
     def fresh(self, base: str) -> str:
         """A name that nothing has yet."""
-        name, number = base, 1
-        while name in self._taken:
-            number += 1
-            name = f"{base}_{number}"
-        self._taken.add(name)
-        return name
+        return unique_name(base, self._taken)
 
     def initializer(self, base: str, values: Array, kind: int | None = None) -> str:
         """Name of a new constant; ``kind`` is its type in ONNX's numbers, else numpy's type decides."""

@@ -1,6 +1,5 @@
 """What the kernels that onnxruntime fuses add to the quantization of a model, and what keeps it from doing so."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,9 +10,8 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.models import Reading
-from quantmedic.collectors.measure.outputs import comparable, compare_outputs
+from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.feed import feed_of
-from quantmedic.engine.case.comparison import noise_ratio
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -48,7 +46,7 @@ def kernel_facts(models: PairedOnnxGraphs, first: Batch, reading: Reading, threa
         found = dict(zip(graph.outputs, run(session, graph.outputs, feed, graph.path), strict=True))
         return [found[graph.outputs[j]] for _, j in models.match.outputs]
 
-    ratio = partial(_ratio, reading.outputs[0], outputs(plain=True))
+    ratio = partial(added_noise_ratio, reading.outputs[0], outputs(plain=True))
     facts: dict[str, object] = {"runtime": f"onnxruntime {ort.__version__}"}
     deployed = ratio(reading.outputs[1])
     if deployed is None:
@@ -66,13 +64,3 @@ def kernel_facts(models: PairedOnnxGraphs, first: Batch, reading: Reading, threa
         if left is not None and left <= _WORTH_A_LOOK:
             return facts | {"kernels_avoided_by": setting}
     return facts | {"kernels_avoided_by": _LAST_WAY_OUT}  # the execution that the others are held against
-
-
-def _ratio(floats: Sequence[Array], plain: Sequence[Array], executed: Sequence[Array]) -> float | None:
-    """See ``kernel_facts``; None without noise."""
-    found, against = [], []
-    for x, simulated, y in zip(floats, plain, executed, strict=True):
-        if comparable(simulated, y) and comparable(x, simulated):
-            found.append(compare_outputs(simulated, y, None))
-            against.append(compare_outputs(x, simulated, None))
-    return noise_ratio(found, against)

@@ -1,6 +1,5 @@
 """What the integer kernels of OpenVINO's CPU plugin add to the quantization of a model."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -12,9 +11,8 @@ from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import compile_model
 from quantmedic.collectors.from_openvino.translated import translated_runner
 from quantmedic.collectors.measure.models import Reading
-from quantmedic.collectors.measure.outputs import comparable, compare_outputs
+from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.match import Match
-from quantmedic.engine.case.comparison import noise_ratio
 
 if TYPE_CHECKING:
     import openvino
@@ -58,14 +56,14 @@ def kernel_facts(models: _Models, first: Batch, reading: Reading, threads: int) 
         return facts
     ends = [graph.outputs[j] for _, j in models.match.outputs]
     plain = translated_runner(graph, graph.model, ends, threads, plain=True)(first)
-    deployed = _ratio(reading.outputs[0], plain, reading.outputs[1])
+    deployed = added_noise_ratio(reading.outputs[0], plain, reading.outputs[1])
     if deployed is None:
         return facts
     found = compile_model(graph.file.path, _with_float_weights(graph), threads)(arrays_of(first, graph))
     exact = [np.array(found[j]) for _, j in models.match.outputs]
     return facts | {
         "integer_kernel_noise": deployed,
-        "exact_kernel_noise": _ratio(reading.outputs[0], plain, exact),
+        "exact_kernel_noise": added_noise_ratio(reading.outputs[0], plain, exact),
     }
 
 
@@ -80,13 +78,3 @@ def _with_float_weights(graph: OpenVINOGraph) -> "openvino.Model":
         for reader in operators[number].output(0).get_target_inputs():
             reader.replace_source_output(constant.output(0))
     return copy
-
-
-def _ratio(floats: Sequence[Array], plain: Sequence[Array], executed: Sequence[Array]) -> float | None:
-    """See ``kernel_facts``; None without noise."""
-    found, against = [], []
-    for x, written, y in zip(floats, plain, executed, strict=True):
-        if comparable(written, y) and comparable(x, written):
-            found.append(compare_outputs(written, y, None))
-            against.append(compare_outputs(x, written, None))
-    return noise_ratio(found, against)

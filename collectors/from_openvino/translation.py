@@ -14,6 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.from_onnx.session import TRANSLATED
 from quantmedic.collectors.from_openvino.constants import Held, unpack
 from quantmedic.collectors.from_openvino.folding import REAL, TYPES, fold, round_weights
@@ -158,12 +159,7 @@ class _Translator:
 
     def fresh(self, base: str) -> str:
         """A name that nothing has yet."""
-        name, number = base, 1
-        while name in self._taken:
-            number += 1
-            name = f"{base}_{number}"
-        self._taken.add(name)
-        return name
+        return unique_name(base, self._taken)
 
     def _output(self, result: "openvino.Node") -> onnx.ValueInfoProto:
         source = result.input_value(0)

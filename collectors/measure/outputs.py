@@ -10,7 +10,7 @@ from quantmedic.collectors.data.messages import aligned_rows, shape_text
 from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.statistics.accumulate import class_scores
-from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
+from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison, noise_ratio
 from quantmedic.engine.case.output_facts import Ending
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.special_functions import sigmoid, softmax
@@ -206,6 +206,25 @@ def compare_outputs(x: Array, y: Array, axis: int | None, *, classes: bool = Fal
         "nonfinite": bad.astype(np.float64),
     }
     return Comparison(np.stack([values[name] for name in FIELDS], axis=-1), _votes(x, y, classes))
+
+
+def added_noise_ratio(floats: Sequence[Array], plain: Sequence[Array], executed: Sequence[Array]) -> float | None:
+    """Largest ratio over the outputs of the noise that kernels add to the noise of quantization itself.
+
+    Args:
+        floats: Outputs of the float model.
+        plain: Outputs of the quantized model as it is written.
+        executed: Outputs of the quantized model as it is run.
+
+    Returns:
+        mean (executed - plain)² / mean (plain - floats)²; None where quantization makes no noise.
+    """
+    found, against = [], []
+    for x, written, y in zip(floats, plain, executed, strict=True):
+        if comparable(written, y) and comparable(x, written):
+            found.append(compare_outputs(written, y, None))
+            against.append(compare_outputs(x, written, None))
+    return noise_ratio(found, against)
 
 
 def _compare_columns(x: Array, y: Array, axis: int) -> Comparison:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.from_onnx.graph import opset_of
+from quantmedic.collectors.from_onnx.names import unique_name
 
 Array = NDArray[Any]
 #: Attributes of a node, of the types that ``onnx.helper.make_node`` takes.
@@ -104,12 +105,7 @@ class Draft:
 
     def fresh(self, base: str) -> str:
         """A name that nothing has yet."""
-        name, number = base, 1
-        while name in self._names:
-            number += 1
-            name = f"{base}_{number}"
-        self._names.add(name)
-        return name
+        return unique_name(base, self._names)
 
     def add_constant(self, base: str, values: Array, kind: int | None = None) -> str:
         """Add an initializer and return its name; ``kind`` is its ONNX type where that of numpy is another."""
