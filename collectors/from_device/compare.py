@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.arrays import Column, ColumnReader
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_device.dump import OPTION
+from quantmedic.collectors.from_device.dump import OPTION, list_names
 from quantmedic.collectors.from_device.layout import Choices, Layout, LayoutError, choices_of, choose_layouts
-from quantmedic.collectors.from_device.names import MatchedDump, list_names
+from quantmedic.collectors.from_device.names import MatchedDump
 from quantmedic.collectors.measure.memory import lacking_for, samples_that_fit
 from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
 from quantmedic.collectors.measure.plan import fixed_grid, pairs_of_case, tap_values

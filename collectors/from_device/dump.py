@@ -2,9 +2,10 @@
 
 A dump is a folder with one ``.npy`` per tensor, an ``.npz``, a folder with one subfolder per sample (``Result_0``,
 ``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, outputs that Polygraphy saved
-as JSON, or arrays in memory.
+as JSON, what a debug build of onnxruntime wrote of its nodes, or arrays in memory.
 """
 
+import filecmp
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,12 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import numbers_of
 from quantmedic.collectors.data.messages import missing_path_error, shape_text
+from quantmedic.collectors.from_device.node_dumps import (
+    DATABASE,
+    TENSOR_FILE,
+    read_node_database,
+    tensor_file_column,
+)
 from quantmedic.collectors.from_device.polygraphy import read_polygraphy
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import leads_out
@@ -38,9 +45,13 @@ _SAMPLE = re.compile(r"(?:[A-Za-z_.\- ]*[_.\- ])?(\d{1,9})")
 #: Folders within folders that names of tensors with ``/`` in them make.
 _DEPTH = 16
 _RAW, _NPY = ".raw", ".npy"
+_ENDINGS = (_RAW, _NPY, TENSOR_FILE)
+#: Names that a line lists.
+_LISTED = 6
 _HELP = (
-    "give a folder with one .npy per tensor, an .npz, or a folder with one subfolder per sample (Result_0, Result_1 …) "
-    "that holds one .raw or .npy per tensor, or outputs that polygraphy run --save-outputs wrote"
+    "give a folder with one .npy or .tensorproto per tensor, an .npz, a folder with one subfolder per sample "
+    "(Result_0, Result_1 …) of .raw, .npy or .tensorproto files, outputs that polygraphy run --save-outputs wrote, or "
+    "a database of onnxruntime's nodes"
 )
 
 
@@ -88,7 +99,8 @@ def open_dump(source: object) -> Dump:
     """Find the tensors of a dump; no value is read.
 
     Args:
-        source: Path of a folder, an ``.npz``, an ``.npy`` or a JSON of Polygraphy, or a mapping of names to arrays.
+        source: Path of a folder, an ``.npz``, an ``.npy``, a ``.tensorproto``, a database of onnxruntime or a JSON of
+            Polygraphy, or a mapping of names to arrays.
 
     Raises:
         DataError: There is none, it is of an unknown kind, holds no tensor, is damaged, or leads out of its folder.
@@ -108,6 +120,11 @@ def open_dump(source: object) -> Dump:
         return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in npz_columns(path).items()]))
     if start.startswith(b"\x93NUMPY"):
         return _checked(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
+    if start.startswith(DATABASE):
+        columns, notices = read_node_database(path)
+        return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in columns.items()], notices))
+    if path.suffix == TENSOR_FILE:
+        return _checked(Dump(path.name, [_tensor_of(path.name, path)]))
     if start.lstrip()[:1] == b"{":
         known, notices = read_polygraphy(path, OPTION)
         tensors = [DumpedTensor(name, memory_column(name, array)) for name, array in known.items()]
@@ -117,30 +134,66 @@ def open_dump(source: object) -> Dump:
 
 def _checked(dump: Dump) -> Dump:
     """The dump without what holds no samples of numbers."""
-    found, notices = [], list(dump.notices)
+    found, others, notices = [], [], list(dump.notices)
     for tensor in dump.tensors:
         info = tensor.column.info
         if info.dtype.kind not in "fiu" or not info.shape or 0 in info.shape:
-            notices.append(f"{tensor.name}: {shape_text(info.shape)} {info.dtype} is no array of numbers for samples")
+            others.append(f"{tensor.name} {shape_text(info.shape)} {info.dtype}")
         else:
             found.append(tensor)
+    if others:
+        notices.append(f"no array of numbers for samples: {list_names(others)}")
     if not found:
         raise DataError(f"{OPTION} holds no tensors", where=[dump.origin, *notices[:3]], help=_HELP)
     return Dump(dump.origin, found, notices)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 def _open_folder(folder: Path) -> Dump:
     name = folder.resolve().name
     own = _entries(folder, folder)
     samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
-    if samples and not any(entry.is_file() and Path(entry.name).suffix in (_NPY, _RAW) for entry in own):
+    if samples and not any(entry.is_file() and Path(entry.name).suffix in _ENDINGS for entry in own):
         return _open_samples(name, folder, _in_order(samples))
     files = dict(_files(folder, folder))
     raw = [found for found in files if found.endswith(_RAW)]
     notices = [f"{found}: a .raw is one sample, and stands in a folder of that sample (Result_0)" for found in raw]
-    arrays = {found: path for found, path in files.items() if found.endswith(_NPY)}
-    tensors = [DumpedTensor(found.removesuffix(_NPY), npy_column(path)) for found, path in arrays.items()]
-    return Dump(name, tensors, notices)
+    arrays = [(_tensor_of(found, path), [path]) for found, path in files.items() if not found.endswith(_RAW)]
+    return _without_doubles(name, arrays, notices)
+
+
+def _tensor_of(file: str, path: Path) -> DumpedTensor:
+    """The tensor of a file: its name stands in a TensorProto; of others it is their path inside of the dump."""
+    column = _file_column(path)
+    return DumpedTensor(column.info.name if file.endswith(TENSOR_FILE) else file.removesuffix(_NPY), column)
+
+
+def _file_column(path: Path) -> Column:
+    return tensor_file_column(path) if path.suffix == TENSOR_FILE else npy_column(path)
+
+
+def _without_doubles(origin: str, found: Sequence[tuple[DumpedTensor, Sequence[Path]]], notices: list[str]) -> Dump:
+    """The dump, with one of files that hold the same tensor: of two providers, or as an output and as an input."""
+    by_name: dict[str, list[tuple[DumpedTensor, Sequence[Path]]]] = {}
+    for each in found:
+        by_name.setdefault(each[0].name, []).append(each)
+    tensors = []
+    for name, ((tensor, paths), *others) in by_name.items():
+        if all(_are_same_files(paths, more) for _, more in others):
+            tensors.append(tensor)
+        else:
+            files = list_names([paths[0].name, *(more[0].name for _, more in others)])
+            notices.append(f"{name}: {files} hold it and differ; leave one of them in the dump")
+    return Dump(origin, tensors, notices)
+
+
+def _are_same_files(some: Sequence[Path], others: Sequence[Path]) -> bool:
+    return all(filecmp.cmp(one, other, shallow=False) for one, other in zip(some, others, strict=True))
 
 
 def _in_order(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
@@ -175,7 +228,7 @@ def _in_order(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
 
 def _open_samples(name: str, root: Path, folders: Sequence[Path]) -> Dump:
     contents = [dict(_files(folder, root)) for folder in folders]
-    tensors: list[DumpedTensor] = []
+    tensors: list[tuple[DumpedTensor, Sequence[Path]]] = []
     notices: list[str] = []
     for file in dict.fromkeys(file for content in contents for file in content):
         lacking = next((k for k, content in enumerate(contents) if file not in content), None)
@@ -189,10 +242,11 @@ def _open_samples(name: str, root: Path, folders: Sequence[Path]) -> Dump:
             sides = f"{sizes[0]} bytes in {folders[0].name}, {sizes[other]} in {folders[other].name}"
             notices.append(f"{file}: its samples differ in size, {sides}")
             continue
-        raw = file.endswith(_RAW)
-        column = _raw_column(file, paths, sizes[0]) if raw else _npy_samples(file, paths)
-        tensors.append(DumpedTensor(file.removesuffix(_RAW if raw else _NPY), column, raw))
-    return Dump(name, tensors, notices)
+        if file.endswith(_RAW):
+            tensors.append((DumpedTensor(file.removesuffix(_RAW), _raw_column(file, paths, sizes[0]), raw=True), paths))
+        else:
+            tensors.append((DumpedTensor(_tensor_of(file, paths[0]).name, _array_samples(file, paths)), paths))
+    return _without_doubles(name, tensors, notices)
 
 
 def _raw_column(file: str, paths: Sequence[Path], size: int) -> Column:
@@ -209,13 +263,13 @@ def _raw_column(file: str, paths: Sequence[Path], size: int) -> Column:
     return _column_of_files(info, paths, load)
 
 
-def _npy_samples(file: str, paths: Sequence[Path]) -> Column:
+def _array_samples(file: str, paths: Sequence[Path]) -> Column:
     """Arrays of one shape and type, a row for each file."""
-    first = npy_column(paths[0]).info
+    first = _file_column(paths[0]).info
     info = ArrayInfo(file, file, (len(paths), *first.shape), first.dtype)
 
     def load(path: Path) -> Array:
-        column = npy_column(path)
+        column = _file_column(path)
         if (column.info.shape, column.info.dtype) != (first.shape, first.dtype):
             raise _changed(path, f"{'  '.join(column.info.where[2:])} where the first sample has {first.where[2]}")
         return column.load()
@@ -270,5 +324,5 @@ def _files(folder: Path, root: Path, prefix: str = "", depth: int = 0) -> Iterat
         if entry.is_dir(follow_symlinks=False):
             if depth < _DEPTH:
                 yield from _files(Path(entry.path), root, f"{name}/", depth + 1)
-        elif entry.is_file() and Path(entry.name).suffix in (_NPY, _RAW):
+        elif entry.is_file() and Path(entry.name).suffix in _ENDINGS:
             yield name, Path(entry.path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantmedic.collectors.data.messages import did_you_mean
-from quantmedic.collectors.from_device.dump import OPTION, Dump, DumpedTensor
+from quantmedic.collectors.from_device.dump import OPTION, Dump, DumpedTensor, list_names
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import DataError
@@ -17,8 +17,6 @@ from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 NAMES_OPTION = "--device-names"
 #: Ending of files in the type that the network has, as qnn-net-run writes them.
 _NATIVE = "_native"
-#: Names that a line lists.
-_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -84,17 +82,17 @@ def match_names(dump: Dump, models: Models, given: Mapping[str, str]) -> Matched
     found: dict[str, DumpedTensor] = {}
     unknown: list[str] = []
     notices = list(dump.notices)
-    samples = _common_samples(dump)
+    roots_of = {tensor.name: _roots(given.get(tensor.name, tensor.name), aliases) for tensor in dump.tensors}
+    samples = _common_samples([tensor for tensor in dump.tensors if roots_of[tensor.name]])
     for tensor in sorted(dump.tensors, key=lambda tensor: tensor.name not in given):
-        name = given.get(tensor.name, tensor.name)
-        roots = _roots(name, aliases)
-        if tensor.samples != samples:
+        roots = roots_of[tensor.name]
+        if not roots:
+            unknown.append(tensor.name)
+        elif tensor.samples != samples:
             notices.append(f"{tensor.name}: it holds {tensor.samples} samples, the others {samples}")
         elif len(roots) > 1:
             listed = " and ".join(sorted(roots)[:3])
             notices.append(f"{tensor.name}: it may be {listed}; {NAMES_OPTION} tells which")
-        elif not roots:
-            unknown.append(tensor.name)
         else:
             found.setdefault(next(iter(roots)), tensor)
     if not found:
@@ -110,16 +108,10 @@ def match_names(dump: Dump, models: Models, given: Mapping[str, str]) -> Matched
     return MatchedDump(dump.origin, samples, found, [f"{OPTION} {dump.origin}: {notice}" for notice in notices])
 
 
-def list_names(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
-
-
-def _common_samples(dump: Dump) -> int:
-    """How many samples most of the tensors hold; the larger number where two are as frequent."""
-    counts = [tensor.samples for tensor in dump.tensors]
-    return max(counts, key=lambda count: (counts.count(count), count))
+def _common_samples(tensors: Sequence[DumpedTensor]) -> int:
+    """How many samples most of the tensors hold; the larger number where two are as frequent, 0 without any."""
+    counts = [tensor.samples for tensor in tensors]
+    return max(counts, key=lambda count: (counts.count(count), count), default=0)
 
 
 def _aliases(models: Models) -> list[Mapping[str, set[str]]]:

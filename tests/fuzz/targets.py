@@ -133,6 +133,9 @@ def _data() -> Iterator[Target]:
     samples = _PAIR | {f"d/Result_{k}/{name}": name for k in range(4) for name in ("relu.raw", "pool.npy")}
     yield Target("dumps", 1, samples, "d/Result_1/pool.npy", files.mutate_npy, (f"{dump} d",))
     yield Target("dumps", 0.5, samples, "d/Result_0/relu.raw", mutate_bytes, (f"{dump} d",))
+    nodes = _PAIR | {"d/relu.tensorproto": "relu.tensorproto"}
+    yield Target("dumps", 0.5, nodes, "d/relu.tensorproto", mutate_bytes, (f"{dump} d",))
+    yield Target("dumps", 0.5, _PAIR | {"o.db": "nodes.db"}, "o.db", mutate_bytes, (f"{dump} o.db",))
     named = _PAIR | {"o.npz": "dump.npz", "names.json": "names.json"}
     yield Target("dumps", 0.5, named, "names.json", mutate_json, (f"{dump} o.npz --device-names names.json",))
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):

@@ -1,0 +1,167 @@
+"""Tensors as debug builds of onnxruntime write them, byte for byte: files of one TensorProto, and their database.
+
+No released package of onnxruntime has this switched on; names, schema and content are those of its source
+(``debug_node_inputs_outputs_utils.cc``).
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from builders.device_dumps import BASE, DUMP, X, collected, departing, is_named
+from builders.onnx_models import Array
+from onnx import numpy_helper
+
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.formulas.derive import derive
+
+TENSORS = """Create table if not exists Tensors (   Step int not null,   Name text not null,   Value TensorProto,
+ DeviceType text,   TracedProducer NodeArg,   TracedConsumers NodeArgList,   primary key (Step, Name) );"""
+NODES = """Create table if not exists Nodes (   ExecutionCounter int,   Name text primary key not null,
+ OpType text not null,   ExecutionProvider text );"""
+
+
+def file_name(tensor: str, provider: str = "", rank: str = "") -> str:
+    return f"{provider}{re.sub(r'[^0-9A-Za-z]', '_', tensor)}{rank}.tensorproto"
+
+
+def write_files(folder: Path, dump: dict[str, Array], provider: str = "", rank: str = "") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in dump.items():
+        tensor = numpy_helper.from_array(values, name)
+        (folder / file_name(name, provider, rank)).write_bytes(tensor.SerializeToString())
+    return folder
+
+
+def write_runs(folder: Path, dump: dict[str, Array]) -> Path:
+    """A folder for each run of one sample."""
+    for k in range(len(X)):
+        write_files(folder / f"run_{k}", {name: values[k : k + 1] for name, values in dump.items()})
+    return folder
+
+
+def write_database(folder: Path, dump: dict[str, Array], batch: int = 1, lacking: tuple[str, int] = ("", 0)) -> Path:
+    """A database of runs with so many samples each, without this tensor of this step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "execution-trace-pid4711.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(TENSORS)
+        database.execute(NODES)
+        for step in range(1, len(X) // batch + 1):
+            rows = slice((step - 1) * batch, step * batch)
+            for name, values in dump.items():
+                if (name, step) == lacking:
+                    continue
+                stored = numpy_helper.from_array(values[rows] if values.shape[:1] == (len(X),) else values, name)
+                content = (step, name, stored.SerializeToString(), "CPU", f"{name}:0", "")
+                database.execute("Insert into Tensors values (?, ?, ?, ?, ?, ?)", content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: write_files(folder, DUMP),
+        lambda folder: write_files(folder, DUMP, "CPU_", "_default_rank_0"),
+        lambda folder: write_runs(folder, DUMP),
+        lambda folder: write_database(folder, DUMP),
+        lambda folder: write_database(folder, DUMP, 8),
+    ],
+    ids=["files", "provider and rank", "a folder per run", "database", "database of batches"],
+)
+def test_every_form_names_the_layer(write: Callable[[Path], Path], paths: tuple[Path, Path], tmp_path: Path) -> None:
+    case = collected(paths, write(tmp_path / "d"))
+    assert case.record.device.samples == len(X)
+    assert case.record.device.tensors == collected(paths, DUMP).record.device.tensors
+    assert is_named("mix1", departing(derive(case, BASE)))
+
+
+@pytest.mark.parametrize("write", [write_files, write_database])
+def test_what_nodes_read_beside_samples_is_left_out(
+    write: Callable[..., Path], paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """With inputs of nodes dumped, weights and scales are there, too."""
+    constants = {"w": np.zeros((6, 3, 3, 3), np.float32), "b": np.zeros(6, np.int32), "s": np.array(0.5, np.float32)}
+    more = {f"{name}{k}": values for name, values in constants.items() for k in range(20)}
+    case = collected(paths, write(tmp_path / "d", DUMP | more))
+    assert case.record.device.tensors == collected(paths, DUMP).record.device.tensors
+    assert len([notice for notice in case.record.notices if "s0" in notice or "w0" in notice]) <= 2
+
+
+def test_one_tensor_of_two_providers(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    """Read by a node of one and written by one of the other it is the same; of two runs it is not."""
+    folder = write_files(write_files(tmp_path / "d", DUMP, "QNN_"), DUMP, "CPU_")
+    assert collected(paths, folder).record.device.tensors == collected(paths, DUMP).record.device.tensors
+    write_files(folder, {"mix1_dq": DUMP["mix1_dq"] + 1}, "CPU_")
+    case = collected(paths, folder)
+    assert len(case.record.device.tensors) == len(DUMP) - 1
+    assert any("CPU_mix1_dq.tensorproto, QNN_mix1_dq.tensorproto hold it and differ" in n for n in case.record.notices)
+
+
+def test_a_step_that_lacks_a_tensor(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    case = collected(paths, write_database(tmp_path / "d", DUMP, lacking=("sum1_dq", 5)))
+    assert any("sum1_dq: step 5 lacks it" in notice for notice in case.record.notices)
+    assert len(case.record.device.tensors) == len(DUMP) - 1
+
+
+def with_external(tensor: onnx.TensorProto) -> None:
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    tensor.ClearField("raw_data")
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (with_external, "stand in another file"),
+        (lambda tensor: setattr(tensor, "raw_data", b"123"), "cause"),
+        (lambda tensor: tensor.dims.extend([1 << 40, 1 << 40]), "cause"),
+        (lambda tensor: setattr(tensor, "data_type", 99), "cause"),
+        (None, "cause"),
+    ],
+)
+def test_tensors_that_are_damaged(
+    spoil: Callable[[onnx.TensorProto], object] | None, message: str, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tensor = numpy_helper.from_array(DUMP["mix1_dq"], "mix1_dq")
+    if spoil is not None:
+        spoil(tensor)
+    content = tensor.SerializeToString() if spoil is not None else b"\xff" * 40
+    folder = write_files(tmp_path / "d", {"sum1_dq": DUMP["sum1_dq"]})
+    (folder / file_name("mix1_dq")).write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read") as error:
+        collected(paths, folder)
+    assert message in str(error.value) and "mix1_dq.tensorproto" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Drop table Tensors",
+        "Alter table Tensors rename to Others",
+        "Update Tensors set Value = 'text' where Step = 3",
+        "Update Tensors set Value = x'ffff' where Step = 3",
+        "Drop table Tensors; Create view Tensors as select 1 as Step, 'a' as Name, x'00' as Value",
+        "Drop table Tensors; Create view Tensors as with recursive n(i) as (select 1 union all select i + 1 from n) "
+        "select i as Step, 'a' as Name, x'00' as Value from n",
+        "Drop table Tensors; Create table Tensors (Step int)",
+    ],
+)
+def test_databases_that_are_none(statement: str, paths: tuple[Path, Path], tmp_path: Path) -> None:
+    path = write_database(tmp_path / "d", {"mix1_dq": DUMP["mix1_dq"]})
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(statement)
+    with pytest.raises(DataError, match="cannot be read"):
+        collected(paths, path)
+
+
+def test_a_database_that_is_cut_off(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    path = write_database(tmp_path / "d", DUMP)
+    path.write_bytes(path.read_bytes()[:9000])
+    with pytest.raises(DataError, match="cannot be read"):
+        collected(paths, path)
