@@ -149,7 +149,7 @@ def compare_with_device(
     tensors = tuple(_record_of(i, sums, before) for i in sums)
     record = DeviceRecord(origin=dump.origin, samples=done, tensors=tensors)
     notices = [f"not measured here, where its shape is not that of the float model: {name}" for name in unmeasured]
-    notices += [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized)]
+    notices += [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized, done)]
     if simulated is None:
         notices.append("operators could not be fed with its tensors: behind a departure nothing is judged")
     if done < dump.samples and limit is None:
@@ -291,11 +291,15 @@ def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
     return _Dumped(layouts, columns, refused)
 
 
-def _notices(dumped: _Dumped, sums: Mapping[int, _Sums], pairs: Mapping[int, Pair], graph: Graph) -> list[str]:
+def _notices(
+    dumped: _Dumped, sums: Mapping[int, _Sums], pairs: Mapping[int, Pair], graph: Graph, samples: int
+) -> list[str]:
     """What the user should know of the dump beside its figures."""
     named = {i: pairs[i].root for i in sums}
     differing = sum(own.noise > 0 for own in sums.values())
     found = [f"{len(sums)} tensors were compared, of which {differing} differ"]
+    if samples == 1:
+        found.append("it holds one sample: layers that depart on other inputs alone are not found")
     if spoiled := sorted(dumped.nonfinite - dumped.nonfinite_here):
         found.append(f"NaN or infinite on the device, taken as 0: {list_names([named[i] for i in spoiled])}")
     fed = [named[i] for i, own in sums.items() if named[i] in graph.inputs and not own.agrees()]

@@ -2,7 +2,7 @@
 
 A dump is a folder with one ``.npy`` per tensor, an ``.npz``, a folder with one subfolder per sample (``Result_0``,
 ``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, outputs that Polygraphy saved
-as JSON, what a debug build of onnxruntime wrote of its nodes, or arrays in memory.
+as JSON, what a debug build of onnxruntime wrote of its nodes, an analysis of RKNN, or arrays in memory.
 """
 
 import filecmp
@@ -35,6 +35,7 @@ from quantmedic.collectors.from_device.node_dumps import (
     tensor_file_column,
 )
 from quantmedic.collectors.from_device.polygraphy import read_polygraphy
+from quantmedic.collectors.from_device.rknn import is_rknn, read_rknn
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import leads_out
 from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
@@ -50,8 +51,8 @@ _ENDINGS = (_RAW, _NPY, TENSOR_FILE)
 _LISTED = 6
 _HELP = (
     "give a folder with one .npy or .tensorproto per tensor, an .npz, a folder with one subfolder per sample "
-    "(Result_0, Result_1 …) of .raw, .npy or .tensorproto files, outputs that polygraphy run --save-outputs wrote, or "
-    "a database of onnxruntime's nodes"
+    "(Result_0, Result_1 …) of .raw, .npy or .tensorproto files, outputs that polygraphy run --save-outputs wrote, a "
+    "database of onnxruntime's nodes, or what RKNN's accuracy_analysis wrote of a board"
 )
 
 
@@ -157,6 +158,8 @@ def list_names(names: Sequence[str]) -> str:
 def _open_folder(folder: Path) -> Dump:
     name = folder.resolve().name
     own = _entries(folder, folder)
+    if is_rknn(folder):
+        return Dump(name, [DumpedTensor(tensor, column) for tensor, column in read_rknn(folder, OPTION)])
     samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
     if samples and not any(entry.is_file() and Path(entry.name).suffix in _ENDINGS for entry in own):
         return _open_samples(name, folder, _in_order(samples))

@@ -136,6 +136,10 @@ def _data() -> Iterator[Target]:
     nodes = _PAIR | {"d/relu.tensorproto": "relu.tensorproto"}
     yield Target("dumps", 0.5, nodes, "d/relu.tensorproto", mutate_bytes, (f"{dump} d",))
     yield Target("dumps", 0.5, _PAIR | {"o.db": "nodes.db"}, "o.db", mutate_bytes, (f"{dump} o.db",))
+    board = _PAIR | {"d/map_name_to_file.txt": "map_name_to_file.txt"}
+    board |= {"d/runtime/relu.txt": "relu.txt", "d/runtime/npy/pool.npy": "pool.npy"}
+    for name, mutate in (("map_name_to_file.txt", mutate_lines), ("runtime/relu.txt", mutate_lines)):
+        yield Target("dumps", 0.5, board, f"d/{name}", mutate, (f"{dump} d",))
     named = _PAIR | {"o.npz": "dump.npz", "names.json": "names.json"}
     yield Target("dumps", 0.5, named, "names.json", mutate_json, (f"{dump} o.npz --device-names names.json",))
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):
