@@ -155,7 +155,7 @@ def as_array(value: object, where: str) -> Array:
 def first_bytes(path: Path) -> bytes:
     """The bytes by which the kind of a file is recognised."""
     with open_regular(path) as file:
-        return file.read(8)
+        return file.read(16)
 
 
 @contextmanager

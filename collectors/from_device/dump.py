@@ -2,7 +2,8 @@
 
 A dump is a folder with one ``.npy`` per tensor, an ``.npz``, a folder with one subfolder per sample (``Result_0``,
 ``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, outputs that Polygraphy saved
-as JSON, what a debug build of onnxruntime wrote of its nodes, an analysis of RKNN, or arrays in memory.
+as JSON, what a debug build of onnxruntime wrote of its nodes, an analysis of RKNN, a dump of ExecuTorch, or
+arrays in memory.
 """
 
 import filecmp
@@ -28,6 +29,7 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import numbers_of
 from quantmedic.collectors.data.messages import missing_path_error, shape_text
+from quantmedic.collectors.from_device.etdump import is_etdump, read_etdump
 from quantmedic.collectors.from_device.node_dumps import (
     DATABASE,
     TENSOR_FILE,
@@ -50,9 +52,7 @@ _ENDINGS = (_RAW, _NPY, TENSOR_FILE)
 #: Names that a line lists.
 _LISTED = 6
 _HELP = (
-    "give a folder with one .npy or .tensorproto per tensor, an .npz, a folder with one subfolder per sample "
-    "(Result_0, Result_1 …) of .raw, .npy or .tensorproto files, outputs that polygraphy run --save-outputs wrote, a "
-    "database of onnxruntime's nodes, or what RKNN's accuracy_analysis wrote of a board"
+    "give a folder with one .npy per tensor, or another form of dump; quantmedic explain device-tensors lists them all"
 )
 
 
@@ -124,6 +124,12 @@ def open_dump(source: object) -> Dump:
     if start.startswith(DATABASE):
         columns, notices = read_node_database(path)
         return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in columns.items()], notices))
+    if is_etdump(start):
+        raise DataError(
+            f"{OPTION} names an ETDump alone",
+            where=str(path),
+            help="give the folder that holds it, its debug buffer and the ETRecord, and nothing else",
+        )
     if path.suffix == TENSOR_FILE:
         return _checked(Dump(path.name, [_tensor_of(path.name, path)]))
     if start.lstrip()[:1] == b"{":
@@ -160,6 +166,10 @@ def _open_folder(folder: Path) -> Dump:
     own = _entries(folder, folder)
     if is_rknn(folder):
         return Dump(name, [DumpedTensor(tensor, column) for tensor, column in read_rknn(folder, OPTION)])
+    others = [Path(entry.path) for entry in own if entry.is_file() and Path(entry.name).suffix not in _ENDINGS]
+    if any(is_etdump(first_bytes(path)) for path in others):
+        columns, notices = read_etdump(folder, others, OPTION)
+        return Dump(name, [DumpedTensor(tensor, column) for tensor, column in columns.items()], notices)
     samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
     if samples and not any(entry.is_file() and Path(entry.name).suffix in _ENDINGS for entry in own):
         return _open_samples(name, folder, _in_order(samples))

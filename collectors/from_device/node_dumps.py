@@ -18,8 +18,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.data.arrays import Array, ArrayInfo, Column, Rows
-from quantmedic.collectors.data.batches import numbers_of
+from quantmedic.collectors.data.arrays import Array, ArrayInfo, Column
+from quantmedic.collectors.from_device.parts import fit_together, join_parts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import read_bytes, require_regular
 from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS
@@ -60,7 +60,7 @@ def read_node_database(path: Path) -> tuple[dict[str, Column], list[str]]:
             lacking = sorted(set(steps) - {part.step for part in parts})
             if lacking:
                 notices.append(f"{name}: step {lacking[0]} lacks it")
-            elif len({(part.shape[1:], part.dtype, bool(part.shape)) for part in parts}) > 1:
+            elif not fit_together([part.shape for part in parts], [part.dtype for part in parts]):
                 notices.append(f"{name}: its steps differ in shape or type")
             else:
                 columns[name] = _joined_column(path, name, parts)
@@ -84,26 +84,15 @@ def _part(connection: sqlite3.Connection, path: Path, name: str, step: int, size
 
 def _joined_column(path: Path, name: str, parts: Sequence[_Part]) -> Column:
     """Arrays of steps one after the other; of values without axes each step is one."""
-    first = parts[0]
-    counts = [part.shape[0] if part.shape else 1 for part in parts]
-    ends = np.cumsum(counts)
-    info = ArrayInfo(path.name, name, (int(ends[-1]), *first.shape[1:]), first.dtype)
-    width = int(np.prod(info.shape[1:], dtype=object)) * info.dtype.itemsize
 
-    def load(rows: Rows) -> Array:
-        numbers = numbers_of(rows)
-        ARRAY_BYTES.check(len(numbers) * width, f"{path}  {name}")
-        within = np.searchsorted(ends, numbers, side="right")
+    def load(k: int) -> Array:
         with _open_database(path) as connection:
-            blocks = []
-            for k in np.unique(within).tolist():
-                array = np.atleast_1d(_stored(connection, path, name, parts[k].step))
-                if array.shape != (counts[k], *info.shape[1:]) or array.dtype != info.dtype:
-                    raise _unreadable(path, f"{name} has changed while it was read")
-                blocks.append(array[numbers[within == k] - (ends[k] - counts[k])])
-        return np.concatenate(blocks)
+            array = _stored(connection, path, name, parts[k].step)
+        if (array.shape, array.dtype) != (parts[k].shape, parts[k].dtype):
+            raise _unreadable(path, f"{name} has changed while it was read")
+        return array
 
-    return Column(info, lambda wanted: map(load, wanted))
+    return join_parts(path.name, name, [part.shape for part in parts], parts[0].dtype, load)
 
 
 def _stored(connection: sqlite3.Connection, path: Path, name: str, step: int) -> Array:

@@ -112,8 +112,8 @@ def collect(
         device_outputs: Outputs of the device on the validation data, in the same forms.
         device_tensors: Tensors that the device computed on the first samples of the validation data, to name the layer
             where it departs from the quantized model (page ``device-tensors``): a folder of ``.npy``, one subfolder of
-            ``.raw`` or ``.npy`` for each sample, an ``.npz``, outputs that Polygraphy saved, what a debug build of
-            onnxruntime or RKNN's analysis wrote, or a mapping of names to arrays, samples along axis 0.
+            ``.raw`` or ``.npy`` for each sample, an ``.npz``, a dump of Polygraphy, onnxruntime, RKNN or
+            ExecuTorch, or a mapping of names to arrays, samples along axis 0.
         device_names: Names of tensors of the model by their names in ``device_tensors``, where these are others: a
             mapping, or a file of JSON or YAML.
         expected_float_metric: Task metric of the float model as known from training; percent will do for shares.

@@ -142,7 +142,7 @@ reference_options = OptionGroup(
             "--device-tensors",
             metavar="PATH",
             help="Tensors that the device computed on the first evaluation samples: folder of .npy, one subfolder of "
-            ".raw or .npy per sample, .npz, JSON of Polygraphy, a dump of onnxruntime's nodes, or RKNN's analysis.",
+            ".raw or .npy per sample, .npz, or a dump of Polygraphy, onnxruntime, RKNN or ExecuTorch.",
         ),
         "device_names": option(
             "--device-names", metavar="FILE", help="Names of these tensors in the model: JSON or YAML of name: name."

@@ -126,6 +126,7 @@ def _arrays() -> Seeds:
         "nodes.db": _node_database({"relu": random(7, 4, 4, 4, 4), "out": random(6, 4, 3)}),
         "relu.txt": "".join(f"{value:.6f}\n" for value in random(7, 64)).encode(),
         "map_name_to_file.txt": b"layer_name  file_name  \n----\nrelu        relu.txt   \npool        pool.txt   \n",
+        **{path.name: path.read_bytes() for path in sorted((RECORDINGS / "executorch/own").iterdir())},
         "relu.raw": random(7, 4, 4, 4).tobytes(),
         "pool.npy": _written(lambda file: np.save(file, random(8, 4, 1, 1))),
         "names.json": b'{"out": "scores"}',

@@ -140,6 +140,9 @@ def _data() -> Iterator[Target]:
     board |= {"d/runtime/relu.txt": "relu.txt", "d/runtime/npy/pool.npy": "pool.npy"}
     for name, mutate in (("map_name_to_file.txt", mutate_lines), ("runtime/relu.txt", mutate_lines)):
         yield Target("dumps", 0.5, board, f"d/{name}", mutate, (f"{dump} d",))
+    executorch = _PAIR | {f"d/{name}": name for name in ("etdump.etdp", "etrecord.bin", "debug.bin")}
+    for name, mutate in (("etdump.etdp", mutate_bytes), ("etrecord.bin", files.mutate_zip)):
+        yield Target("dumps", 0.5, executorch, f"d/{name}", mutate, (f"{dump} d",))
     named = _PAIR | {"o.npz": "dump.npz", "names.json": "names.json"}
     yield Target("dumps", 0.5, named, "names.json", mutate_json, (f"{dump} o.npz --device-names names.json",))
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):
