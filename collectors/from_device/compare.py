@@ -46,8 +46,8 @@ OWN_KERNELS = 2.0
 AGREEING_STEPS, AGREEING_NMSE = 0.5, 1e-4
 #: … and it is noisier than the noisiest of them by this factor (10 dB): rounding that was carried in adds up.
 FAR = 10.0
-#: The dump is of another model, or of other samples, where no tensor has more of the model's than this in its noise.
-STRANGE_NMSE = 0.5
+#: A tensor is like none of the model where its correlation with it is under this: they share 1 % of their energy.
+UNLIKE = 0.1
 
 
 @dataclass
@@ -76,6 +76,8 @@ class _Sums:
     power: float = 0.0
     noise: float = 0.0
     count: int = 0
+    #: Σ of the device's values, of those here, of the squares of the device's, and of the products.
+    moments: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))
     difference: Beyond = field(default_factory=Beyond)
     device: Beyond = field(default_factory=Beyond)
     here: Beyond = field(default_factory=Beyond)
@@ -86,6 +88,8 @@ class _Sums:
         self.power += float(np.square(here, dtype=np.float64).sum())
         self.noise += float(np.square(d, dtype=np.float64).sum())
         self.count += d.size
+        x, y = device.astype(np.float64).ravel(), here.astype(np.float64).ravel()
+        self.moments += (x.sum(), y.sum(), x @ x, x @ y)
         self.difference.add(d, self.step(d.shape))
 
     def step(self, shape: tuple[int, ...]) -> Float32 | None:
@@ -95,6 +99,14 @@ class _Sums:
     def over_power(self, energy: float) -> float:
         """An energy over that of the tensor."""
         return energy / max(self.power, float(np.finfo(np.float32).tiny))
+
+    def correlation(self) -> float | None:
+        """Of the device's values with those here; None where those here are all alike."""
+        x, y, xx, xy = self.moments / max(self.count, 1)
+        own, other = xx - x * x, self.power / max(self.count, 1) - y * y
+        if other <= 0:
+            return None
+        return float((xy - x * y) / np.sqrt(own * other)) if own > 0 else 0.0
 
     def agrees(self) -> bool:
         """The device's tensor is that of the model here, but for rounding."""
@@ -145,12 +157,19 @@ def compare_with_device(
         if simulated is not None:
             _add_own(sums, simulated, batch, device, here)
         done += batch.samples
-    before = None if simulated is not None else _before(models.quantized, pairs)
-    tensors = tuple(_record_of(i, sums, before) for i in sums)
+    before = _before(models.quantized, pairs)
+    strange = _find_strange(sums, before)
+    tensors = tuple(_record_of(i, sums, None if simulated is not None else before, judged=not strange) for i in sums)
     record = DeviceRecord(origin=dump.origin, samples=done, tensors=tensors)
     notices = [f"not measured here, where its shape is not that of the float model: {name}" for name in unmeasured]
     notices += [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized, done)]
-    if simulated is None:
+    if strange:
+        names = list_names([pairs[i].root for i in strange])
+        notices.append(
+            f"{len(strange)} of {len(sums)} tensors correlate with nothing of this model (under {UNLIKE}), from the "
+            f"first on: {names}; no layer is named. Is it a dump of this model, on these samples, in their order?"
+        )
+    elif simulated is None:
         notices.append("operators could not be fed with its tensors: behind a departure nothing is judged")
     if done < dump.samples and limit is None:
         notices.append(f"it holds {dump.samples} samples, the evaluation data {done}: the first {done} were compared")
@@ -193,9 +212,21 @@ def _add_own(sums: Mapping[int, _Sums], simulated: GivenSimulation, batch: Batch
             beyond.add(difference, found.step(difference.shape))
 
 
-def _record_of(i: int, sums: Mapping[int, _Sums], before: Mapping[int, set[int]] | None) -> DeviceTensorRecord:
+def _find_strange(sums: Mapping[int, _Sums], before: Mapping[int, set[int]]) -> list[int]:
+    """Tensors that are like none of the model, where the dump is not of it: most of them, and all that are first."""
+    known = {i: r for i, own in sums.items() if (r := own.correlation()) is not None}
+    unlike = [i for i, r in known.items() if abs(r) < UNLIKE]
+    first = [i for i in known if not before[i] & known.keys()]
+    return unlike if 2 * len(unlike) > len(known) and set(first) <= set(unlike) else []
+
+
+def _record_of(
+    i: int, sums: Mapping[int, _Sums], before: Mapping[int, set[int]] | None, *, judged: bool
+) -> DeviceTensorRecord:
     """What was found of a tensor; ``before`` are those that it is computed of, where operators could not be fed."""
     found = sums[i]
+    if not judged:
+        return DeviceTensorRecord(tensor=i, nmse=found.over_power(found.noise), own_nmse=None, own_steps=None)
     energy: float | None = max(found.device.energy - OWN_KERNELS * found.here.energy, 0.0)
     steps: float | None = max(found.device.steps - OWN_KERNELS * found.here.steps, 0.0)
     if before is not None:
@@ -297,14 +328,14 @@ def _notices(
     """What the user should know of the dump beside its figures."""
     named = {i: pairs[i].root for i in sums}
     differing = sum(own.noise > 0 for own in sums.values())
-    found = [f"{len(sums)} tensors were compared, of which {differing} differ"]
+    found = [
+        f"{len(sums)} tensors were compared, {differing} differ; R006 device-departs names what is beyond rounding"
+    ]
     if samples == 1:
         found.append("it holds one sample: layers that depart on other inputs alone are not found")
     if spoiled := sorted(dumped.nonfinite - dumped.nonfinite_here):
         found.append(f"NaN or infinite on the device, taken as 0: {list_names([named[i] for i in spoiled])}")
     fed = [named[i] for i, own in sums.items() if named[i] in graph.inputs and not own.agrees()]
     if fed:
-        found.append(f"the device was fed with other values than the model here: {list_names(fed)}")
-    if sums and all(own.over_power(own.noise) > STRANGE_NMSE for own in sums.values()):
-        found.append("no tensor is like the model's: is it a dump of this model, on these samples, in their order?")
+        found.append(f"the device was fed with other values, or in another order: {list_names(fed)}")
     return found

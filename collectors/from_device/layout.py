@@ -83,7 +83,9 @@ def choices_of(tensor: DumpedTensor, block: Array, here: Float32, grid: Quantize
     sides = None if tensor.raw else _without_ones(tensor.shape)
     orders = {k: o for k, o in enumerate(_orders(len(shape))) if _fits(sides, [shape[axis] for axis in o])}
     if not orders or (sides is not None and math.prod(sides) != math.prod(shape)):
-        raise LayoutError(f"a sample has {shape_text(tensor.shape)} where the model has {shape_text(shape)}")
+        whole = tensor.column.info.shape
+        hint = "; its first axis has to count samples" if whole == shape else ""
+        raise LayoutError(f"a sample has {shape_text(tensor.shape)} where the model has {shape_text(shape)}{hint}")
     codes = dtype.kind in "iu"
     shift = 0 if not codes or grid is None else ((dtype.kind == "u") - (not grid.signed)) * (1 << (grid.bits - 1))
     layouts = {kind: Layout(dtype, shape, order, grid if codes else None, shift) for kind, order in orders.items()}

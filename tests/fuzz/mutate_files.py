@@ -72,7 +72,7 @@ def mutate_zip(content: bytes, rng: random.Random) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = [(name, archive.read(name)) for name in archive.namelist()]
     for _ in times(rng):
-        records = [i for i, (name, _) in enumerate(members) if name.endswith("json")]
+        records = [i for i, (_, data) in enumerate(members) if _is_json(data)]
         at = rng.choice([rng.randrange(len(members)), *records])
         name, data = members[at]
         change = rng.randrange(20)
@@ -85,7 +85,7 @@ def mutate_zip(content: bytes, rng: random.Random) -> bytes:
         elif change == 3:
             members[at] = name, bytes(rng.choice((0, 10, 40_000_000)))
         else:
-            members[at] = name, _other_member(name, data, rng)
+            members[at] = name, _other_member(data, rng)
     buffer, method = io.BytesIO(), rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in members:
@@ -95,9 +95,15 @@ def mutate_zip(content: bytes, rng: random.Random) -> bytes:
     return buffer.getvalue()
 
 
-def _other_member(name: str, data: bytes, rng: random.Random) -> bytes:
+def _is_json(data: bytes) -> bool:
+    return data[:1] in (b"{", b"[")
+
+
+def _other_member(data: bytes, rng: random.Random) -> bytes:
+    if not _is_json(data) and not data.startswith(b"\x93NUMPY"):
+        return mutate_bytes(data, rng)
     try:
-        return (mutate_json if name.endswith("json") else mutate_npy)(data, rng)
+        return (mutate_json if _is_json(data) else mutate_npy)(data, rng)
     except (
         ValueError,
         SyntaxError,
