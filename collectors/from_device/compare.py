@@ -161,19 +161,22 @@ def compare_with_device(
     strange = _find_strange(sums, before)
     tensors = tuple(_record_of(i, sums, None if simulated is not None else before, judged=not strange) for i in sums)
     record = DeviceRecord(origin=dump.origin, samples=done, tensors=tensors)
-    notices = [f"not measured here, where its shape is not that of the float model: {name}" for name in unmeasured]
-    notices += [*dumped.refused, *_notices(dumped, sums, pairs, models.quantized, done)]
+    notices = _notices(dumped, sums, pairs, models.quantized, done)
     if strange:
         names = list_names([pairs[i].root for i in strange])
-        notices.append(
+        notices.insert(
+            0,
             f"{len(strange)} of {len(sums)} tensors correlate with nothing of this model (under {UNLIKE}), from the "
-            f"first on: {names}; no layer is named. Is it a dump of this model, on these samples, in their order?"
+            f"first on: {names}; no layer is named. Is it a dump of this model, on these samples, in their order?",
         )
-    elif simulated is None:
+    elif sums and simulated is None:
         notices.append("operators could not be fed with its tensors: behind a departure nothing is judged")
     if done < dump.samples and limit is None:
         notices.append(f"it holds {dump.samples} samples, the evaluation data {done}: the first {done} were compared")
-    return record, [*dump.notices, *(f"{OPTION} {dump.origin}: {notice}" for notice in notices)]
+    refused = [f"not measured here, where its shape is not that of the float model: {name}" for name in unmeasured]
+    refused += dumped.refused
+    compared, left = ([f"{OPTION} {dump.origin}: {text}" for text in texts] for texts in (notices, refused))
+    return record, [*compared, *dump.notices, *left]
 
 
 def _too_few(dump: MatchedDump, unit: int) -> DataError:
@@ -327,6 +330,8 @@ def _notices(
 ) -> list[str]:
     """What the user should know of the dump beside its figures."""
     named = {i: pairs[i].root for i in sums}
+    if not sums:
+        return ["none of its tensors could be compared"]
     differing = sum(own.noise > 0 for own in sums.values())
     found = [
         f"{len(sums)} tensors were compared, {differing} differ; R006 device-departs names what is beyond rounding"

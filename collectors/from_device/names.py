@@ -81,6 +81,7 @@ def match_names(dump: Dump, models: Models, given: Mapping[str, str]) -> Matched
     _check_given(given, aliases, models)
     found: dict[str, DumpedTensor] = {}
     unknown: list[str] = []
+    others: list[str] = []
     notices = list(dump.notices)
     roots_of = {tensor.name: _roots(given.get(tensor.name, tensor.name), aliases) for tensor in dump.tensors}
     samples = _common_samples([tensor for tensor in dump.tensors if roots_of[tensor.name]])
@@ -89,7 +90,7 @@ def match_names(dump: Dump, models: Models, given: Mapping[str, str]) -> Matched
         if not roots:
             unknown.append(tensor.name)
         elif tensor.samples != samples:
-            notices.append(f"{tensor.name}: it holds {tensor.samples} samples, the others {samples}")
+            others.append(f"{tensor.name} {tensor.samples}")
         elif len(roots) > 1:
             listed = " and ".join(sorted(roots)[:3])
             notices.append(f"{tensor.name}: it may be {listed}; {NAMES_OPTION} tells which")
@@ -97,6 +98,8 @@ def match_names(dump: Dump, models: Models, given: Mapping[str, str]) -> Matched
             found.setdefault(next(iter(roots)), tensor)
     if not found:
         raise _nothing_matches(dump, models, notices)
+    if others:
+        notices.append(f"other numbers of samples than most, which hold {samples}: {list_names(others)}")
     if unknown:
         notices.append(f"no tensor that can be read in both models: {list_names(unknown)}")
     unused = sorted(set(given) - {tensor.name for tensor in dump.tensors})

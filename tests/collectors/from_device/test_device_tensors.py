@@ -397,7 +397,7 @@ def test_what_is_missing_or_does_not_fit_is_said_and_the_rest_judged(paths: tupl
     assert named == ["relu0", "mix1", "sum1"]
     text = "\n".join(case.record.notices)
     for part in (
-        "relu2_dq: it holds 7 samples, the others 24",
+        "other numbers of samples than most, which hold 24: relu2_dq 7",
         "mix0_dq: a sample has (6, 3, 8) where the model has (6, 8, 8)",
         "stranger",
         "no array of numbers for samples: sum2 (24,) object, pool (24, 6, 1, 1)",
