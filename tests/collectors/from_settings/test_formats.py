@@ -27,6 +27,19 @@ from quantmedic.engine.limits import LimitError
 
 RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}
 ENCODING = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "max": 1.55, "min": -1.0, "offset": -100}
+ENGINE = {
+    "Layers": [
+        {
+            "Name": "conv + relu",
+            "LayerType": "CaskConvolution",
+            "Inputs": [{"Name": "x", "Format/Datatype": "Int8"}],
+            "TacticName": "sm80_xmma_fprop_i8i8_i8i32_f32",
+            "Metadata": "[ONNX Layer: conv]\x1e[ONNX Layer: relu]",
+        },
+        "PWN(PWN(act), mul)",
+    ],
+    "Bindings": ["x"],
+}
 CSV_HEAD = (
     "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name"
 )
@@ -283,6 +296,7 @@ GOOD: dict[str, Callable[[Path], Path]] = {
     "cache.json": lambda folder: _from_ort(folder, "cache.json"),
     "extra.json": lambda folder: written(folder, "extra.json", {"ActivationSymmetric": False}),
     "trt.cache": lambda folder: written(folder, "trt.cache", "TRT-8601-EntropyCalibration2\nx: 3c010a14\ny: 3c010a15"),
+    "engine": lambda folder: written(folder, "layers.json", ENGINE),
     "aimet": lambda folder: written(folder, "model.encodings", aimet("0.6.1")),
     "aimet2": lambda folder: written(folder, "model2.encodings", aimet("2.0.0")),
     "debugger": lambda folder: written(folder, "d.csv", f"{CSV_HEAD}\nADD,9,100,0.1,0,0.5,0.04,0.1,0,net/add\n"),
