@@ -103,6 +103,7 @@ def _onnx(folder: Path) -> Seeds:
     return {name: model.SerializeToString(deterministic=True) for name, model in models.items()} | {
         "inc-float.onnx": (RECORDINGS / "inc/float.onnx").read_bytes(),
         "inc-int8.onnx": (RECORDINGS / "inc/int8.onnx").read_bytes(),
+        **{f"modelopt-{path.name}": path.read_bytes() for path in sorted((RECORDINGS / "modelopt").glob("*.onnx"))},
     }
 
 

@@ -107,6 +107,9 @@ def _models() -> Iterator[Target]:
     for name in _QUANTIZED:
         yield Target("ONNX", 2.5, _PAIR | {"int8.onnx": name}, "int8.onnx", onnx, _WHOLE)
         yield Target("ONNX", 1, _PAIR | {"int8.onnx": name}, "int8.onnx", onnx, _STATIC)
+    for kind in ("fp8", "int4_awq"):
+        own = {"float.onnx": "modelopt-float.onnx", "int8.onnx": f"modelopt-{kind}.onnx"}
+        yield Target("ONNX", 0.5, own, "int8.onnx", onnx, _STATIC)
     yield Target("ONNX", 2.5, _PAIR, "float.onnx", onnx, _WHOLE)
     staged = (f"{_COLLECT}x.npz --stage mid=mid.onnx --stage last=int8.onnx",)
     yield Target("ONNX", 0.5, _PAIR | {"mid.onnx": "float.onnx"}, "mid.onnx", onnx, staged)
