@@ -210,6 +210,12 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
             mutate = mutate_json if changed.endswith("json") else files.mutate_safetensors
             command = f"weights float {kind} --threads 1 -o out/r --format json"
             yield Target("safetensors", 0.5, own, changed, mutate, (command,))
+    for kind in ("int4_blocks", "palette2_groups", "sparse_palette4"):
+        own = {name: name for name in seeds if name.startswith(("float.mlpackage/", f"{kind}.mlpackage/"))}
+        for changed in (name for name in own if name.startswith(kind)):
+            mutate = mutate_json if changed.endswith("json") else mutate_bytes
+            command = f"weights float.mlpackage {kind}.mlpackage --threads 1 -o out/r --format json"
+            yield Target("Core ML", 0.3, own, changed, mutate, (command,))
 
 
 def _importers(seeds: Seeds) -> Iterator[Target]:
