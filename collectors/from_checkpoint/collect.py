@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, names_by_underscores, open_core_ml
 from quantmedic.collectors.from_checkpoint.layer_peers import with_peers
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
@@ -185,8 +186,10 @@ def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
 
 
 def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
-    floats, quantized = open_checkpoint(float_path), open_checkpoint(quantized_path)
+    floats, packed_floats, refused_floats = _open_weights(float_path)
+    quantized, layers, refused = _open_weights(quantized_path)
     codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
+    codes += [f"{name}.weight" for name in (*packed_floats, *refused_floats) if f"{name}.weight" in floats.tensors]
     if codes:
         raise ModelError(
             "the float checkpoint is quantized itself",
@@ -194,11 +197,22 @@ def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
             help="give the float checkpoint first, then the quantized one; they may be swapped",
         )
     settings = Settings.of(quantized.settings)
-    layers, refused = packed_layers(quantized.tensors, settings)
     names = _names_by_float_name(floats, quantized, {**layers, **refused})
     pair = _Pair(floats, quantized, layers, refused, names, _contradictions(layers, settings))
     pair.mismatched += [f"{name}: {why}" for name, why in refused.items()]
     return pair
+
+
+def _open_weights(path: Path) -> tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]:
+    """A checkpoint, its quantized layers by name, and why others cannot be read.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    if is_core_ml(path):
+        return open_core_ml(path)
+    checkpoint = open_checkpoint(path)
+    return checkpoint, *packed_layers(checkpoint.tensors, Settings.of(checkpoint.settings))
 
 
 def _is_code(tensor: Stored) -> bool:
@@ -224,7 +238,8 @@ def _names_by_float_name(floats: Checkpoint, quantized: Checkpoint, layers: Iter
     layers = set(layers)
     own = {name for name in quantized.tensors if not belongs(name, layers)}
     own |= {f"{base}.weight" if base else "weight" for base in layers}
-    choices = [{name: name for name in own}]
+    spelled = names_by_underscores(floats.tensors)
+    choices = [{name: name for name in own}, {spelled.get(name, name): name for name in own}]
     for prefix in _PREFIXES:
         choices.append({name.removeprefix(prefix): name for name in own})
         choices.append({prefix + name: name for name in own})
@@ -409,7 +424,7 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair) -> Mod
     rescaled = sum((op.weight.input_gain_ratio or 1.0) > 1.0 for op in operators)
     return ModelFacts(
         name=pair.quantized.path.name,
-        framework="safetensors",
+        framework="coreml" if is_core_ml(pair.quantized.path) else "safetensors",
         format=", ".join(kinds) or None,
         toolchain_marks=tuple(dict.fromkeys(layer.format for layer in pair.layers.values())),
         operators=len(operators),

@@ -28,6 +28,14 @@ _CODES = frozenset(
 )
 
 
+#: Small floats that are codes, by the number of their type; some are known to newer versions of onnx only.
+SMALL_FLOATS = {
+    getattr(_T, name): name.lower()
+    for name in ("FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E8M0", "FLOAT4E2M1")
+    if hasattr(_T, name)
+}
+
+
 def read_constant(tensor: onnx.TensorProto) -> Constant:
     """The constant of an initializer.
 
@@ -35,6 +43,8 @@ def read_constant(tensor: onnx.TensorProto) -> Constant:
         ValueError: Its type is unknown, or its bytes do not fit its shape.
     """
     _T.DataType.Name(tensor.data_type)
+    if tensor.data_type in SMALL_FLOATS:
+        return Constant(tensor.name, numpy_helper.to_array(tensor).astype(np.float32))
     if tensor.data_type not in _FLOATS | _CODES | {_T.INT64}:
         return Constant(tensor.name, None)
     return _constant_of(tensor.name, numpy_helper.to_array(tensor), tensor.data_type)

@@ -21,6 +21,8 @@ class OnnxGraph(Graph):
     """The graph of an ONNX model, with the model that it was read from."""
 
     model: onnx.ModelProto = field(kw_only=True)
+    float_codes: dict[str, int] = field(default_factory=dict, kw_only=True)
+    """Tensors and constants that hold small floats as codes, with the number of their type."""
 
     @property
     def opset(self) -> int:

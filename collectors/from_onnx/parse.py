@@ -7,10 +7,19 @@ import numpy as np
 import onnx
 
 from quantmedic.collectors.from_onnx.codes import carry_codes
-from quantmedic.collectors.from_onnx.constants import fold, read_constant, read_constant_node
+from quantmedic.collectors.from_onnx.constants import SMALL_FLOATS, fold, read_constant, read_constant_node
+from quantmedic.collectors.from_onnx.float_codes import (
+    add_float_dequantize,
+    add_float_quantize,
+    float_code_type,
+    note_float_codes,
+    note_float_constant,
+)
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, attributes_of, spec_of
+from quantmedic.collectors.from_onnx.input_gains import join_input_gains
 from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, add_integer, join_dynamic
 from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
+from quantmedic.collectors.from_onnx.trt_domain import with_standard_quantizers
 from quantmedic.collectors.pair.constants import Constant, type_bits
 from quantmedic.collectors.pair.graph import Tap, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -22,13 +31,17 @@ _SUBGRAPH = frozenset({"If", "Loop", "Scan"})
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
+_QUANTIZERS = {"QuantizeLinear": add_float_quantize, "DequantizeLinear": add_float_dequantize}
+
+
 def parse(path: Path, model: onnx.ModelProto) -> OnnxGraph:
     """Fold quantizers, identities and constants away and keep the operators.
 
     Raises:
         ModelError: The graph is damaged; names the file and what was found.
     """
-    graph = OnnxGraph(path, model=model)
+    model, notices = with_standard_quantizers(model, path)
+    graph = OnnxGraph(path, model=model, notices=notices)
     place = "its constants"
     try:
         _add_constants(graph)
@@ -38,6 +51,8 @@ def parse(path: Path, model: onnx.ModelProto) -> OnnxGraph:
             place = f"{node.op_type} {node.name or ', '.join(node.output)}"
             _add_node(graph, node)
         join_dynamic(graph)
+        join_input_gains(graph)
+        note_float_codes(graph)
     except _DAMAGE as error:
         raise ModelError(
             "the model is damaged",
@@ -55,6 +70,8 @@ def parse(path: Path, model: onnx.ModelProto) -> OnnxGraph:
 def _add_constants(graph: OnnxGraph) -> None:
     for tensor in graph.model.graph.initializer:
         graph.constants[tensor.name] = read_constant(tensor)
+        if tensor.data_type in SMALL_FLOATS:
+            graph.float_codes[tensor.name] = tensor.data_type
     for sparse in graph.model.graph.sparse_initializer:
         graph.constants[sparse.values.name] = Constant(sparse.values.name, None)
 
@@ -116,6 +133,9 @@ def _add_node(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     kind = node.op_type
     if kind == "Constant":
         graph.constants[node.output[0]] = read_constant_node(node)
+        note_float_constant(graph, node)
+    elif kind in _QUANTIZERS and (small := float_code_type(graph, node)) is not None:
+        _QUANTIZERS[kind](graph, node, small)
     elif kind == "QuantizeLinear":
         _add_quantize(graph, node)
     elif kind == "DequantizeLinear":

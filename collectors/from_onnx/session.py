@@ -11,6 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import error_line
+from quantmedic.collectors.from_onnx.float_codes import has_float_codes
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
@@ -77,6 +78,8 @@ def make_session(
     # Which kernels the runtime chooses is another question than whether their sums saturate here.
     exact = (exact or wants_exact_kernels()) and optimized is None
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
+    # Of codes that are small floats it takes the zero for the lowest one, and drops a Relu in front of the quantizer.
+    plain = plain or has_float_codes(model)
     in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model)) or _stands_for_another(model)
     try:
         try:

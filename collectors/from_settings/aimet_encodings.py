@@ -1,7 +1,8 @@
 """Encodings of AIMET: what each quantizer of its simulation covers, as the export writes it for a runtime.
 
 Versions 0.4 to 0.6.1 hold two dictionaries by tensor (of the torch export by module, then input or output), 1.0.0 two
-lists, 2.0.0 one list in the words of ONNX's QuantizeLinear. Up to 1.0.0, real = scale · (code + offset) with codes from
+lists, 2.0.0 one list in the words of ONNX's QuantizeLinear. Qualcomm's ``--quantization_overrides`` have the same form,
+and may state bits alone. Up to 1.0.0, real = scale · (code + offset) with codes from
 0; from 2.0.0 on, real = scale · (code - y_zero_point). In the documented format: AIMET itself is not run.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_json
-from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
 from quantmedic.collectors.from_settings.values import flag, grid, number, numbers, table, whole
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
@@ -34,7 +35,13 @@ Encodings = Sequence[Mapping[str, object]]
 def _is_encodings(name: str, text: str) -> bool:
     if not text.lstrip().startswith("{"):
         return False
-    return _KEYS.search(text) is not None or ('"encodings"' in text and '"y_scale"' in text)
+    is_new = '"encodings"' in text and ('"y_scale"' in text or '"output_dtype"' in text)
+    return _KEYS.search(text) is not None or is_new
+
+
+def _is_overrides(name: str, text: str) -> bool:
+    """Bits are asked for, and no range is stated: such files do not list every activation."""
+    return _is_encodings(name, text) and not any(f'"{key}"' in text for key in ("scale", "min", "y_scale"))
 
 
 def _read_encodings(path: Path) -> Imported:
@@ -45,9 +52,10 @@ def _read_encodings(path: Path) -> Imported:
     activations, parameters = (dict(_named_encodings(part)) for part in parts)
     recorded = {name: facts for name, own in activations.items() if (facts := _widest_channel(own)) is not None}
     floats = [name for name, own in activations.items() if _is_float(own)]
-    if not recorded and not floats and not parameters:
+    asked = {name: bits for name, own in (activations | parameters).items() if (bits := _bits_alone(own)) is not None}
+    if not recorded and not floats and not parameters and not asked:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
-    left = [name for name in activations if name not in recorded and name not in floats]
+    left = [name for name in activations if name not in recorded and name not in floats and name not in asked]
     args = table(content.get("quantizer_args"))
     settings = _shared_settings(args, list(activations.values()), list(parameters.values()))
     notices = [f"encodings of weights and biases, of which only bits and axes are used: {len(parameters)}"]
@@ -60,6 +68,7 @@ def _read_encodings(path: Path) -> Imported:
         tensors=recorded,
         floats=(*floats, *left),
         parameters={name: facts for name, own in parameters.items() if (facts := _only_scale(own)) is not None},
+        requests=Requests(bits=asked),
         notices=tuple(notices),
     )
 
@@ -92,6 +101,15 @@ def _channel_encodings(entry: Mapping[str, object]) -> Iterator[Mapping[str, obj
 
 def _is_float(encodings: Encodings) -> bool:
     return bool(encodings) and str(encodings[0].get("dtype", "int")).lower() == "float"
+
+
+def _bits_alone(encodings: Encodings) -> int | None:
+    """Bits that are asked for without a range; None of an encoding that has one, or that is in float."""
+    if len(encodings) != 1 or _is_float(encodings):
+        return None
+    stated = (encodings[0].get(key) for key in ("scale", "min", "max"))
+    bits = whole(encodings[0].get("bitwidth"))
+    return bits if bits is not None and 1 < bits <= 32 and all(value is None for value in stated) else None
 
 
 def _widest_channel(encodings: Encodings) -> RecordedFacts | None:
@@ -151,7 +169,7 @@ def _shared_settings(
 def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
     """Version 2.0.0: one list, in which activations and weights differ by their names only."""
     entries = content.get("encodings")
-    found, single, left = {}, {}, []
+    found, single, left, asked = {}, {}, [], {}
     for entry in entries if isinstance(entries, list) else []:
         own = table(entry)
         name, facts = own.get("name"), _onnx_facts(table(entry))
@@ -159,12 +177,23 @@ def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
             found[name] = facts
             if len(numbers(own.get("y_scale"))) == 1:
                 single[name] = RecordedFacts(bits=facts.bits, scale=facts.scale)
+        elif isinstance(name, str) and (bits := _onnx_bits_alone(own)) is not None:
+            asked[name] = bits
         else:
             left.append(str(name))
-    if not found:
+    if not found and not asked:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
     notices = (f"encodings that cannot be read: {len(left)}, first {left[0]}",) if left else ()
-    return Imported(tensors=found, floats=tuple(left), parameters=single, notices=notices)
+    requests = Requests(bits=asked)
+    return Imported(tensors=found, floats=tuple(left), parameters=single, requests=requests, notices=notices)
+
+
+def _onnx_bits_alone(own: Mapping[str, object]) -> int | None:
+    """Bits that are asked for without a range."""
+    match = _DTYPE.fullmatch(str(own.get("output_dtype", "")))
+    if match is None or own.get("y_scale") is not None or not 1 < int(match["bits"]) <= 32:
+        return None
+    return int(match["bits"])
 
 
 def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
@@ -180,4 +209,7 @@ def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
     return facts.model_copy(update={"symmetric": all(p == (0 if signed else 2 ** (bits - 1)) for p in points)})
 
 
-FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings, lists_all=True),)
+FORMATS = (
+    Format("Qualcomm quantization overrides", "AIMET", _is_overrides, _read_encodings),
+    Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings, lists_all=True),
+)

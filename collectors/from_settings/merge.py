@@ -43,6 +43,8 @@ _SETTINGS_SHOWN = 6
 _COMPUTE_WORDS = ("conv", "gemm", "matmul", "fullyconnected", "innerproduct", "dense", "linear", "lstm", "gru", "rnn")
 #: Settings that are not options.
 _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
+#: What is reported of a layer and is no figure of an error.
+_PLACEMENT = frozenset({"device", "dtype", "kernel", "fused", "reformats"})
 UNKNOWN_TYPE = "unknown"
 #: How exporters name what a node writes, after the node.
 _OUTPUT = re.compile(r"_output_\d+$|:\d+$")
@@ -348,13 +350,17 @@ def _learn_by_name(
     what: str,
     ledger: _Ledger,
 ) -> int:
-    """Add facts by name, and return how many found their place."""
+    """Add facts by name, and return how many found their place; of several figures of one layer the first stands."""
     found = 0
+    filled: set[int] = set()
     for name, facts in given.items():
         place = places.get(name)
         if place is None:
             continue
         found += 1
+        if what == "figure" and place in filled:
+            continue
+        filled.add(place)
         own = known[place]
         facts = facts.model_copy(update={"origin": None})
         joined, clashes = _combine(own, facts)
@@ -446,7 +452,8 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
         (f"thresholds of {_match_count(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
         (f"{', '.join(figures)} of {_match_count(layers, len(imported.layers), 'layer')}", bool(figures)),
     ]
-    lacks = {"settings": options, "thresholds": thresholds, "errors of layers": figures}
+    errors = set(figures) - _PLACEMENT
+    lacks = {"settings": options, "thresholds": thresholds, "errors of layers": errors}
     return ImportRecord(
         file=source.name,
         format=source.format,

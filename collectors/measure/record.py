@@ -157,7 +157,7 @@ def _tensor(
         is_input=pair.root in models.quantized.inputs,
         is_half=None if traits.half is None else pair.root in traits.half,
         is_squared=pair.root in traits.squared,
-        quantizer=quantizer_facts(pair.tap.quantizer),
+        quantizer=quantizer_facts(pair.tap.quantizer, pair.tap.small_floats),
         pattern=_pattern(pair.root, gate, models.quantized),
         gate=gate,
         clip_low=clip.low if clip is not None else None,
@@ -347,6 +347,7 @@ def _operation_facts(operators: Sequence[OperatorRecord]) -> dict[str, object]:
 
 def _is_quantized(op: Operator, graph: Graph) -> bool:
     return any(
-        name in graph.quantizers or (name in graph.constants and graph.constants[name].quantizer is not None)
+        name in graph.quantizers
+        or ((own := graph.constants.get(name)) is not None and (own.quantizer or own.small_floats) is not None)
         for name in op.inputs
     )

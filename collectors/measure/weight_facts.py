@@ -67,7 +67,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         shaped = None
     source = shaped if is_comparable(stored.values, shaped) else None
     values = source if source is not None else stored.values
-    quantizer = quantizer_facts(stored.quantizer)
+    quantizer = quantizer_facts(stored.quantizer, stored.small_floats)
     if values is None or not values.size:
         return Weights(WeightFacts(name=stored.name, quantizer=quantizer))
     axis = output_axis(op)
@@ -78,6 +78,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         "output_axis": axis,
         "max_code": _max_code(stored),
         "group_size": stored.quantizer.block_size if stored.quantizer is not None else None,
+        "overflow_ratio": _overflow_ratio(stored, shaped),
         **_distribution(values, axis),
         **_stored_distribution(stored.values),
         **(_normalization_gains(twin, float_graph) if original.folded else {}),
@@ -101,6 +102,14 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         now = known_sqnr_db(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
         found["predicted_best_gain_db"] = round(best - now, 6) if now is not None and np.isfinite(now) else None
     return Weights(WeightFacts.model_validate(found), weight_arrays(source, stored.values, axis))
+
+
+def _overflow_ratio(stored: Constant, source: Values | None) -> float | None:
+    """Largest float weight over what its codes reach; None where they are integers, or a reach is 0 or unknown."""
+    if stored.small_floats is None or source is None or not (stored.small_floats.reach > 0).all():
+        return None
+    found = float((np.abs(source) / stored.small_floats.reach).max())
+    return found if np.isfinite(found) else None
 
 
 def _max_code(stored: Constant) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, SmallFloats
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Constant:
         values: Real values, dequantized where it is stored as codes; None where they are not known.
         quantizer: How it was quantized.
         codes: Integers of a type that codes are stored in.
+        small_floats: How it was quantized, where its codes are no integers.
         integers: What an int64 constant holds: a shape, axes, indexes.
     """
 
@@ -25,6 +26,7 @@ class Constant:
     quantizer: Quantizer | None = None
     codes: NDArray[np.generic] | None = None
     integers: NDArray[np.int64] | None = None
+    small_floats: SmallFloats | None = None
 
     @property
     def bits(self) -> tuple[int, bool]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quantmedic.collectors.pair.constants import Constant
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, SmallFloats
 
 #: Operators with weights or a matrix product.
 COMPUTE = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Einsum", "Attention"})
@@ -111,12 +111,13 @@ class Tap:
     """Where a tensor can be read: its codes and their quantizer, or, without one, its float values.
 
     ``decoded``: the tensor holds the values after the round trip through the quantizer, since the runtime has no arrays
-    of such codes.
+    of such codes. ``small_floats``: the codes are no integers, and have no even grid; the quantizer is None then.
     """
 
     tensor: str
     quantizer: Quantizer | None
     decoded: bool = False
+    small_floats: SmallFloats | None = None
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The quantizer: the grid on which integer codes stand for real values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,17 @@ class Quantizer:
         scale, zero = self._broadcast_grid(len(shape), shape)
         return (self.qmin - zero) * scale, (self.qmax - zero) * scale
 
+    def multiplied(self, factors: NDArray[np.float32], shape: tuple[int, ...]) -> "Quantizer":
+        """The grid of an array that is multiplied by factors, which broadcast to it: one scale for each value."""
+        scale, zero = (np.broadcast_to(own, shape) for own in self._broadcast_grid(len(shape), shape))
+        return replace(
+            self,
+            scale=np.asarray(scale * factors, np.float32),
+            zero_point=np.asarray(zero, np.int64),
+            axis=0,
+            block_size=1,
+        )
+
     def _broadcast_grid(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)
         if scale.ndim == 0 or scale.size == 1:
@@ -78,12 +89,27 @@ class Quantizer:
         return scale.reshape(target), zero.reshape(target)
 
 
+@dataclass(frozen=True)
+class SmallFloats:
+    """Codes that are small floats, such as float8e4m3fn: real = scale · code.
+
+    Attributes:
+        code_type: Name of their type.
+        reach: Largest magnitude that they stand for, in a shape that broadcasts to the tensor.
+    """
+
+    code_type: str
+    reach: NDArray[np.float32]
+
+
 def _prefix(shape: tuple[int, ...], axis: int) -> tuple[slice, ...]:
     return (*([slice(None)] * (axis % len(shape))), slice(0, shape[axis]))
 
 
-def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
-    """Facts of one quantizer; empty where there is none."""
+def quantizer_facts(quantizer: Quantizer | None, small_floats: SmallFloats | None = None) -> QuantizerFacts:
+    """Facts of one quantizer, or of codes that are small floats; empty where there is neither."""
+    if small_floats is not None:
+        return QuantizerFacts(code_type=small_floats.code_type, reach=float(small_floats.reach.max()))
     if quantizer is None:
         return QuantizerFacts()
     if quantizer.dynamic:

@@ -55,7 +55,7 @@ def pairs_of(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]
         if twin is None or observable_tensor(root, quantized) != root:
             continue
         taps = _final_taps(root, quantized)
-        read = [t for t in taps if t.tensor and t.quantizer is not None]
+        read = [t for t in taps if t.tensor and (t.quantizer is not None or t.small_floats is not None)]
         codes = next((t for t in read if t.decoded or (t.quantizer is not None and t.quantizer.bits >= 8)), None)
         if codes is None:
             codes = _decoded_tap(taps, quantized)

@@ -40,7 +40,10 @@ class ReportedFacts(Facts):
     weight_stored_mean: float | None = fact("mean of the quantized weights", "value")
     weight_stored_std: float | None = fact("standard deviation of the quantized weights", "value")
     device: str | None = fact("where the toolchain puts it: BPU, CPU …")
-    dtype: str | None = fact("type that it computes with: int8, int16, float …")
+    dtype: str | None = fact("type that it computes with: int8, int16, fp8, half, float …")
+    kernel: str | None = fact("name of the kernel that computes it, as the toolchain calls it")
+    fused: tuple[str, ...] | None = fact("layers that this kernel computes together, the first eight, itself included")
+    reformats: int | None = fact("copies beside it that only change layout or type of what it reads or writes")
 
 
 class FusionFacts(Facts):

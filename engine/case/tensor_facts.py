@@ -188,6 +188,8 @@ class QuantizerFacts(Facts):
     high: float | None = fact("largest representable value (per tensor)", "value")
     dynamic: bool | None = fact("the scale is computed at run time from the values themselves")
     power_of_two: bool | None = fact("every scale is a power of two")
+    code_type: str | None = fact("type of codes that are small floats, whose grid is uneven: float8e4m3fn …")
+    reach: float | None = fact("largest magnitude that codes of small floats stand for, of all channels", "value")
 
 
 class RecordedFacts(Facts):
@@ -303,6 +305,7 @@ class TensorFacts(Facts):
         "what the graph makes of it: swish (a product of two functions of one tensor, as Swish and GELU become in "
         "pieces), softmax-input (a Softmax reads it, directly or through operators that only move values), none"
     )
+    overflow_ratio: float | None = fact("absmax / quantizer.reach, of codes that are small floats", "ratio")
     range_slack: float | None = fact("quantizer's reach (largest magnitude it represents) / absmax", "ratio")
     power_of_two_excess: float | None = fact(
         "quantizer's reach / the next power of two at or above absmax, where every scale is a power of two: 1 where "

@@ -12,6 +12,10 @@ class WeightFacts(Facts):
     name: str | None = fact("name of the float initializer")
     channels: int | None = fact("output channels")
     quantizer: QuantizerFacts = QuantizerFacts()
+    overflow_ratio: float | None = fact(
+        "largest float weight / largest magnitude that codes of small floats stand for, of the worst channel",
+        "ratio",
+    )
     min: float | None = fact("smallest float weight", "value")
     max: float | None = fact("largest float weight", "value")
     mean: float | None = fact("mean of the float weights", "value")

@@ -216,6 +216,7 @@ def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str
         "negative_levels": ratio(held, quantizer.scale),
         "negative_ratio": ratio(negative, quantizer.high),
         "range_excess_bits": bits_between(values.abs_p99_99, reach),
+        "overflow_ratio": ratio(values.absmax, quantizer.reach),
         "range_slack": ratio(reach, values.absmax),
         "power_of_two_excess": ratio(reach, _next_power_of_two(values.absmax)) if quantizer.power_of_two else None,
         "sample_levels": ratio(sample, quantizer.scale),

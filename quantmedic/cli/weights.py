@@ -38,15 +38,17 @@ def weights(
     judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
-    """Compare the weights of two safetensors checkpoints, without running a model or holding one in memory.
+    """Compare the weights of two checkpoints, without running a model or holding one in memory.
 
-    FLOAT and QUANT are .safetensors files or folders with shards; QUANT as GPTQ, AWQ, compressed-tensors, torchao or
-    bitsandbytes (int8) wrote it, float8, or rounded real numbers. At most 8 processor threads are used.
+    FLOAT and QUANT are .safetensors files, folders with shards, or packages of Core ML (.mlpackage); QUANT as GPTQ,
+    AWQ, compressed-tensors, torchao or bitsandbytes (int8) wrote it, float8, rounded real numbers, or as coremltools
+    compressed it. At most 8 processor threads are used.
 
     \b
     Examples:
       quantmedic weights Llama-3-8B Llama-3-8B-GPTQ -o report
       quantmedic weights model.safetensors model-int8.safetensors --format markdown
+      quantmedic weights float.mlpackage palettized.mlpackage
     """
     judged_by = open_judging(rules, judging)
     with progress_bars() as progress:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.case.facts import AskedFacts, RecordedFacts
+from quantmedic.engine.case.facts import AskedFacts, RecordedFacts, ReportedFacts
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.reports.text import NOT_MEASURED, decibels, name, number, visible
 
@@ -18,7 +18,7 @@ ASK = f"{NOT_MEASURED}: --device-tensors"
 
 @dataclass(frozen=True)
 class AskedLine:
-    """One layer of which a file asks something, or whose output's range it records."""
+    """One layer of which a file asks something, whose output's range it records, or whose type it reports."""
 
     name: Annotated[str, "layer"]
     op_type: Annotated[str, "operator"]
@@ -33,14 +33,15 @@ class AskedLine:
 class AskedBox:
     """Layers of which files ask something."""
 
-    lines: Annotated[tuple[AskedLine, ...], "those that differ first, then in the order of the network"]
+    lines: Annotated[tuple[AskedLine, ...], "those that differ first, then those with findings, then as in the network"]
     more: Annotated[int, "layers that are left out"]
     differing: Annotated[int, "layers of which the model shows something else than was asked"]
 
 
 def asked_box(layers: Iterable[LayerRow]) -> AskedBox:
     """The table; without lines where no file asks anything of a layer."""
-    lines = [_asked_line(row) for row in layers if row.asked is not None or row.recorded is not None]
+    rows = [row for row in layers if row.asked or row.recorded or (row.reported and row.reported.dtype)]
+    lines = [_asked_line(row) for row in sorted(rows, key=lambda row: not row.findings)]
     lines.sort(key=lambda line: not line.differs)
     differing = sum(line.differs for line in lines)
     return AskedBox(tuple(lines[:ASKED_SHOWN]), max(0, len(lines) - ASKED_SHOWN), differing)
@@ -48,29 +49,33 @@ def asked_box(layers: Iterable[LayerRow]) -> AskedBox:
 
 def _asked_line(row: LayerRow) -> AskedLine:
     asked, recorded = row.asked or AskedFacts(), row.recorded or RecordedFacts()
+    reported = row.reported or ReportedFacts()
     wanted = ["weights in float"] if asked.in_float else []
     shown = []
-    if asked.in_float or asked.weight_bits is not None:
+    if asked.in_float or asked.weight_bits is not None or reported.dtype is not None:
         shown.append("weights in float" if row.weight_bits is None else f"weights of {row.weight_bits} bits")
     if asked.weight_bits is not None:
         wanted.append(f"weights of {asked.weight_bits} bits")
     bits = recorded.bits if asked.bits is None else asked.bits
+    if bits is None and reported.dtype is not None:
+        shown.append("output in float" if row.bits is None else f"output of {row.bits} bits")
     if bits is not None:
         wanted.append(f"output of {bits} bits")
         shown.append("output in float" if row.bits is None else f"output of {row.bits} bits")
     if recorded.low is not None and recorded.high is not None:
         wanted.append(f"range {number(recorded.low)} … {number(recorded.high)}")
         shown.append(_range_text(row, recorded, recorded.high - recorded.low))
+    origins = (asked.origin, recorded.origin, reported.origin if reported.dtype else None)
     other_grid = recorded.bits is not None and row.bits is not None and recorded.bits != row.bits
     other_range = recorded.deployed_ratio is not None and recorded.deployed_ratio > _SAME_RANGE
     return AskedLine(
         name=name(row.float_name or row.name),
         op_type=visible(row.op_type, 40),
-        asked=", ".join(wanted) or "in the file, without figures",
-        origin=", ".join(visible(own, 120) for own in dict.fromkeys([asked.origin, recorded.origin]) if own),
+        asked=", ".join(wanted) or ("nothing" if row.recorded is None else "in the file, without figures"),
+        origin=", ".join(visible(own, 120) for own in dict.fromkeys(origins) if own),
         shown=", ".join(shown) or NOT_MEASURED,
         differs=asked.is_shown is False or other_grid or other_range,
-        device=_device_text(row),
+        device=_device_text(row, reported),
     )
 
 
@@ -83,7 +88,12 @@ def _range_text(row: LayerRow, recorded: RecordedFacts, width: float) -> str:
     return f"a range {number(row.scale * (2**row.bits - 1) / width)} times as wide"
 
 
-def _device_text(row: LayerRow) -> str:
-    if row.device_sqnr_db is None:
-        return ASK
-    return f"{'departs here' if row.device_departs else 'as here'}: {decibels(row.device_sqnr_db)}"
+def _device_text(row: LayerRow, reported: ReportedFacts) -> str:
+    """What was computed with, with which layers, and how far the result is off."""
+    told = [] if reported.dtype is None else [f"in {visible(reported.dtype, 40)}"]
+    others = [own for own in reported.fused or () if own not in (row.name, row.float_name, row.quantized_name)]
+    told += [f"with {', '.join(name(own) for own in others)}"] if told and others else []
+    told += [f"{reported.reformats} copies beside it"] if told and reported.reformats else []
+    if row.device_sqnr_db is not None:
+        told.append(f"{'departs here' if row.device_departs else 'as here'}: {decibels(row.device_sqnr_db)}")
+    return ", ".join(told) or ASK

@@ -106,6 +106,7 @@ def _onnx(folder: Path) -> Seeds:
     return {name: model.SerializeToString(deterministic=True) for name, model in models.items()} | {
         "inc-float.onnx": (RECORDINGS / "inc/float.onnx").read_bytes(),
         "inc-int8.onnx": (RECORDINGS / "inc/int8.onnx").read_bytes(),
+        **{f"modelopt-{path.name}": path.read_bytes() for path in sorted((RECORDINGS / "modelopt").glob("*.onnx"))},
     }
 
 
@@ -223,7 +224,7 @@ def _settings(folder: Path) -> Seeds:
 
 
 def _weights(folder: Path) -> Seeds:
-    """A layer of 64 x 64 weights as two safetensors folders."""
+    """A layer of 64 x 64 weights as two safetensors folders, and packages of Core ML."""
     name = "model.layers.0.mlp.up_proj"
     values = random(9, 64, 64)
     codes, scale, zero = checkpoints.quantize(values, 4, 32, symmetric=False)
@@ -235,4 +236,8 @@ def _weights(folder: Path) -> Seeds:
         text = json.dumps(config).replace(f'"group_size": {checkpoints.GROUP}', '"group_size": 32')
         written = checkpoints.write_folder(folder / kind, tensors, json.loads(text), shards=1)
         found |= {f"{kind}/{path.name}": path.read_bytes() for path in sorted(written.iterdir())}
+    core_ml = RECORDINGS / "coreml"
+    for kind in ("float", "int4_blocks", "palette2_groups", "sparse_palette4"):
+        parts = (path for path in sorted((core_ml / f"{kind}.mlpackage").rglob("*")) if path.is_file())
+        found |= {str(path.relative_to(core_ml)): path.read_bytes() for path in parts}
     return found

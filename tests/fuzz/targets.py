@@ -107,6 +107,9 @@ def _models() -> Iterator[Target]:
     for name in _QUANTIZED:
         yield Target("ONNX", 2.5, _PAIR | {"int8.onnx": name}, "int8.onnx", onnx, _WHOLE)
         yield Target("ONNX", 1, _PAIR | {"int8.onnx": name}, "int8.onnx", onnx, _STATIC)
+    for kind in ("fp8", "int4_awq"):
+        own = {"float.onnx": "modelopt-float.onnx", "int8.onnx": f"modelopt-{kind}.onnx"}
+        yield Target("ONNX", 0.5, own, "int8.onnx", onnx, _STATIC)
     yield Target("ONNX", 2.5, _PAIR, "float.onnx", onnx, _WHOLE)
     staged = (f"{_COLLECT}x.npz --stage mid=mid.onnx --stage last=int8.onnx",)
     yield Target("ONNX", 0.5, _PAIR | {"mid.onnx": "float.onnx"}, "mid.onnx", onnx, staged)
@@ -217,6 +220,12 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
             mutate = mutate_json if changed.endswith("json") else files.mutate_safetensors
             command = f"weights float {kind} --threads 1 -o out/r --format json"
             yield Target("safetensors", 0.5, own, changed, mutate, (command,))
+    for kind in ("int4_blocks", "palette2_groups", "sparse_palette4"):
+        own = {name: name for name in seeds if name.startswith(("float.mlpackage/", f"{kind}.mlpackage/"))}
+        for changed in (name for name in own if name.startswith(kind)):
+            mutate = mutate_json if changed.endswith("json") else mutate_bytes
+            command = f"weights float.mlpackage {kind}.mlpackage --threads 1 -o out/r --format json"
+            yield Target("Core ML", 0.3, own, changed, mutate, (command,))
 
 
 def _importers(seeds: Seeds) -> Iterator[Target]:

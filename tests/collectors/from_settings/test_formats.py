@@ -27,6 +27,19 @@ from quantmedic.engine.limits import LimitError
 
 RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}
 ENCODING = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "max": 1.55, "min": -1.0, "offset": -100}
+ENGINE = {
+    "Layers": [
+        {
+            "Name": "conv + relu",
+            "LayerType": "CaskConvolution",
+            "Inputs": [{"Name": "x", "Format/Datatype": "Int8"}],
+            "TacticName": "sm80_xmma_fprop_i8i8_i8i32_f32",
+            "Metadata": "[ONNX Layer: conv]\x1e[ONNX Layer: relu]",
+        },
+        "PWN(PWN(act), mul)",
+    ],
+    "Bindings": ["x"],
+}
 CSV_HEAD = (
     "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name"
 )
@@ -172,6 +185,35 @@ def test_aimet_encodings_of_all_versions_say_the_same(tmp_path: Path, version: s
         assert found.settings.calibration_method == conv.method == "mse"
 
 
+OVERRIDES = {
+    "activation_encodings": {"conv": [{"bitwidth": 16, "dtype": "int"}], "fp": [{"bitwidth": 32, "dtype": "float"}]},
+    "param_encodings": {"w": [{"bitwidth": 4, "dtype": "int", "is_symmetric": "True"}]},
+}
+NEW_OVERRIDES = {
+    "version": "2.0.0",
+    "encodings": [{"name": "conv", "output_dtype": "uint16"}, {"name": "w", "output_dtype": "int4"}],
+}
+
+
+@pytest.mark.parametrize("content", [OVERRIDES, NEW_OVERRIDES])
+def test_overrides_that_state_bits_alone_ask_for_them(tmp_path: Path, content: dict[str, Any]) -> None:
+    """They list what is to differ, and not every activation."""
+    path = written(tmp_path, "overrides.json", content)
+    assert recognise_format(path).name == "Qualcomm quantization overrides" and not recognise_format(path).lists_all
+    found = told(path)
+    assert found.requests.bits == {"conv": 16, "w": 4} and not found.tensors
+    assert not [notice for notice in found.notices if "cannot be read" in notice]
+
+
+def test_an_override_beside_encodings(tmp_path: Path) -> None:
+    content = aimet("0.6.1")
+    content["activation_encodings"]["wide"] = [{"bitwidth": 16, "dtype": "int"}]
+    path = written(tmp_path, "model.encodings", content)
+    found = told(path)
+    assert recognise_format(path).name == "AIMET encodings"
+    assert found.requests.bits == {"wide": 16} and set(found.tensors) == {"conv"}
+
+
 def test_aimet_encodings_of_torch_modules(tmp_path: Path) -> None:
     own = {**ENCODING, "scale": 0.01}
     content = {"activation_encodings": {"conv1": {"input": {"0": own}, "output": {"0": own}}}, "param_encodings": {}}
@@ -283,7 +325,9 @@ GOOD: dict[str, Callable[[Path], Path]] = {
     "cache.json": lambda folder: _from_ort(folder, "cache.json"),
     "extra.json": lambda folder: written(folder, "extra.json", {"ActivationSymmetric": False}),
     "trt.cache": lambda folder: written(folder, "trt.cache", "TRT-8601-EntropyCalibration2\nx: 3c010a14\ny: 3c010a15"),
+    "engine": lambda folder: written(folder, "layers.json", ENGINE),
     "aimet": lambda folder: written(folder, "model.encodings", aimet("0.6.1")),
+    "overrides": lambda folder: written(folder, "overrides.json", OVERRIDES),
     "aimet2": lambda folder: written(folder, "model2.encodings", aimet("2.0.0")),
     "debugger": lambda folder: written(folder, "d.csv", f"{CSV_HEAD}\nADD,9,100,0.1,0,0.5,0.04,0.1,0,net/add\n"),
     "recipe": lambda folder: written(folder, "m_recipe.json", RECIPE),

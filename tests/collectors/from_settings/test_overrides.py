@@ -169,3 +169,14 @@ def test_a_measured_case_that_files_are_added_to_later_has_no_names_to_look_up(t
     file.write_text(json.dumps({"calibrate_method": "MinMax", "nodes_to_exclude": ["nowhere"], "quant_format": "QDQ"}))
     case = quantmedic.import_files(tmp_path / "pair.case", file)
     assert overrides(case).without_effect == 0
+
+
+@pytest.mark.parametrize("bits, names", [(8, []), (16, ["pooled was to have 16 bits, and has 8"])])
+def test_overrides_of_qualcomm(tmp_path: Path, bits: int, names: list[str]) -> None:
+    file = tmp_path / "overrides.json"
+    asked = {"activation_encodings": {"pooled": [{"bitwidth": bits, "dtype": "int"}]}, "param_encodings": {}}
+    file.write_text(json.dumps(asked))
+    paths = save_pair(tmp_path, network(), static(network(), {"image": DATA}, tmp_path))
+    case = quantmedic.collect_static(*paths, settings_files=[file])
+    assert overrides(case).asked == 1 and list(overrides(case).reasons or ()) == names
+    assert is_named(case) == bool(names)

@@ -1,0 +1,160 @@
+"""Layers of TensorRT engines: names, types and copies, held against models that onnxruntime quantized.
+
+No engine is built here: the files are in the documented form, as trtexec and the inspector write it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from builders.onnx_models import Net, random, save_pair, static
+
+import quantmedic
+from quantmedic.collectors.from_settings.formats import Imported, recognise_format
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.errors import DataError
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.sections.asked import asked_box
+
+CONV, ACT, HEAD = "/body/Conv", "/body/Relu", "/head/Gemm"
+
+
+def kernel(name: str, read: str, tactic: str = "", kind: str = "gemm", nodes: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "Name": name,
+        "LayerType": kind,
+        "Inputs": [{"Name": "in", "Location": "Device", "Dimensions": [1, 8], "Format/Datatype": read}],
+        "Outputs": [{"Name": "out", "Location": "Device", "Dimensions": [1, 8], "Format/Datatype": "Half"}],
+        "TacticName": tactic,
+        "Metadata": "\x1e".join(f"[ONNX Layer: {node}]" for node in nodes),
+    }
+
+
+def read(folder: Path, *layers: dict[str, Any] | str) -> Imported:
+    path = written(folder, *layers)
+    return recognise_format(path).read(path)
+
+
+def written(folder: Path, *layers: dict[str, Any] | str) -> Path:
+    path = folder / "layers.json"
+    path.write_text(json.dumps({"Layers": list(layers), "Bindings": ["image", "scores"]}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, nodes",
+    [
+        ("conv", ["conv"]),
+        ("conv + bn + relu", ["conv", "bn", "relu"]),
+        ("query || key || value", ["query", "key", "value"]),
+        ("PWN(act)", ["act"]),
+        ("PWN(PWN(act), mul)", ["act", "mul"]),
+        ("conv + PWN(act)", ["conv", "act"]),
+        ("{ForeignNode[/a/Conv.../b/Add]}", ["/a/Conv", "/b/Add"]),
+        ("w + QuantizeLinear_7_quantize_scale_node + conv + relu", ["w", "conv", "relu"]),
+        ("Reformatting CopyNode for Input Tensor 0 to conv + relu", ["conv", "relu"]),
+    ],
+)
+def test_names_of_nodes_in_those_of_layers(tmp_path: Path, name: str, nodes: list[str]) -> None:
+    assert list(read(tmp_path, name).layers) == nodes
+
+
+@pytest.mark.parametrize("separator", ["\x1e", "\x1f", " ", ""])
+def test_metadata_tells_nodes_better_than_names(tmp_path: Path, separator: str) -> None:
+    layer = kernel("__myl_MulAdd_3", "Half")
+    layer["Metadata"] = separator.join(f"[ONNX Layer: {n}]" for n in ("/a[0]/Mul", "x_QuantizeLinear", "/b/Add"))
+    assert list(read(tmp_path, layer).layers) == ["/a[0]/Mul", "/b/Add"]
+
+
+@pytest.mark.parametrize(
+    "stored, tactic, dtype",
+    [
+        ("Int8", "", "int8"),
+        ("Thirty-two wide channel vectorized row major Int8 format.", "", "int8"),
+        ("Row major linear FP16 format", "", "half"),
+        ("Channel major FP32 format where channel % 4 == 0", "", "float"),
+        ("FP8", "", "fp8"),
+        ("FP8 E4M3", "", "fp8"),
+        ("BFloat16", "", "bfloat16"),
+        ("Half", "sm80_xmma_gemm_i8f32_i8i32_f32_tn_n", "int8"),
+        ("Half", "sm80_xmma_gemm_f16f16_f16f16_f16_nn", "half"),
+        ("Float", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn", "float"),
+        ("", "sm89_xmma_gemm_e4m3bf16_e4m3f32_f32_tn", "fp8"),
+        ("Int64", "", "half"),
+    ],
+)
+def test_type_that_a_kernel_computes_with(tmp_path: Path, stored: str, tactic: str, dtype: str) -> None:
+    assert read(tmp_path, kernel("fc", stored, tactic)).layers["fc"].dtype == dtype
+
+
+def test_copies_are_counted_beside_what_they_feed(tmp_path: Path) -> None:
+    copy = kernel("Reformatting CopyNode for Input Tensor 0 to conv + relu", "Float", kind="Reformat")
+    found = read(tmp_path, copy, kernel("conv + relu", "Int8", kind="CaskConvolution"), kernel("fc", "Half"))
+    assert {name: (own.dtype, own.reformats) for name, own in found.layers.items()} == {
+        "conv": ("int8", 1),
+        "relu": ("int8", 1),
+        "fc": ("half", 0),
+    }
+    assert found.layers["relu"].fused == ("conv", "relu") and not found.notices
+
+
+def test_what_the_engine_does_not_tell_is_said(tmp_path: Path) -> None:
+    found = read(tmp_path, "conv + relu", "{ForeignNode[/a...b]}")
+    assert found.layers["conv"].dtype is None and found.layers["conv"].fused == ("conv", "relu")
+    assert "--profilingVerbosity=detailed" in found.notices[0] and "1, first /a...b" in found.notices[1]
+    hidden = read(tmp_path, kernel("{ForeignNode[/a...b]}", "Half", kind="Myelin"))
+    assert hidden.layers["/a"].dtype is None
+
+
+@pytest.mark.parametrize("layers", [[], [{}], [3], [""]])
+def test_an_engine_without_names_is_refused(tmp_path: Path, layers: list[Any]) -> None:
+    with pytest.raises(DataError, match="names no layers") as error:
+        read(tmp_path, *layers)
+    assert "--profilingVerbosity=detailed" in str(error.value) and "layers.json" in str(error.value)
+
+
+def network() -> onnx.ModelProto:
+    net = Net()
+    x = net.input("image", ["n", 3, 8, 8])
+    x = net.conv(x, random(0, 8, 3, 3, 3, scale=0.3), random(7, 8), out="conv", name=CONV)
+    x = net.add("Flatten", net.add("Relu", x, out="act", name=ACT), out="flat", name="/Flatten")
+    net.output(net.add("Gemm", x, net.const("w", random(9, 288, 5)), out="scores", name=HEAD))
+    return net.model()
+
+
+def diagnosed(folder: Path, *layers: dict[str, Any] | str, **options: Any) -> Diagnosis:
+    images = random(3, 16, 3, 8, 8)
+    paths = save_pair(folder, network(), static(network(), {"image": images}, folder, **options))
+    return quantmedic.diagnose(*paths, validation=images, settings_files=[written(folder, *layers)], prove=False)
+
+
+def rules_of(diagnosis: Diagnosis) -> set[str]:
+    return {rule for cause in diagnosis.causes for rule in cause.rules} & {"R012", "R013"}
+
+
+QUIET = kernel(f"{CONV} + {ACT}", "Int8", "sm80_xmma_fprop_i8i8_i8i32_f32", "CaskConvolution", (CONV, ACT))
+
+
+def test_an_engine_that_does_what_the_model_says(tmp_path: Path) -> None:
+    diagnosis = diagnosed(tmp_path, QUIET, kernel("__myl_fc", "Int8", nodes=(HEAD,)))
+    assert not rules_of(diagnosis)
+    assert not [text for text in diagnosis.warnings if "layers.json" in text]
+    conv = next(row for row in diagnosis.layers if row.float_name == CONV)
+    assert conv.reported is not None and conv.reported.dtype == "int8" and conv.reported.device == "GPU"
+
+
+def test_a_quantized_layer_that_runs_in_float(tmp_path: Path) -> None:
+    diagnosis = diagnosed(tmp_path, QUIET, kernel("__myl_fc", "Half", nodes=(HEAD,)))
+    assert rules_of(diagnosis) == {"R012"}
+    first = asked_box(diagnosis.layers).lines[0]
+    assert (first.name, first.device) == (HEAD, "in half")
+    assert "in half" in render_markdown(build_context(diagnosis, {}))
+
+
+def test_a_float_layer_that_the_engine_quantizes(tmp_path: Path) -> None:
+    layer = kernel("__myl_fc", "Half", "sm80_xmma_gemm_i8i8_i8i32_f32_tn", nodes=(HEAD,))
+    diagnosis = diagnosed(tmp_path, QUIET, layer, nodes_to_exclude=[HEAD])
+    assert rules_of(diagnosis) == {"R013"}
