@@ -2,8 +2,8 @@
 
 ``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes long, needs torch or a
 browser, or quantizes real networks. A test file named on the command line runs as a whole. ``pytest -m ""``
-runs everything. The marker expression in ``addopts`` (``pyproject.toml``) decides; it also chooses the profile of the
-property tests.
+runs everything, and ``QUANTMEDIC_TURN`` lets those that take longest take turns (``support/turns.py``). The marker
+expression in ``addopts`` (``pyproject.toml``) decides; it also chooses the profile of the property tests.
 """
 
 import compileall
@@ -27,6 +27,8 @@ os.environ["QUANTMEDIC_EXACT_KERNELS"] = "1"
 
 # Tests that are not about proof do not wait for it.
 os.environ["QUANTMEDIC_NO_PROVE"] = "1"
+
+import turns  # noqa: E402
 
 import quantmedic  # noqa: E402
 from quantmedic.demo import patient  # noqa: E402
@@ -73,6 +75,10 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    turns.leave_out(config, items)
 
 
 def pytest_collection_finish() -> None:

@@ -44,7 +44,7 @@ def test_representative_strays_lead_and_the_prescription_leaves_them_out(
     onnx.save(model, str(tmp_path / "float.onnx"))
     onnx.save(quantized, str(tmp_path / "int8.onnx"))
     paths = tmp_path / "float.onnx", tmp_path / "int8.onnx"
-    found = quantmedic.diagnose(*paths, representative=bad, validation=validation, rules=rules(), prove=10)
+    found = quantmedic.diagnose(*paths, representative=bad, validation=validation, rules=rules(), prove=120)
     assert found.causes[0].cause == "stray-samples" and found.causes[0].severity == "high"
     assert found.proof is not None and found.causes[0].proven and found.proof.best is not None
     run = found.proof.executions[found.proof.best]

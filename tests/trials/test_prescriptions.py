@@ -177,7 +177,7 @@ def test_a_text_that_is_printed_otherwise_now_is_not_called_executed(proven: tup
 def test_without_representative_data_nothing_is_executed_and_that_is_said() -> None:
     (source, quantized), data = patient()
     alone = {key: value for key, value in data.items() if key != "representative"}
-    case = quantmedic.collect(source, quantized, prove=20.0, threads=1, **alone)
+    case = quantmedic.collect(source, quantized, prove=120.0, threads=1, **alone)
     proof = case.record.proof
     assert proof.executions == () and proof.best is None
     assert "no representative data were given" in proof.unexecuted
@@ -196,7 +196,7 @@ def test_code_of_rules_that_are_not_built_in_is_never_run(tmp_path: Path) -> Non
         remedies[name] = remedy.model_copy(update={"snippets": own})
     foreign = base.model_copy(update={"remedies": remedies})
     (source, quantized), data = patient()
-    case = quantmedic.collect(source, quantized, rules=foreign, prove=20.0, threads=1, **data)
+    case = quantmedic.collect(source, quantized, rules=foreign, prove=120.0, threads=1, **data)
     assert case.record.proof.executions == ()
     assert "rules of your own" in case.record.proof.unexecuted
     assert not (tmp_path / "ran").exists()
