@@ -17,10 +17,13 @@ from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.garbage import give_back_freed_memory
 
 Array = NDArray[np.generic]
 #: Of each element: four of the float tensor, four of the quantized one.
 _BYTES = 8
+#: Batches between two times that freed memory is given back: each time costs up to a fifth of a batch.
+_KEEPS_FREED = 4
 
 
 class TorchView:
@@ -35,6 +38,7 @@ class TorchView:
         plain: Sequence[Array] | None = None,
     ) -> None:
         self._models, self.pairs = models, dict(pairs)
+        self._batches = 0
         self.taps: dict[int, Tap] = {number: self._readable(pair) for number, pair in self.pairs.items()}
         self._feature = feature_of(models.float_graph)
         alone = plain if plain is not None else models.quantized_runner(threads)(first)
@@ -59,6 +63,9 @@ class TorchView:
         Raises:
             ModelError: One of them fails on this batch.
         """
+        self._batches += 1
+        if self._batches % _KEEPS_FREED == 0:
+            give_back_freed_memory()
         groups = self._groups(batch)
         grouped = GroupedReading(lambda k: self._read_group(batch, groups[k]), groups, self.pairs)
         return grouped.reading(list(self.pairs))

@@ -30,7 +30,7 @@ def turn_of(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | No
     if not value:
         return None
     number, _, of = value.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 0 < int(of)):
+    if not (number.isdecimal() and of.isdecimal() and int(of) > 0):
         raise pytest.UsageError(f"{VARIABLE}={value} is not a turn: write 2/4 for the third of four")
     return int(number) % int(of), int(of)
 
