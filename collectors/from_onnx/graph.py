@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.graph import Attribute, Attributes, Graph, Node, Operator, TensorSpec
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
@@ -23,6 +24,8 @@ class OnnxGraph(Graph):
     model: onnx.ModelProto = field(kw_only=True)
     float_codes: dict[str, int] = field(default_factory=dict, kw_only=True)
     """Tensors and constants that hold small floats as codes, with the number of their type."""
+    input_gains: dict[str, NDArray[np.float32]] = field(default_factory=dict, kw_only=True)
+    """By the name of stored weights, per input channel: what they were joined with and the file keeps elsewhere."""
 
     @property
     def opset(self) -> int:
@@ -35,7 +38,7 @@ class OnnxGraph(Graph):
 
     def can_store(self, name: str) -> bool:
         """Other values can be kept in the constant of this name; of an empty name: in a new constant."""
-        return True
+        return name not in self.input_gains
 
     def append(self, node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
         """Add an operator of this type at the end; ``inputs`` are roots and constants."""

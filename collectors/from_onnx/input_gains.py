@@ -28,6 +28,7 @@ def join_input_gains(graph: OnnxGraph) -> None:
             continue
         for name in dict.fromkeys(reader.inputs[1] for reader in readers):
             graph.constants[name] = _with_gains(graph.constants[name], gains)
+            graph.input_gains[graph.constants[name].name] = gains
         source = next(name for name in op.inputs if name not in graph.constants)
         graph.roots[op.outputs[0]] = source
         for reader in readers:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator
@@ -19,7 +20,6 @@ from quantmedic.collectors.pair.originals import (
     output_axis,
     weight_of,
 )
-from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.pair.weight_forms import encode_on_grid
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
@@ -45,7 +45,7 @@ class Layer:
     op: Operator
     node: onnx.NodeProto
     stored: Constant
-    models: PairedGraphs
+    models: PairedOnnxGraphs
     name: str
 
     @cached_property
@@ -69,9 +69,12 @@ class Layer:
 
     @property
     def weight(self) -> Float32 | None:
-        """Its float weights in the layout in which they are stored; None where they are not known."""
+        """Its float weights as the file would hold them, without gains of its input; None where they are not known."""
         stored, weight = self.stored.values, self.original.weight
-        return None if weight is None or (stored is not None and stored.shape != weight.shape) else weight
+        if weight is None or (stored is not None and stored.shape != weight.shape):
+            return None
+        gains = self.models.quantized.input_gains.get(self.stored.name)
+        return weight if gains is None else np.asarray(weight / gains[:, None], np.float32)
 
     @property
     def rounded_bias(self) -> Float32:
@@ -97,7 +100,7 @@ class Layer:
         return int(size * groups if self.op.op_type == "ConvTranspose" else size)
 
 
-def layers_of(draft: Draft, models: PairedGraphs, names: Mapping[int, str]) -> dict[int, Layer]:
+def layers_of(draft: Draft, models: PairedOnnxGraphs, names: Mapping[int, str]) -> dict[int, Layer]:
     """Operators whose quantized weights an input of their own holds, by index; names for messages."""
     found = {}
     for op in models.quantized.operators:
@@ -169,7 +172,7 @@ def products_of_precise_inputs(
     return found
 
 
-def settle_operands(draft: Draft, models: PairedGraphs, case: Case, change: Change) -> None:
+def settle_operands(draft: Draft, models: PairedOnnxGraphs, case: Case, change: Change) -> None:
     """Put constants that are neither weights nor bias, such as the gain of a normalization, back to float."""
     graph = models.quantized
     for k, op in enumerate(graph.operators):

@@ -31,9 +31,8 @@ def recorded(mode: str) -> onnx.ModelProto:
 def diagnosed(folder: Path, model: onnx.ModelProto, **options: Any) -> Diagnosis:
     path = folder / "quantized.onnx"
     onnx.save(model, path)
-    return quantmedic.diagnose(
-        RECORDED / "float.onnx", path, validation=IMAGES, representative=SAMPLES(64, 3)[0], prove=False, **options
-    )
+    data = {"validation": IMAGES, "representative": SAMPLES(64, 3)[0]}
+    return quantmedic.diagnose(RECORDED / "float.onnx", path, **data, **{"prove": False, **options})
 
 
 def with_scale(model: onnx.ModelProto, name: str, factor: float) -> onnx.ModelProto:
@@ -52,6 +51,14 @@ def test_weights_of_awq_are_no_foreign_ones(tmp_path: Path) -> None:
     """It loses a little here, for weights of four bits."""
     diagnosis = diagnosed(tmp_path, recorded("int4_awq"), labels=LABELS)
     assert not {"foreign-weights", "operator-departs"} & {cause.cause for cause in diagnosis.causes}
+
+
+def test_a_trial_leaves_the_gains_of_awq_to_the_multiplication(tmp_path: Path) -> None:
+    """Weights of eight bits are those of the file, which the layer's input is multiplied for."""
+    found = diagnosed(tmp_path, recorded("int4_awq"), labels=LABELS, prove=600)
+    assert found.proof is not None
+    (trial,) = [row.trial for row in found.proof.trials if row.trial.kind == "eight-bit-weights"]
+    assert trial.failed is None and trial.gain_db is not None and trial.gain_db > 20
 
 
 @pytest.mark.parametrize(
