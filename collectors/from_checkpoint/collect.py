@@ -16,6 +16,7 @@ import numpy as np
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, names_by_underscores, open_core_ml
 from quantmedic.collectors.from_checkpoint.layer_peers import with_peers
+from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, left_gain
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import belongs, packed_layers
@@ -86,6 +87,7 @@ class _Layer:
     quantized_name: str
     facts: WeightFacts
     is_embedding: bool
+    gains: ChannelGains = field(default_factory=ChannelGains)
 
 
 #: What comparing tensors adds to a pair beside layers.
@@ -110,7 +112,10 @@ class CheckpointPair:
         own = replace(self._pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
         with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
             layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
-        rows = [[one.name, one.quantized_name, one.facts.model_dump(), one.is_embedding] for one in layers]
+        rows = [
+            [one.name, one.quantized_name, one.facts.model_dump(), one.is_embedding, one.gains.as_plain()]
+            for one in layers
+        ]
         return {"layers": rows, **{name: getattr(own, name) for name in _FOUND}}
 
 
@@ -170,7 +175,10 @@ def _compare_elsewhere(names: Sequence[str], pair: _Pair, elsewhere: Elsewhere, 
         for name in _FOUND:
             getattr(pair, name).extend(part[name])
     rows = [row for _, part in sorted(found.items()) for row in part["layers"]]
-    return [_Layer(name, other, WeightFacts.model_validate(facts), end) for name, other, facts, end in rows]
+    return [
+        _Layer(name, other, WeightFacts.model_validate(facts), end, ChannelGains.from_plain(gains))
+        for name, other, facts, end, gains in rows
+    ]
 
 
 def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
@@ -300,7 +308,7 @@ def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: _Pair, worke
     if measured.facts.quantizer.bits is None and pair.layers:
         # Where other layers have codes, real numbers that changed were not quantized.
         pair.altered.append(name)
-        measured = Measured(WeightFacts(name=name), measured.notices)
+        measured = Measured(WeightFacts(name=name), notices=measured.notices)
         pair.left.append(name)
     return [_layer_of(name, twin.name, measured, pair)]
 
@@ -308,7 +316,7 @@ def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: _Pair, worke
 def _layer_of(name: str, quantized_name: str, measured: Measured, pair: _Pair) -> _Layer:
     pair.notices += [f"{name}: {notice}" for notice in measured.notices]
     facts = measured.facts.model_copy(update={"name": name})
-    return _Layer(name, quantized_name, facts, _is_embedding(name))
+    return _Layer(name, quantized_name, facts, _is_embedding(name), measured.gains)
 
 
 def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
@@ -381,7 +389,7 @@ def _refuse_strangers(layers: Iterable[_Layer], pair: _Pair) -> None:
 
 
 def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
-    facts = with_peers([layer.facts for layer in found])
+    facts = with_peers([_with_left_gain(layer, found, pair) for layer in found])
     operators = tuple(
         OperatorRecord(
             index=index,
@@ -414,6 +422,17 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
             },
         },
     )
+
+
+def _with_left_gain(layer: _Layer, layers: Sequence[_Layer], pair: _Pair) -> WeightFacts:
+    """The facts with gains of output channels that nothing in the checkpoint undoes."""
+    if layer.facts.rounding.mse is None:
+        return layer.facts
+    altered = frozenset(size for name in pair.altered for size in pair.floats.tensors[name].shape)
+    found = left_gain(layer.gains, [other.gains for other in layers if other is not layer], altered)
+    if found is None:
+        return layer.facts
+    return layer.facts.model_copy(update={"left_gain_channels": found[0], "left_gain": found[1]})
 
 
 def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair) -> ModelFacts:

@@ -27,6 +27,7 @@ class LayerTotals:
         self._inputs = inputs
         self._tops = np.zeros(inputs, np.float32)
         self._rows: list[Floats] = []
+        self._gains: list[Floats] = []
         self._row_sizes: list[tuple[Floats, Floats, Floats]] = []
         self._power: list[Values] = []
         self._noise: list[Values] = []
@@ -55,6 +56,7 @@ class LayerTotals:
         low, high = groups[:, :, F["low"]], groups[:, :, F["high"]]
         silent = (groups[:, :, F["stored_low"]] == 0).all(axis=1) & (groups[:, :, F["stored_high"]] == 0).all(axis=1)
         self._rows.append(channels)
+        self._gains.append(np.ones(len(groups)) if sums.gains is None else sums.gains.ravel().astype(np.float64))
         self._row_sizes.append((low.min(axis=1), high.max(axis=1), silent.astype(np.float64)))
         power, noise = groups[:, :, F["power"]], groups[:, :, F["square"]]
         self._power.append(power.astype(np.float32))
@@ -120,6 +122,15 @@ class LayerTotals:
         power, cross, noise = (float(total[F[name]]) for name in ("power", "cross", "square"))
         norm = math.sqrt(power * max(power + 2 * cross + noise, 0.0))
         return (power + cross) / norm if norm > 0 else 0.0
+
+    def output_gains(self) -> tuple[Floats, Floats]:
+        """What each output channel is multiplied with, by least squares, and the cosine that is left beside it."""
+        rows = np.concatenate(self._rows)
+        power, cross, noise = (rows[:, F[name]] for name in ("power", "cross", "square"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = np.concatenate(self._gains) * (1 + cross / power)
+            alike = (power + cross) / np.sqrt(power * (power + 2 * cross + noise))
+        return gains, np.abs(alike)
 
     @property
     def notices(self) -> list[str]:

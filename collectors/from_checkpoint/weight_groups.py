@@ -12,6 +12,7 @@ import numpy as np
 
 from quantmedic.collectors.from_checkpoint.layer_probes import better_reading, channel_gains, probed_similarity
 from quantmedic.collectors.from_checkpoint.layer_totals import LayerTotals
+from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
 from quantmedic.collectors.from_checkpoint.weight_fields import Grid, Values
 from quantmedic.collectors.from_checkpoint.weight_slices import Part, Source, slices, stored_source, sum_slice
@@ -31,9 +32,10 @@ Granularity = Literal["per_tensor", "per_channel", "per_block"]
 
 @dataclass
 class Measured:
-    """Facts of one layer, and what is worth a notice."""
+    """Facts of one layer, what its channels are multiplied with, and what is worth a notice."""
 
     facts: WeightFacts
+    gains: ChannelGains = field(default_factory=ChannelGains)
     notices: list[str] = field(default_factory=list)
 
 
@@ -69,7 +71,8 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         "group_size": layer.group_size,
         "input_gain_ratio": gains.ratio,
     }
-    return Measured(WeightFacts.model_validate(found), totals.notices)
+    own = ChannelGains.of_rows(*totals.output_gains(), gains.columns)
+    return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 
 def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts:
@@ -117,7 +120,8 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         "quantizer": quantizer,
         "group_size": (size or inputs) if bits is not None else None,
     }
-    return Measured(WeightFacts.model_validate(found), totals.notices)
+    own = ChannelGains.of_rows(*totals.output_gains(), None)
+    return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 
 def found_grid(stored: Source, shape: tuple[int, int]) -> tuple[int | None, int | None]:

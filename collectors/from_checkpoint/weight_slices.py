@@ -45,6 +45,8 @@ class SliceSums:
     zero: Values | None
     outliers: Floats | None
     nonfinite: int
+    gains: Values | None = None
+    """Gains of output channels that were taken out; None where none were."""
 
 
 def slices(rows: int, inputs: int, unit: int) -> Iterator[slice]:
@@ -104,8 +106,10 @@ def sum_slice(
         x = x * column_gains
     if order is not None:
         x = np.ascontiguousarray(x[:, order])
+    gains = None
     if column_gains is not None:
-        x *= row_gains(x, y)
+        gains = row_gains(x, y)
+        x *= gains
     tops = np.zeros(x.shape[1], np.float32)
     sums, bad = group_sums(x, y, part.grid, part.starts, tops), 0
     if not np.isfinite(sums[:, :, : F["low"]]).all():
@@ -120,7 +124,7 @@ def sum_slice(
     outliers = None
     if with_outliers and x.shape[1] >= MIN_WEIGHTS:
         outliers = outlier_ratios(x[:, :, None])
-    return SliceSums(sums, part.starts, tops, part.scale, part.zero, outliers, bad)
+    return SliceSums(sums, part.starts, tops, part.scale, part.zero, outliers, bad, gains)
 
 
 def row_gains(x: Values, y: Values) -> Values:

@@ -188,6 +188,15 @@ class WeightFacts(Facts):
         "Channels that rounding has erased look like small gains",
         "ratio",
     )
+    left_gain_channels: int | None = fact(
+        "output channels that are stored at least twice, or at most half, as large as the float ones (by least "
+        "squares, with a cosine above 0.95), where no layer that reads so many inputs divides by as much; between "
+        "checkpoints"
+    )
+    left_gain: float | None = fact(
+        "of these channels the stored over the float weights, where that is furthest from 1; 1 where there are none",
+        "ratio",
+    )
     peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")
     peer_gap_db: float | None = fact(
         "median rounding sqnr_db of these layers minus its own; where there are at least 5", "dB"

@@ -1,0 +1,102 @@
+"""Output channels whose stored weights are a multiple of the float ones, and whether another layer undoes that.
+
+AWQ, SmoothQuant and equalization multiply output channels of one layer and divide the inputs of the next by as much. A
+wrong scale multiplies them, too, and nothing undoes it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Gains from here on are looked at, up or down: clipping and coarse rounding shrink a channel by less.
+LOUD = 2.0
+#: A channel has a gain where stored and float weights are this alike but for it: by computation, clipping that halves
+#: Gaussian weights leaves a cosine of 0.92, rounding to 4 bits 0.99.
+_ALIKE = 0.95
+#: A layer undoes gains where it agrees to this factor on this share of the channels.
+_AGREES, _SHARE = 2.0**0.5, 0.9
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ChannelGains:
+    """What the stored weights of one layer are multiplied with against the float ones.
+
+    Attributes:
+        loud: Gains of output channels that are beyond ``LOUD``, by channel.
+        outputs: Number of output channels.
+        inputs: Gains of input channels, where they reach beyond ``LOUD``; else none.
+    """
+
+    loud: Mapping[int, float] = field(default_factory=dict)
+    outputs: int = 0
+    inputs: Sequence[float] = ()
+
+    @classmethod
+    def of_rows(cls, gains: Floats, alike: Floats, columns: NDArray[np.float32] | None) -> "ChannelGains":
+        """From the gain of each output channel, and the cosine that is left where it is taken out.
+
+        Gains of inputs leave the common factor of the outputs open: those beside it count then.
+        """
+        inputs = () if columns is None or not _is_loud(columns).any() else tuple(columns.astype(float).tolist())
+        common = float(np.median(gains)) if inputs else 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            loud = _is_loud(gains / common) & (alike > _ALIKE) & (gains > 0)
+        return cls({int(k): float(gains[k] / common) for k in np.flatnonzero(loud)}, len(gains), inputs)
+
+    def as_plain(self) -> list[Any]:
+        """Plain values, as JSON keeps them."""
+        return [sorted(self.loud.items()), self.outputs, list(self.inputs)]
+
+    @classmethod
+    def from_plain(cls, plain: Sequence[Any]) -> "ChannelGains":
+        loud, outputs, inputs = plain
+        return cls({int(channel): float(gain) for channel, gain in loud}, int(outputs), tuple(inputs))
+
+
+def _is_loud(gains: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Beyond ``LOUD`` in either direction; what is 0 or no number is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: NDArray[np.bool_] = np.abs(np.log2(np.abs(gains))) > np.log2(LOUD)
+    return found & np.isfinite(gains) & (gains != 0)
+
+
+def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozenset[int]) -> tuple[int, float] | None:
+    """How many output channels have a gain that no layer undoes, and the largest of them, up or down.
+
+    Args:
+        own: The layer.
+        layers: All layers of the checkpoint.
+        altered: Sizes of the axes of float tensors that have changed: one of them may undo the gains.
+
+    Returns:
+        None where it is not known: something of another size has gains as well, or a float tensor may hold them.
+    """
+    if not own.loud:
+        return 0, 1.0
+    others = [layer.inputs for layer in layers if layer.inputs]
+    if any(len(inputs) == own.outputs and _undoes(inputs, own.loud) for inputs in others):
+        return 0, 1.0
+    if own.outputs in altered or any(_may_be_parts(len(inputs), own.outputs) for inputs in others):
+        return None
+    return len(own.loud), max(own.loud.values(), key=lambda gain: abs(np.log2(gain)))
+
+
+def _may_be_parts(inputs: int, outputs: int) -> bool:
+    """One layer reads the outputs several times, as heads share keys and values, or a part of a fused layer."""
+    return inputs != outputs and (inputs % outputs == 0 or outputs % inputs == 0)
+
+
+def _undoes(inputs: Sequence[float], loud: Mapping[int, float]) -> bool:
+    """Gains of inputs times those of the outputs that they read are one factor for all channels."""
+    products = np.array(inputs)
+    for channel, gain in loud.items():
+        products[channel] *= gain
+    common = np.median(products)
+    own = products[list(loud)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        near = (own / common > 0) & (np.abs(np.log2(own / common)) < np.log2(_AGREES))
+    return bool(near.mean() >= _SHARE)
