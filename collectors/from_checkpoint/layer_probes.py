@@ -70,14 +70,36 @@ def probed_similarity(layer: PackedLayer, source: Source, plain: float) -> float
     return max(plain, similarity(y[:, :, None], x[:, :, None]))
 
 
-def channel_gains(layer: PackedLayer, source: Source) -> Gains:
-    """Gains of input channels, where they (with gains of output channels) explain what stored weights differ by."""
+def packed_gains(layer: PackedLayer, source: Source) -> Gains:
+    """``channel_gains`` of a layer whose codes are understood."""
     rows = slice(0, min(layer.shape[0], GAIN_ROWS))
-    if rows.stop < MIN_GAIN_ROWS:
+    gains = channel_gains(*_probe(layer, source, rows, layer.declared), layer.bits)
+    order = stored_source(layer)(rows).order if gains.columns is not None else None
+    if order is None or gains.columns is None:
+        return gains
+    restored = np.empty_like(gains.columns)
+    restored[order] = gains.columns
+    return Gains(restored, gains.ratio)
+
+
+def gains_of_values(source: Source, stored: Source, outputs: int, bits: int) -> Gains:
+    """``channel_gains`` of weights that are stored as real numbers on a grid of so many bits."""
+    rows = slice(0, min(outputs, GAIN_ROWS))
+    return channel_gains(_finite_or_zero(source(rows)), _finite_or_zero(stored(rows)), bits)
+
+
+def channel_gains(x: Values, y: Values, bits: int) -> Gains:
+    """Gains of input channels, where they (with gains of output channels) explain what stored weights differ by.
+
+    Args:
+        x: Float weights of some output channels, ``[rows, inputs]``.
+        y: The stored ones.
+        bits: Bits of their codes.
+    """
+    if len(x) < MIN_GAIN_ROWS:
         return Gains()
-    x, y = _probe(layer, source, rows, layer.declared)
     plain = cosine(y, x)
-    if plain > CERTAIN and layer.bits <= 4:  # Nothing but rounding; of more bits less is left by rounding.
+    if plain > CERTAIN and bits <= 4:  # Nothing but rounding; of more bits less is left by rounding.
         return Gains(ratio=1.0)
     even = cosine(*(balance_gains(a[:, :, None]) for a in (y, x)))
     if even < ALIKE_ROUNDED or 1 - even**2 > (1 - GAIN_EXPLAINS) * (1 - plain**2):
@@ -87,11 +109,6 @@ def channel_gains(layer: PackedLayer, source: Source) -> Gains:
         scaled = x * columns
         scaled *= row_gains(scaled, y)
         columns = columns * row_gains(np.ascontiguousarray(scaled.T), np.ascontiguousarray(y.T)).ravel()
-    part_order = stored_source(layer)(rows).order
-    if part_order is not None:
-        restored = np.empty_like(columns)
-        restored[part_order] = columns
-        columns = restored
     sizes = np.abs(columns[columns != 0])
     return Gains(columns, float(sizes.max() / sizes.min()) if sizes.size else None)
 

@@ -10,7 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from quantmedic.collectors.from_checkpoint.layer_probes import better_reading, channel_gains, probed_similarity
+from quantmedic.collectors.from_checkpoint.layer_probes import (
+    Gains,
+    better_reading,
+    gains_of_values,
+    packed_gains,
+    probed_similarity,
+)
 from quantmedic.collectors.from_checkpoint.layer_totals import LayerTotals
 from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
@@ -47,7 +53,7 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         ModelError: A file cannot be read.
     """
     outputs, inputs = layer.shape
-    gains = channel_gains(layer, source)
+    gains = packed_gains(layer, source)
     totals = LayerTotals(inputs)
     stored = stored_source(layer)
     spans = list(slices(outputs, inputs, layer.unit))
@@ -104,9 +110,10 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         nothing = np.full((rows.stop - rows.start, count), np.nan, np.float32)
         return Part(stored(rows), Grid(nothing, nothing, nothing), starts)
 
+    gains = Gains() if bits is None else gains_of_values(source, stored, outputs, bits)
     totals = LayerTotals(inputs)
     spans = list(slices(outputs, inputs, 1))
-    for sums in workers.map(lambda rows: sum_slice(rows, source, part, None, count == 1), spans):
+    for sums in workers.map(lambda rows: sum_slice(rows, source, part, gains.columns, count == 1), spans):
         totals.add(sums)
     granularity: Granularity = "per_block" if count > 1 else "per_channel"
     quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
@@ -119,8 +126,9 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         "format": "fake-quantized" if bits is not None else None,
         "quantizer": quantizer,
         "group_size": (size or inputs) if bits is not None else None,
+        "input_gain_ratio": gains.ratio,
     }
-    own = ChannelGains.of_rows(*totals.output_gains(), None)
+    own = ChannelGains.of_rows(*totals.output_gains(), gains.columns)
     return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 
