@@ -20,6 +20,7 @@ from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, lef
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import belongs, packed_layers
+from quantmedic.collectors.from_checkpoint.routers import is_router_of_experts
 from quantmedic.collectors.from_checkpoint.safetensors_file import (
     EIGHT_BIT_FLOATS,
     INTEGERS,
@@ -315,7 +316,8 @@ def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: _Pair, worke
 
 def _layer_of(name: str, quantized_name: str, measured: Measured, pair: _Pair) -> _Layer:
     pair.notices += [f"{name}: {notice}" for notice in measured.notices]
-    facts = measured.facts.model_copy(update={"name": name})
+    is_router = is_router_of_experts(name, pair.floats.tensors)
+    facts = measured.facts.model_copy(update={"name": name, "is_router": is_router})
     return _Layer(name, quantized_name, facts, _is_embedding(name), measured.gains)
 
 

@@ -188,6 +188,9 @@ class WeightFacts(Facts):
         "Channels that rounding has erased look like small gains",
         "ratio",
     )
+    is_router: bool | None = fact(
+        "by its name and shape, the layer of a checkpoint chooses among experts; between checkpoints"
+    )
     left_gain_channels: int | None = fact(
         "output channels that are stored at least twice, or at most half, as large as the float ones (by least "
         "squares, with a cosine above 0.95), where no layer that reads so many inputs divides by as much; between "
