@@ -16,7 +16,8 @@ import numpy as np
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, names_by_underscores, open_core_ml
 from quantmedic.collectors.from_checkpoint.layer_peers import with_peers
-from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, left_gain
+from quantmedic.collectors.from_checkpoint.norms import has_offset_norms, misfolded_norms
+from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, with_left_gains
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import belongs, packed_layers
@@ -391,7 +392,13 @@ def _refuse_strangers(layers: Iterable[_Layer], pair: _Pair) -> None:
 
 
 def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
-    facts = with_peers([_with_left_gain(layer, found, pair) for layer in found])
+    altered = frozenset(size for name in pair.altered for size in pair.floats.tensors[name].shape)
+    facts = with_peers(with_left_gains([layer.facts for layer in found], [layer.gains for layer in found], altered))
+    norms = misfolded_norms(
+        [(name, pair.floats.tensors[name], pair.quantized.tensors[pair.names[name]]) for name in pair.altered],
+        {layer.name: layer.gains.inputs for layer in found},
+        has_offset=has_offset_norms(pair.floats.config),
+    )
     operators = tuple(
         OperatorRecord(
             index=index,
@@ -413,7 +420,7 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
     files = {"float": pair.floats, "quantized": pair.quantized}
     return CaseRecord.of_files(
         quantmedic_version=version,
-        model=_checkpoint_model(operators, pair),
+        model=_checkpoint_model(operators, pair, norms),
         operators=operators,
         notices=tuple(_checkpoint_notices(pair)),
         run={
@@ -426,18 +433,7 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
     )
 
 
-def _with_left_gain(layer: _Layer, layers: Sequence[_Layer], pair: _Pair) -> WeightFacts:
-    """The facts with gains of output channels that nothing in the checkpoint undoes."""
-    if layer.facts.rounding.mse is None:
-        return layer.facts
-    altered = frozenset(size for name in pair.altered for size in pair.floats.tensors[name].shape)
-    found = left_gain(layer.gains, [other.gains for other in layers if other is not layer], altered)
-    if found is None:
-        return layer.facts
-    return layer.facts.model_copy(update={"left_gain_channels": found[0], "left_gain": found[1]})
-
-
-def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair) -> ModelFacts:
+def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair, norms: Sequence[str]) -> ModelFacts:
     compute = [op for op in operators if op.is_compute]
     quantized = sum(op.weight.quantizer.bits is not None for op in compute)
     changed = sum(op.weight.rounding.mse is not None for op in compute)
@@ -465,6 +461,8 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair) -> Mod
             altered=len(pair.altered),
             first_altered=next(iter(pair.altered), None),
             rescaled_layers=rescaled,
+            misfolded_norms=len(norms),
+            first_misfolded_norm=next(iter(norms), None),
         ),
     )
 

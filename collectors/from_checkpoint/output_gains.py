@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.case.facts import WeightFacts
+
 #: Gains from here on are looked at, up or down: clipping and coarse rounding shrink a channel by less.
 LOUD = 2.0
 #: A channel has a gain where stored and float weights are this alike but for it: by computation, clipping that halves
@@ -62,6 +64,19 @@ def _is_loud(gains: NDArray[np.floating]) -> NDArray[np.bool_]:
     with np.errstate(divide="ignore", invalid="ignore"):
         found: NDArray[np.bool_] = np.abs(np.log2(np.abs(gains))) > np.log2(LOUD)
     return found & np.isfinite(gains) & (gains != 0)
+
+
+def with_left_gains(
+    facts: Sequence[WeightFacts], gains: Sequence[ChannelGains], altered: frozenset[int]
+) -> list[WeightFacts]:
+    """The facts with gains of output channels that nothing in the checkpoint undoes; see ``left_gain``."""
+    found = []
+    for own, weight in zip(gains, facts, strict=True):
+        left = left_gain(own, [other for other in gains if other is not own], altered)
+        known = left is not None and weight.rounding.mse is not None
+        update = {"left_gain_channels": left[0], "left_gain": left[1]} if left is not None and known else {}
+        found.append(weight.model_copy(update=update))
+    return found
 
 
 def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozenset[int]) -> tuple[int, float] | None:

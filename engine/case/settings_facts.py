@@ -73,6 +73,11 @@ class CheckpointFacts(Facts):
     )
     first_altered: str | None = fact("name of the first of them")
     rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
+    misfolded_norms: int | None = fact(
+        "norms that were divided by gains of the layers behind them as x · w where the architecture computes "
+        "x · (1 + w), or the other way round"
+    )
+    first_misfolded_norm: str | None = fact("name of the first of them")
 
 
 class CoverageFacts(Facts):

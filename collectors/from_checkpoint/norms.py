@@ -1,0 +1,72 @@
+"""Norms that gains were folded into as if they computed x · w where it is x · (1 + w), or the other way round."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+
+#: Architectures whose norms multiply with 1 + w, by ``model_type``, and those whose norms multiply with w.
+_WITH_OFFSET = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "recurrent_gemma"})
+_PLAIN = frozenset({
+    "deepseek_v2", "deepseek_v3", "gemma3n_text", "gpt_oss", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3",
+    "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+})  # fmt: skip
+#: One way explains the norm where it leaves this share of it, and the other leaves this many times as much.
+_FITS, _CLEARLY = 0.1, 3.0
+Values = NDArray[np.float64]
+
+
+def has_offset_norms(config: Mapping[str, object]) -> bool | None:
+    """Whether norms of an architecture multiply with 1 + w; None where the configuration names none that is known."""
+    text = config.get("text_config")
+    own = (text.get("model_type") if isinstance(text, Mapping) else None) or config.get("model_type")
+    return own in _WITH_OFFSET if own in _WITH_OFFSET | _PLAIN else None
+
+
+def misfolded_norms(
+    altered: Sequence[tuple[str, Stored, Stored]], inputs: Mapping[str, Sequence[float]], *, has_offset: bool | None
+) -> list[str]:
+    """Names of norms that were divided by the gains of the layers behind them in the way of another architecture.
+
+    Args:
+        altered: Float tensors that have changed: name, as it was, as it is.
+        inputs: Gains of input channels by layer.
+        has_offset: Norms multiply with 1 + w; nothing is found where that is not known.
+    """
+    if has_offset is None:
+        return []
+    return [
+        name
+        for name, before, after in altered
+        if len(before.shape) == 1 and _is_misfolded(_values(before), _values(after), _readers(name, inputs), has_offset)
+    ]
+
+
+def _values(tensor: Stored) -> Values:
+    return tensor.floats().astype(np.float64)
+
+
+def _readers(norm: str, inputs: Mapping[str, Sequence[float]]) -> list[Values]:
+    """Gains of layers in the same block, which has the name of the norm but for its last part."""
+    block = norm.removesuffix(".weight").rpartition(".")[0]
+    return [np.asarray(own) for name, own in inputs.items() if own and name.startswith(f"{block}.")]
+
+
+def _is_misfolded(before: Values, after: Values, readers: Sequence[Values], has_offset: bool) -> bool:
+    fitting = [gains for gains in readers if gains.shape == before.shape]
+    if not fitting:
+        return False
+    offset = 1.0 if has_offset else 0.0
+    right = min(_left(before + offset, (after + offset) * gains) for gains in fitting)
+    wrong = min(_left(before + 1.0 - offset, (after + 1.0 - offset) * gains) for gains in fitting)
+    return wrong < _FITS and right > _CLEARLY * wrong
+
+
+def _left(wanted: Values, found: Values) -> float:
+    """Share of the wanted values that remains where what was found is scaled to them."""
+    power = float(found @ found)
+    scaled = found * (float(found @ wanted) / power if power > 0 else 0.0)
+    whole = float(wanted @ wanted)
+    return float(np.sqrt(np.square(scaled - wanted).sum() / whole)) if whole > 0 else 0.0
