@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import WeightFacts
 
-#: Gains from here on are looked at, up or down: clipping and coarse rounding shrink a channel by less.
-LOUD = 2.0
+#: Gains of output channels from here on are looked at; clipping and coarse rounding shrink a channel by up to a half.
+LOUD, QUIET = 1.25, 0.5
+#: A layer has gains of its inputs where one is further from the middle one than this factor: less than LOUD, so that
+#: what undoes a gain is always seen.
+SPREAD = 1.1
 #: A channel has a gain where stored and float weights are this alike but for it: by computation, clipping that halves
 #: Gaussian weights leaves a cosine of 0.92, rounding to 4 bits 0.99.
 _ALIKE = 0.95
@@ -28,9 +31,9 @@ class ChannelGains:
     """What the stored weights of one layer are multiplied with against the float ones.
 
     Attributes:
-        loud: Gains of output channels that are beyond ``LOUD``, by channel.
+        loud: Gains of output channels above ``LOUD`` or below ``QUIET``, by channel.
         outputs: Number of output channels.
-        inputs: Gains of input channels, where they reach beyond ``LOUD``; else none.
+        inputs: Gains of input channels, where they are spread beyond ``SPREAD``; else none.
     """
 
     loud: Mapping[int, float] = field(default_factory=dict)
@@ -43,11 +46,12 @@ class ChannelGains:
 
         Gains of inputs leave the common factor of the outputs open: those beside it count then.
         """
-        inputs = () if columns is None or not _is_loud(columns).any() else tuple(columns.astype(float).tolist())
+        inputs = () if columns is None or not _are_spread(columns) else tuple(columns.astype(float).tolist())
         common = float(np.median(gains)) if inputs else 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            loud = _is_loud(gains / common) & (alike > _ALIKE) & (gains > 0)
-        return cls({int(k): float(gains[k] / common) for k in np.flatnonzero(loud)}, len(gains), inputs)
+            own = gains / common
+        loud = ((own > LOUD) | (own < QUIET)) & (own > 0) & (alike > _ALIKE)
+        return cls({int(k): float(own[k]) for k in np.flatnonzero(loud)}, len(gains), inputs)
 
     def as_plain(self) -> list[Any]:
         """Plain values, as JSON keeps them."""
@@ -59,11 +63,10 @@ class ChannelGains:
         return cls({int(channel): float(gain) for channel, gain in loud}, int(outputs), tuple(inputs))
 
 
-def _is_loud(gains: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Beyond ``LOUD`` in either direction; what is 0 or no number is none."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found: NDArray[np.bool_] = np.abs(np.log2(np.abs(gains))) > np.log2(LOUD)
-    return found & np.isfinite(gains) & (gains != 0)
+def _are_spread(gains: NDArray[np.float32]) -> bool:
+    """Some are further from the middle one than rounding explains; what is 0 or no number is none."""
+    known = np.abs(gains[np.isfinite(gains) & (gains != 0)])
+    return bool(known.size and max(known.max() / np.median(known), np.median(known) / known.min()) > SPREAD)
 
 
 def with_left_gains(

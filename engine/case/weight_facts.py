@@ -192,7 +192,7 @@ class WeightFacts(Facts):
         "by its name and shape, the layer of a checkpoint chooses among experts; between checkpoints"
     )
     left_gain_channels: int | None = fact(
-        "output channels that are stored at least twice, or at most half, as large as the float ones (by least "
+        "output channels that are stored over 1.25 times, or under half, as large as the float ones (by least "
         "squares, with a cosine above 0.95), where no layer that reads so many inputs divides by as much; between "
         "checkpoints"
     )

@@ -52,3 +52,14 @@ def test_a_fixed_model_is_written_with_its_weights(tmp_path):
     assert fixed.model == tmp_path / "out" / "fixed.xml"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fixed.bin", "fixed.xml"]
     assert open_models(paths[0], fixed.model).quantized.is_quantized
+
+
+def test_data_that_were_prepared_otherwise_are_repaired_by_the_printed_text(tmp_path):
+    """What the prescription does to the items of the dataset is run on items by input name."""
+    paths = calibrated_on(tmp_path, X[:32] / 255)
+    found = quantmedic.diagnose(*paths, representative=X / 255, validation=X, prove=True, threads=1)
+    assert "preprocessing-mismatch" in [cause.cause for cause in found.causes[:2]]
+    assert "def repaired(feeds)" in str(found.prescription)
+    executed = found.prescription.executed
+    assert executed is not None and executed.trial.failed is None, found.warnings
+    assert executed.trial.gain_db > 10

@@ -24,15 +24,19 @@ from quantmedic.trials.child import run_script
 
 #: Names of the files that a prescription reads and writes, and the folder of the stored batches.
 FLOAT, MADE, STORED = "float.xml", "int8.xml", "calibration"
-#: The user's calibration data: the stored batches, with the inputs in the order of the float model.
+#: The user's calibration data: the stored batches, each a dictionary by input name as prescriptions read them, or a
+#: list in the order of the float model where an input has no name.
 DATASET = f"""
 import pathlib as _pathlib
 import numpy as _numpy
 import nncf as _nncf
+import openvino as _openvino
 
 class _StoredBatches:
     def __init__(self):
         self.paths = sorted(_pathlib.Path({STORED!r}).glob("*.npz"))
+        inputs = _openvino.Core().read_model({FLOAT!r}).inputs
+        self.names = [port.any_name for port in inputs] if all(port.names for port in inputs) else None
 
     def __len__(self):
         return len(self.paths)
@@ -40,7 +44,8 @@ class _StoredBatches:
     def __iter__(self):
         for path in self.paths:
             with _numpy.load(path) as stored:
-                yield [stored[str(number)] for number in range(len(stored.files))]
+                arrays = [stored[str(number)] for number in range(len(stored.files))]
+            yield arrays if self.names is None else dict(zip(self.names, arrays))
 
 dataset = _nncf.Dataset(_StoredBatches())
 """

@@ -51,6 +51,7 @@ def gains_of(rows: int, **loud: float) -> Values:
         (gains_of(96, c7=8.0), 1, 8.0),
         (gains_of(96, c7=1 / 8, c9=3.0), 2, 1 / 8),
         (np.full((96, 1), 4.0, np.float32), 96, 4.0),
+        (np.full((96, 1), 1.3, np.float32), 96, 1.3),
     ],
 )
 def test_a_wrong_scale_is_named(
@@ -68,6 +69,16 @@ def test_a_wrong_scale_is_named(
 
 def test_gains_that_the_next_layer_divides_by_are_no_fault(floats: dict[str, Values], tmp_path: Path) -> None:
     gains = np.exp(np.random.default_rng(3).normal(0, 1, (96, 1))).astype(np.float32)
+    moved = floats | {UP: floats[UP] * gains, DOWN: floats[DOWN] / gains.T}
+    assert judged(tmp_path, floats, written(moved, {})).causes == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("spread", [0.1, 0.2, 0.4])
+def test_small_gains_that_the_next_layer_divides_by_are_no_fault(
+    floats: dict[str, Values], tmp_path: Path, seed: int, spread: float
+) -> None:
+    gains = np.exp(np.random.default_rng(seed).normal(0, spread, (96, 1))).astype(np.float32)
     moved = floats | {UP: floats[UP] * gains, DOWN: floats[DOWN] / gains.T}
     assert judged(tmp_path, floats, written(moved, {})).causes == ()
 
