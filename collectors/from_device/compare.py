@@ -164,10 +164,9 @@ def compare_with_device(
     notices = _notices(dumped, sums, pairs, models.quantized, done)
     if strange:
         names = list_names([pairs[i].root for i in strange])
-        notices.insert(
-            0,
+        notices[0] = (
             f"{len(strange)} of {len(sums)} tensors correlate with nothing of this model (under {UNLIKE}), from the "
-            f"first on: {names}; no layer is named. Is it a dump of this model, on these samples, in their order?",
+            f"first on: {names}; no layer is named. Is it a dump of this model, on these samples, in their order?"
         )
     elif sums and simulated is None:
         notices.append("operators could not be fed with its tensors: behind a departure nothing is judged")
