@@ -1,8 +1,8 @@
 """Blocks of weights as llama.cpp stores them: codes, and for each run of 16 or 32 weights a scale and an offset.
 
-A weight is scale · code + offset. The layouts are those of ``ggml-common.h``; what is computed here in float32 equals
-what the package ``gguf`` computes to the bit. K types hold 256 weights, whose scales are codes of a few bits times a
-scale of the block.
+A weight is scale · code + offset; where steps are not even, a table has a number for each code. The layouts are those
+of ``ggml-common.h``; what is computed here in float32 equals what the package ``gguf`` computes to the bit. K types
+hold 256 weights, whose scales are codes of a few bits times a scale of the block.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,6 +30,9 @@ _TYPES: Mapping[int, tuple[str, int, int]] = {
 }  # fmt: skip
 #: Weights and bytes of a block, by the name of the type.
 BLOCKS: Mapping[str, tuple[int, int]] = {name: (length, size) for name, length, size in _TYPES.values()}
+#: Numbers of the codes of IQ4_NL and IQ4_XS, and twice those of MXFP4, which are floats of four bits.
+_UNEVEN = np.array((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.int8)
+_FOUR_BIT_FLOATS = np.array((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), np.int8)
 FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 INTEGER_TYPES = ("I8", "I16", "I32", "I64")
 
@@ -40,7 +43,7 @@ def type_name(number: int) -> str | None:
 
 
 class Unpacked(NamedTuple):
-    """Some blocks: codes ``[blocks, weights]``; scales, and offsets or None, ``[blocks, groups]`` float32."""
+    """Some blocks ``[blocks, weights]``: codes or their numbers; scales, and offsets or None ``[blocks, groups]``."""
 
     codes: Array
     scale: Values
@@ -56,17 +59,27 @@ class BlockType:
         group: Weights that share a scale.
         signed: Codes are signed, and there are no offsets.
         unpack: Takes blocks ``[blocks, bytes]``.
+        even: Codes have even steps.
     """
 
     bits: int
     group: int
     signed: bool
     unpack: Callable[[Bytes], Unpacked]
+    even: bool = True
 
     @property
-    def low(self) -> int:
-        """Smallest code."""
+    def low(self) -> int | None:
+        """Smallest code; None where steps are not even."""
+        if not self.even:
+            return None
         return -(2 ** (self.bits - 1)) if self.signed else 0
+
+    @property
+    def high(self) -> int | None:
+        """Largest code; None where steps are not even."""
+        low = self.low
+        return None if low is None else low + 2**self.bits - 1
 
 
 def _halves(blocks: Bytes, start: int) -> Values:
@@ -151,6 +164,23 @@ def _q6_k(blocks: Bytes) -> Unpacked:
     return Unpacked(codes, _halves(blocks, 208) * own, None)
 
 
+def _iq4_nl(blocks: Bytes) -> Unpacked:
+    return Unpacked(_UNEVEN[_fields(blocks[:, 2:], 4, 16)], _halves(blocks, 0), None)
+
+
+def _iq4_xs(blocks: Bytes) -> Unpacked:
+    six = _fields(blocks[:, 4:8], 4, 1) | (_fields(blocks[:, 2:4], 2, 1) << np.uint8(4))
+    scale = _halves(blocks, 0) * _signed(six, 32).astype(np.float32)
+    return Unpacked(_UNEVEN[_fields(blocks[:, 8:], 4, 16)], scale, None)
+
+
+def _mxfp4(blocks: Bytes) -> Unpacked:
+    exponent = blocks[:, :1].astype(np.uint32)
+    tiny = np.uint32(0x00200000) << exponent  # below the least normal float32
+    bits = np.where(exponent < 2, tiny, (exponent - np.uint32(1)) << np.uint32(23))
+    return Unpacked(_FOUR_BIT_FLOATS[_fields(blocks[:, 1:], 4, 16)], bits.astype(np.uint32).view(np.float32), None)
+
+
 #: Types that are read, by name.
 BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_0": BlockType(4, 32, True, _q4_0),
@@ -163,4 +193,7 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_K": BlockType(4, 32, False, _q4_k),
     "Q5_K": BlockType(5, 32, False, _q5_k),
     "Q6_K": BlockType(6, 16, True, _q6_k),
+    "IQ4_NL": BlockType(4, 32, True, _iq4_nl, even=False),
+    "IQ4_XS": BlockType(4, 32, True, _iq4_xs, even=False),
+    "MXFP4": BlockType(4, 32, True, _mxfp4, even=False),
 }

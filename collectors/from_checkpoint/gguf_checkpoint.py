@@ -179,7 +179,7 @@ def _layer(name: str, tensor: GgufTensor, order: Integers | None) -> PackedLayer
         bits=kind.bits,
         groups=groups,
         low=kind.low,
-        high=kind.low + 2**kind.bits - 1,
+        high=kind.high,
         signed=kind.signed,
         read=partial(_rows, stored, kind, BLOCKS[tensor.kind][1], starts),
         declared=Reading(),

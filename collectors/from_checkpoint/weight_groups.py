@@ -62,7 +62,7 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     if reading is not None:
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
     if layer.low is None:
-        found["rounding_mean_steps"] = None
+        found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps"))
     found |= {
         "similarity": similar,
         "found_as": "same" if similar > ALIKE_ROUNDED else "other",

@@ -13,6 +13,7 @@ from gguf import quants
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(0)
 TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+TYPES += ("IQ4_NL", "IQ4_XS", "MXFP4")
 
 
 def blocks(kind):
