@@ -42,8 +42,8 @@ def weights(
 
     FLOAT and QUANT are .safetensors files, folders with shards, .gguf files of llama.cpp (of split ones the first), or
     packages of Core ML (.mlpackage); QUANT as GPTQ, AWQ, compressed-tensors, torchao or bitsandbytes (int8) wrote it,
-    float8, rounded real numbers, Q4_0 to Q8_0 or Q2_K to Q6_K of llama.cpp, or as coremltools compressed it. At most 8
-    processor threads are used.
+    float8, rounded real numbers, Q4_0 to Q8_0, Q2_K to Q6_K or IQ4 of llama.cpp, or as coremltools compressed it.
+    At most 8 processor threads are used.
 
     \b
     Examples:
