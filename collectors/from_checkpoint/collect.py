@@ -1,4 +1,4 @@
-"""Two checkpoints in safetensors files as a case: weights against weights, nothing is run.
+"""Two checkpoints as a case: weights against weights, nothing is run.
 
 Layers are matched by name. Every quantized layer becomes an operator with weight facts; there are no tensors and no
 data sets, so that whatever rests on activations is not judged.
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, names_by_underscores, open_core_ml
+from quantmedic.collectors.from_checkpoint.containers import framework_of, open_both
+from quantmedic.collectors.from_checkpoint.core_ml_package import names_by_underscores
 from quantmedic.collectors.from_checkpoint.layer_peers import with_peers
 from quantmedic.collectors.from_checkpoint.norms import has_offset_norms, misfolded_norms
 from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, with_left_gains
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
-from quantmedic.collectors.from_checkpoint.packed_weights import belongs, packed_layers
+from quantmedic.collectors.from_checkpoint.packed_weights import belongs
 from quantmedic.collectors.from_checkpoint.routers import is_router_of_experts
 from quantmedic.collectors.from_checkpoint.safetensors_file import (
     EIGHT_BIT_FLOATS,
@@ -29,7 +30,6 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
     Stored,
     Values,
     natural_order,
-    open_checkpoint,
 )
 from quantmedic.collectors.from_checkpoint.weight_groups import Measured, measure_packed, measure_values
 from quantmedic.collectors.from_checkpoint.weight_slices import slices
@@ -43,7 +43,7 @@ from quantmedic.engine.errors import ModelError
 _PREFIXES = ("model.", "transformer.", "module.", "language_model.", "base_model.model.", "_orig_mod.", "model.model.")
 #: Endings of constants that old checkpoints store and new ones do not.
 _CONSTANTS = ("rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias", "position_ids")
-_EMBEDDING_WORDS = ("embed", "wte", "wpe", "word_embeddings")
+_EMBEDDING_WORDS = ("embed", "token_embd", "wte", "wpe", "word_embeddings")
 _OUTPUT_WEIGHTS = ("lm_head.weight", "output.weight", "embed_out.weight")
 #: Layers whose float weights are ``[inputs, outputs]``, and the architectures that have them.
 _CONV1D_LAYERS, _CONV1D_MODELS = ("c_attn", "c_proj", "c_fc", "q_attn"), ("gpt2", "openai-gpt")
@@ -142,7 +142,7 @@ def collect_checkpoints(
     """Compare the weights of two checkpoints, tensor by tensor.
 
     Args:
-        float_path: ``.safetensors`` file or folder of shards with the float weights.
+        float_path: File, folder of shards or package with the float weights.
         quantized_path: The same with the quantized ones.
         version: Version of quantmedic, for the record.
         threads: Processor threads; all cores up to 8 by default.
@@ -196,8 +196,7 @@ def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
 
 
 def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
-    floats, packed_floats, refused_floats = _open_weights(float_path)
-    quantized, layers, refused = _open_weights(quantized_path)
+    (floats, packed_floats, refused_floats), (quantized, layers, refused) = open_both(float_path, quantized_path)
     codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
     codes += [f"{name}.weight" for name in (*packed_floats, *refused_floats) if f"{name}.weight" in floats.tensors]
     if codes:
@@ -211,18 +210,6 @@ def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
     pair = _Pair(floats, quantized, layers, refused, names, _contradictions(layers, settings))
     pair.mismatched += [f"{name}: {why}" for name, why in refused.items()]
     return pair
-
-
-def _open_weights(path: Path) -> tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]:
-    """A checkpoint, its quantized layers by name, and why others cannot be read.
-
-    Raises:
-        ModelError: It cannot be read.
-    """
-    if is_core_ml(path):
-        return open_core_ml(path)
-    checkpoint = open_checkpoint(path)
-    return checkpoint, *packed_layers(checkpoint.tensors, Settings.of(checkpoint.settings))
 
 
 def _is_code(tensor: Stored) -> bool:
@@ -441,7 +428,7 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair, norms:
     rescaled = sum((op.weight.input_gain_ratio or 1.0) > 1.0 for op in operators)
     return ModelFacts(
         name=pair.quantized.path.name,
-        framework="coreml" if is_core_ml(pair.quantized.path) else "safetensors",
+        framework=framework_of(pair.quantized.path),
         format=", ".join(kinds) or None,
         toolchain_marks=tuple(dict.fromkeys(layer.format for layer in pair.layers.values())),
         operators=len(operators),

@@ -224,6 +224,7 @@ def _checkpoint_files(path: Path) -> tuple[Path, ...]:
         return found
     pickled = any(path.glob("*.bin")) or any(path.glob("*.pt*"))
     why = "pickled weights could run any code and are not read; save them as safetensors" if pickled else None
+    why = "give the .gguf file itself" if any(path.glob("*.gguf")) else why
     raise ModelError(
         "the folder holds no .safetensors file",
         where=str(path),

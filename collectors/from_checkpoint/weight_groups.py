@@ -68,7 +68,7 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     if reading is not None:
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
     if layer.low is None:
-        found["rounding_mean_steps"] = None
+        found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps"))
     found |= {
         "similarity": similar,
         "found_as": "same" if similar > ALIKE_ROUNDED else "other",
@@ -85,10 +85,11 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
     granularity: Granularity = "per_channel" if totals.scales_differ else "per_tensor"
     if layer.groups > 1:
         granularity = "per_block"
+    zero = totals.first_zero
     return QuantizerFacts(
         scale=totals.scale_max,
         scale_min=totals.scale_min,
-        zero_point=int(totals.first_zero) if totals.first_zero is not None else None,
+        zero_point=int(zero) if zero is not None and zero.is_integer() else None,
         bits=layer.bits,
         signed=layer.signed,
         symmetric=totals.zeros_are({0.0} if layer.signed else {2.0 ** (layer.bits - 1)}),

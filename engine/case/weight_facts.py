@@ -149,7 +149,8 @@ class WeightFacts(Facts):
     )
     max_code: int | None = fact("largest |code - zero point| of the stored weights", "codes")
     format: str | None = fact(
-        "how the codes are stored: gptq, awq, pack-quantized, int8, fp8, bitsandbytes, torchao …, or fake-quantized"
+        "how the codes are stored: gptq, awq, pack-quantized, int8, fp8, bitsandbytes, torchao, gguf q4_k …, or "
+        "fake-quantized"
     )
     groups: int | None = fact("groups of weights that share a scale, over all output channels")
     group_size: int | None = fact("weights of a group, of the largest where they differ")

@@ -28,10 +28,11 @@ def compare_weights(
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
 
-    Both arguments are a ``.safetensors`` file, a folder with one or several of them, or a package of Core ML. The
-    quantized weights may be packed by GPTQ, AWQ or compressed-tensors, plain int8 or float8 with scales
-    (compressed-tensors, bitsandbytes, torchao), real numbers that were rounded, or what coremltools compressed. Whether
-    an error of the weights does harm cannot be told from weights: rules that need it are not judged.
+    Both arguments are a ``.safetensors`` file, a folder with one or several of them, a ``.gguf`` file, or a package of
+    Core ML. The quantized weights may be packed by GPTQ, AWQ or compressed-tensors, plain int8 or float8 with scales
+    (compressed-tensors, bitsandbytes, torchao), real numbers that were rounded, blocks of llama.cpp, or what
+    coremltools compressed. Whether an error of the weights does harm cannot be told from weights: rules that need it
+    are not judged.
 
     Args:
         float_weights: The weights before quantization.

@@ -40,14 +40,16 @@ def weights(
 ) -> None:
     """Compare the weights of two checkpoints, without running a model or holding one in memory.
 
-    FLOAT and QUANT are .safetensors files, folders with shards, or packages of Core ML (.mlpackage); QUANT as GPTQ,
-    AWQ, compressed-tensors, torchao or bitsandbytes (int8) wrote it, float8, rounded real numbers, or as coremltools
-    compressed it. At most 8 processor threads are used.
+    FLOAT and QUANT are .safetensors files, folders with shards, .gguf files of llama.cpp (of split ones the first), or
+    packages of Core ML (.mlpackage); QUANT as GPTQ, AWQ, compressed-tensors, torchao or bitsandbytes (int8) wrote it,
+    float8, rounded real numbers, Q4_0 to Q8_0, Q2_K to Q6_K or IQ4 of llama.cpp, or as coremltools compressed it.
+    At most 8 processor threads are used.
 
     \b
     Examples:
       quantmedic weights Llama-3-8B Llama-3-8B-GPTQ -o report
       quantmedic weights model.safetensors model-int8.safetensors --format markdown
+      quantmedic weights Llama-3-8B Llama-3-8B-Q4_K_M.gguf
       quantmedic weights float.mlpackage palettized.mlpackage
     """
     judged_by = open_judging(rules, judging)

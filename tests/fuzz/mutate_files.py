@@ -128,6 +128,21 @@ def mutate_safetensors(content: bytes, rng: random.Random) -> bytes:
     return struct.pack("<Q", stated) + header + data
 
 
+def mutate_gguf(content: bytes, rng: random.Random) -> bytes:
+    """Numbers of the header, most of them of eight bytes, written over; names doubled; or any bytes."""
+    data = bytearray(content)
+    if rng.random() < 0.3:
+        return mutate_bytes(content, rng)
+    for _ in times(rng):
+        numbers = (0, 1, 2, 31, 32, 33, rng.randrange(64), len(data), 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
+        layout = rng.choice(("<Q", "<Q", "<I"))
+        place = rng.randrange(4, min(len(data), 700) - 8)
+        struct.pack_into(layout, data, place, rng.choice(numbers) % (1 << 8 * struct.calcsize(layout)))
+    if rng.random() < 0.1:
+        data = data.replace(b"ffn_norm", b"ffn_up\0\0")
+    return bytes(data)
+
+
 def mutate_sqlite(content: bytes, rng: random.Random) -> bytes:
     """Rows and tables of a database; rarely its bytes."""
     if rng.random() < 0.2:

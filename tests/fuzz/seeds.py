@@ -224,7 +224,7 @@ def _settings(folder: Path) -> Seeds:
 
 
 def _weights(folder: Path) -> Seeds:
-    """A layer of 64 x 64 weights as two safetensors folders, and packages of Core ML."""
+    """A layer of 64 x 64 weights as two safetensors folders, packages of Core ML and GGUF files."""
     name = "model.layers.0.mlp.up_proj"
     values = random(9, 64, 64)
     codes, scale, zero = checkpoints.quantize(values, 4, 32, symmetric=False)
@@ -236,6 +236,7 @@ def _weights(folder: Path) -> Seeds:
         text = json.dumps(config).replace(f'"group_size": {checkpoints.GROUP}', '"group_size": 32')
         written = checkpoints.write_folder(folder / kind, tensors, json.loads(text), shards=1)
         found |= {f"{kind}/{path.name}": path.read_bytes() for path in sorted(written.iterdir())}
+    found |= {f"{kind}.gguf": (RECORDINGS / f"gguf/{kind}.gguf").read_bytes() for kind in ("f16", "q4_0")}
     core_ml = RECORDINGS / "coreml"
     for kind in ("float", "int4_blocks", "palette2_groups", "sparse_palette4"):
         parts = (path for path in sorted((core_ml / f"{kind}.mlpackage").rglob("*")) if path.is_file())

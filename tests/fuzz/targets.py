@@ -220,6 +220,10 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
             mutate = mutate_json if changed.endswith("json") else files.mutate_safetensors
             command = f"weights float {kind} --threads 1 -o out/r --format json"
             yield Target("safetensors", 0.5, own, changed, mutate, (command,))
+    gguf = {name: name for name in ("f16.gguf", "q4_0.gguf")}
+    compare = (f"weights f16.gguf q4_0.gguf {_ONE} {_JSON}",)
+    for changed in gguf:
+        yield Target("GGUF", 1, gguf, changed, files.mutate_gguf, compare)
     for kind in ("int4_blocks", "palette2_groups", "sparse_palette4"):
         own = {name: name for name in seeds if name.startswith(("float.mlpackage/", f"{kind}.mlpackage/"))}
         for changed in (name for name in own if name.startswith(kind)):

@@ -1,0 +1,47 @@
+"""The containers that checkpoints come in: safetensors files, packages of Core ML, and GGUF files of llama.cpp."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, open_core_ml
+from quantmedic.collectors.from_checkpoint.gguf_checkpoint import is_gguf, open_gguf
+from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, open_checkpoint
+from quantmedic.engine.errors import ModelError
+
+#: A checkpoint, its quantized layers by name, and why others cannot be read.
+Opened = tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]
+
+
+def open_both(float_path: Path, quantized_path: Path) -> tuple[Opened, Opened]:
+    """The float checkpoint and the quantized one.
+
+    Raises:
+        ModelError: One cannot be read, or the float one is a GGUF file and the other one is not.
+    """
+    if is_gguf(float_path) and not is_gguf(quantized_path):
+        raise ModelError(
+            "float weights in GGUF are compared with GGUF alone",
+            where=[f"float     {float_path}", f"quantized {quantized_path}"],
+            help="give the float weights as safetensors",
+        )
+    floats = _open(float_path)
+    return floats, _open(quantized_path, None if is_gguf(float_path) else floats[0].tensors)
+
+
+def _open(path: Path, floats: Collection[str] | None = None) -> Opened:
+    """One checkpoint; ``floats`` are names of Hugging Face that a GGUF file is to get."""
+    if is_core_ml(path):
+        return open_core_ml(path)
+    if is_gguf(path):
+        return open_gguf(path, floats)
+    checkpoint = open_checkpoint(path)
+    return checkpoint, *packed_layers(checkpoint.tensors, Settings.of(checkpoint.settings))
+
+
+def framework_of(path: Path) -> str:
+    """What the report calls the container."""
+    if is_core_ml(path):
+        return "coreml"
+    return "gguf" if is_gguf(path) else "safetensors"

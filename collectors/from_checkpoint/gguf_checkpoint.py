@@ -1,0 +1,203 @@
+"""Models of llama.cpp in GGUF files: plain float tensors, and weights in blocks, read a slice at a time.
+
+Beside a checkpoint with the names of Hugging Face, tensors get these names, and what the converter changed is undone:
+rows of q and k are put back, and 1 is taken from norms that it was added to. Experts of one tensor are layers each.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.from_checkpoint.gguf_blocks import BLOCK_TYPES, BLOCKS, FLOAT_TYPES, INTEGER_TYPES, BlockType
+from quantmedic.collectors.from_checkpoint.gguf_file import (
+    SUFFIX,
+    GgufTensor,
+    Value,
+    open_gguf_files,
+    stored_bytes,
+)
+from quantmedic.collectors.from_checkpoint.gguf_names import has_shifted_norm, hugging_face_name, reordered_heads
+from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.packed_layer import Block, PackedLayer, Reading, even_groups, require
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Stored, Values
+from quantmedic.collectors.from_checkpoint.weight_fields import Integers
+from quantmedic.engine.errors import ModelError
+
+_MAX_EXPERTS = 4096
+
+
+@dataclass(frozen=True)
+class _Moved(Stored):
+    """A tensor whose rows stand in another order, or with a number added.
+
+    Attributes:
+        order: Row of the file by row of the tensor; None where they are the same.
+        shift: What was added.
+    """
+
+    order: Integers | None = None
+    shift: float = 0.0
+
+    def load(self, rows: slice | None = None, columns: slice | None = None) -> Array:
+        """A copy of some rows and columns, in the order of the tensor."""
+        if self.order is None:
+            found = super().load(rows, columns)
+        else:
+            wanted = self.order[rows or slice(None)]
+            first = int(wanted.min())
+            found = super().load(slice(first, int(wanted.max()) + 1), columns)[wanted - first]
+        return found - found.dtype.type(self.shift) if self.shift else found
+
+
+@dataclass(frozen=True)
+class _GgufBlock(Block):
+    """A block whose weights are computed as llama.cpp does; its ``scale`` is no number where the file says 0.
+
+    Attributes:
+        factor: Scales as the file has them.
+        offset: Added to scale · code; None where nothing is.
+    """
+
+    factor: Values | None = None
+    offset: Values | None = None
+
+    def values(self) -> Values:
+        """Scale · code + offset, float32."""
+        factor = self.scale if self.factor is None else self.factor
+        found = self.codes.astype(np.float32).reshape(*factor.shape, -1)
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
+            found *= factor[:, :, None]
+            if self.offset is not None:
+                found += self.offset[:, :, None]
+        return found.reshape(self.codes.shape)
+
+
+def is_gguf(path: Path) -> bool:
+    """The path is a GGUF file by its name."""
+    return path.suffix == SUFFIX
+
+
+def open_gguf(
+    path: Path, floats: Collection[str] | None = None
+) -> tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]:
+    """Weights of a model: those stored as floats, quantized layers by name, and why others cannot be read.
+
+    Args:
+        path: The file, or one of those that the model is split into.
+        floats: Names of the float tensors that it is compared with, where these are Hugging Face's.
+
+    Raises:
+        ModelError: A file is missing or damaged, or two tensors have one name.
+    """
+    model = open_gguf_files(path)
+    tensors: dict[str, Stored] = {}
+    layers: dict[str, PackedLayer] = {}
+    refused: dict[str, str] = {}
+    for tensor in (part for whole in model.tensors for part in _experts(whole)):
+        name = _own_name(tensor.name, floats, tensors)
+        base = name.removesuffix("weight").removesuffix(".")
+        try:
+            order = _row_order(tensor, model.metadata) if name != tensor.name else None
+            if tensor.kind in (*FLOAT_TYPES, *INTEGER_TYPES):
+                tensors[name] = _plain(name, tensor, order, model.metadata)
+            else:
+                tensors[f"{base}.weight"] = Stored(
+                    name, tensor.path, "U8", (stored_bytes(tensor.kind, tensor.shape),), tensor.offset
+                )
+                layers[base] = _layer(base, tensor, order)
+        except UnreadableLayerError as why:
+            refused[base] = str(why)
+    if not tensors and not refused:
+        raise ModelError("the file holds no tensors", where=str(path), help="give the file with the weights")
+    return Checkpoint(path, model.files, tensors), layers, refused
+
+
+def _experts(tensor: GgufTensor) -> Iterator[GgufTensor]:
+    """One tensor for each expert, where the first axis counts them."""
+    base, _, ending = tensor.name.rpartition(".")
+    if not base.endswith("_exps") or len(tensor.shape) != 3 or tensor.shape[0] > _MAX_EXPERTS:
+        yield tensor
+        return
+    shape = tensor.shape[1:]
+    for number in range(tensor.shape[0]):
+        offset = tensor.offset + number * stored_bytes(tensor.kind, shape)
+        yield replace(tensor, name=f"{base}.{number}.{ending}", shape=shape, offset=offset)
+
+
+def _own_name(name: str, floats: Collection[str] | None, taken: Mapping[str, Stored]) -> str:
+    found = None if floats is None else hugging_face_name(name, floats)
+    return name if found is None or found in taken else found
+
+
+def _row_order(tensor: GgufTensor, metadata: Mapping[str, Value]) -> Integers | None:
+    """Row of the file by row of Hugging Face: the halves of a head stand there in pairs.
+
+    Raises:
+        UnreadableLayerError: The number of heads is not stated, or does not fit.
+    """
+    architecture = metadata.get("general.architecture")
+    key = reordered_heads(tensor.name, architecture)
+    if key is None:
+        return None
+    both = metadata.get(f"{architecture}.attention.head_count")
+    heads, rows = metadata.get(f"{architecture}.{key}", both), tensor.shape[0]
+    if not isinstance(heads, int) or heads <= 0 or rows % (2 * heads):
+        raise UnreadableLayerError(f"rows of q and k are reordered by heads, and {rows} rows do not fit {heads} heads")
+    return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).ravel()
+
+
+def _plain(name: str, tensor: GgufTensor, order: Integers | None, metadata: Mapping[str, Value]) -> Stored:
+    is_shifted = name != tensor.name and has_shifted_norm(tensor.name, metadata.get("general.architecture"))
+    shift = 1.0 if is_shifted else 0.0
+    return _Moved(name, tensor.path, tensor.kind, tensor.shape, tensor.offset, order, shift)
+
+
+def _layer(name: str, tensor: GgufTensor, order: Integers | None) -> PackedLayer:
+    """A layer whose rows are those of the first axis.
+
+    Raises:
+        UnreadableLayerError: Its type is not read, or it has one axis.
+    """
+    kind = BLOCK_TYPES.get(tensor.kind)
+    if kind is None:
+        raise UnreadableLayerError(f"its type {tensor.kind} is not read, only {', '.join(BLOCK_TYPES)}")
+    require(len(tensor.shape) > 1, f"{tensor.kind} of one axis, which is no layer")
+    outputs, inputs = tensor.shape[0], prod(tensor.shape[1:])
+    row_bytes = stored_bytes(tensor.kind, (inputs,))
+    stored = _Moved(name, tensor.path, "U8", (outputs, row_bytes), tensor.offset, order)
+    groups = inputs // kind.group
+    starts = even_groups(inputs, groups)
+    return PackedLayer(
+        name=name,
+        format=f"gguf {tensor.kind.lower()}",
+        shape=(outputs, inputs),
+        bits=kind.bits,
+        groups=groups,
+        low=kind.low,
+        high=kind.high,
+        signed=kind.signed,
+        read=partial(_rows, stored, kind, BLOCKS[tensor.kind][1], starts),
+        declared=Reading(),
+        alternatives={},
+    )
+
+
+def _rows(stored: Stored, kind: BlockType, size: int, starts: Integers, rows: slice, reading: Reading) -> Block:
+    """Some rows of a layer; ``size`` is the bytes of a block."""
+    count = rows.stop - rows.start
+    with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
+        unpacked = kind.unpack(stored.load(rows).reshape(-1, size))
+    codes, factor = unpacked.codes.reshape(count, -1), unpacked.scale.reshape(count, -1)
+    scale = np.where(factor == 0, np.float32(np.nan), factor)  # without a step there is no grid
+    if unpacked.offset is None:
+        return _GgufBlock(codes, scale, np.zeros_like(scale), starts, factor=factor)
+    offset = unpacked.offset.reshape(count, -1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        code = -offset / scale
+    zero = np.where(np.isfinite(code), code, np.float32(0))
+    return _GgufBlock(codes, scale, zero, starts, factor=factor, offset=offset)
