@@ -383,7 +383,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
     """Checkpoints were compared, and nothing was run."""
-    return diagnosis.model.framework in ("safetensors", "coreml", "gguf")
+    return diagnosis.model.checkpoint.tensors is not None
 
 
 def _float_alone(diagnosis: Diagnosis) -> bool:

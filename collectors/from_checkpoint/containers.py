@@ -26,11 +26,11 @@ def open_both(float_path: Path, quantized_path: Path) -> tuple[Opened, Opened]:
             where=[f"float     {float_path}", f"quantized {quantized_path}"],
             help="give the float weights as safetensors",
         )
-    floats = _open(float_path)
-    return floats, _open(quantized_path, None if is_gguf(float_path) else floats[0].tensors)
+    floats = _open_container(float_path)
+    return floats, _open_container(quantized_path, None if is_gguf(float_path) else floats[0].tensors)
 
 
-def _open(path: Path, floats: Collection[str] | None = None) -> Opened:
+def _open_container(path: Path, floats: Collection[str] | None = None) -> Opened:
     """One checkpoint; ``floats`` are names of Hugging Face that a GGUF file is to get."""
     if is_core_ml(path):
         return open_core_ml(path)

@@ -159,10 +159,10 @@ def _add_floats(tensors: dict[str, Stored], name: str, operation: Operation, pac
     try:
         tensors[own] = package.stored(own, value)
     except (ValueError, OSError) as error:
-        raise _damaged(package, name, error) from error
+        raise _package_error(package, name, error) from error
 
 
-def _damaged(package: _Package, name: str, error: object) -> ModelError:
+def _package_error(package: _Package, name: str, error: object) -> ModelError:
     where = [str(package.path), f"weight  {name}", f"cause  {error}"]
     return ModelError("the package of Core ML is damaged", where=where, help=_AGAIN)
 
@@ -183,7 +183,7 @@ def _add_layer(
             raise ValueError(f"a tensor of shape {list(weight.values.shape)}, which is no layer")
         for part, value in zip(_PARTS, _stored_values(name, maker), strict=False):
             tensors[f"{base}.{part}"] = package.stored(f"{base}.{part}", value)
-        layers[base] = _layer_of(base, weight)
+        layers[base] = _packed_layer(base, weight)
     except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
         refused[base] = str(error)
 
@@ -201,7 +201,7 @@ def _stored_values(name: str, maker: Decompressor) -> list[Value]:
     return sorted(found, key=lambda value: value.size * TYPES.get(value.kind, ("", "", 0))[2], reverse=True)
 
 
-def _layer_of(name: str, weight: Decompressed) -> PackedLayer:
+def _packed_layer(name: str, weight: Decompressed) -> PackedLayer:
     """Rows are those of the first axis; groups are runs of the others with a scale of their own."""
     shape = (weight.values.shape[0], int(np.prod(weight.values.shape[1:])))
     groups, grid = _groups_of(weight, shape)
@@ -215,7 +215,7 @@ def _layer_of(name: str, weight: Decompressed) -> PackedLayer:
         low=low,
         high=None if low is None else low + 2**weight.bits - 1,
         signed=weight.signed,
-        read=partial(_rows, grid or _without_grid(weight, shape), even_groups(shape[1], groups)),
+        read=partial(_read_rows, grid or _without_grid(weight, shape), even_groups(shape[1], groups)),
         declared=Reading(),
         alternatives={},
     )
@@ -251,7 +251,9 @@ def _without_grid(weight: Decompressed, shape: tuple[int, int]) -> _Grid:
     return _Grid(weight.values.reshape(shape), ones, np.zeros_like(ones))
 
 
-def _rows(grid: _Grid, starts: np.ndarray[tuple[int, ...], np.dtype[np.int64]], rows: slice, reading: Reading) -> Block:
+def _read_rows(
+    grid: _Grid, starts: np.ndarray[tuple[int, ...], np.dtype[np.int64]], rows: slice, reading: Reading
+) -> Block:
     return Block(grid.codes[rows], grid.scale[rows], grid.zero[rows], starts)
 
 

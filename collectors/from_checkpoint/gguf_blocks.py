@@ -82,7 +82,7 @@ class BlockType:
         return None if low is None else low + 2**self.bits - 1
 
 
-def _halves(blocks: Bytes, start: int) -> Values:
+def _read_halves(blocks: Bytes, start: int) -> Values:
     """A float16 of each block, ``[blocks, 1]``."""
     return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
 
@@ -94,16 +94,16 @@ def _fields(packed: Bytes, bits: int, run: int) -> Bytes:
     return (found & np.uint8(2**bits - 1)).reshape(len(packed), -1)
 
 
-def _signed(codes: Bytes, zero: int) -> NDArray[np.int8]:
+def _less_zero(codes: Bytes, zero: int) -> NDArray[np.int8]:
     return codes.astype(np.int8) - np.int8(zero)
 
 
 def _q4_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(_signed(_fields(blocks[:, 2:], 4, 16), 8), _halves(blocks, 0), None)
+    return Unpacked(_less_zero(_fields(blocks[:, 2:], 4, 16), 8), _read_halves(blocks, 0), None)
 
 
 def _q4_1(blocks: Bytes) -> Unpacked:
-    return Unpacked(_fields(blocks[:, 4:], 4, 16), _halves(blocks, 0), _halves(blocks, 2))
+    return Unpacked(_fields(blocks[:, 4:], 4, 16), _read_halves(blocks, 0), _read_halves(blocks, 2))
 
 
 def _five_bits(blocks: Bytes) -> Bytes:
@@ -113,21 +113,21 @@ def _five_bits(blocks: Bytes) -> Bytes:
 
 
 def _q5_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(_signed(_five_bits(blocks), 16), _halves(blocks, 0), None)
+    return Unpacked(_less_zero(_five_bits(blocks), 16), _read_halves(blocks, 0), None)
 
 
 def _q5_1(blocks: Bytes) -> Unpacked:
-    return Unpacked(_five_bits(blocks), _halves(blocks, 0), _halves(blocks, 2))
+    return Unpacked(_five_bits(blocks), _read_halves(blocks, 0), _read_halves(blocks, 2))
 
 
 def _q8_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _halves(blocks, 0), None)
+    return Unpacked(np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _read_halves(blocks, 0), None)
 
 
 def _q2_k(blocks: Bytes) -> Unpacked:
     scales, packed = blocks[:, :16], blocks[:, 16:80]
-    scale = _halves(blocks, 80) * (scales & np.uint8(15)).astype(np.float32)
-    offset = _halves(blocks, 82) * (scales >> np.uint8(4)).astype(np.float32)
+    scale = _read_halves(blocks, 80) * (scales & np.uint8(15)).astype(np.float32)
+    offset = _read_halves(blocks, 82) * (scales >> np.uint8(4)).astype(np.float32)
     return Unpacked(_fields(packed, 2, 32), scale, -offset)
 
 
@@ -136,7 +136,7 @@ def _q3_k(blocks: Bytes) -> Unpacked:
     six = _fields(scales[:, :8], 4, 8) | (_fields(scales[:, 8:], 2, 4) << np.uint8(4))
     missing = _fields(high, 1, 32) ^ np.uint8(1)  # a bit that is 0 takes 4 away
     codes = _fields(packed, 2, 32).astype(np.int8) - (missing << np.uint8(2)).astype(np.int8)
-    return Unpacked(codes, _halves(blocks, 108) * _signed(six, 32).astype(np.float32), None)
+    return Unpacked(codes, _read_halves(blocks, 108) * _less_zero(six, 32).astype(np.float32), None)
 
 
 def _scales_of_six_bits(blocks: Bytes) -> tuple[Values, Values]:
@@ -145,7 +145,7 @@ def _scales_of_six_bits(blocks: Bytes) -> tuple[Values, Values]:
     low, high = np.uint8(0x3F), np.uint8(0x30)
     scales = np.hstack([first & low, (rest & np.uint8(15)) | ((first >> np.uint8(2)) & high)])
     offsets = np.hstack([second & low, (rest >> np.uint8(4)) | ((second >> np.uint8(2)) & high)])
-    return _halves(blocks, 0) * scales.astype(np.float32), -(_halves(blocks, 2) * offsets.astype(np.float32))
+    return _read_halves(blocks, 0) * scales.astype(np.float32), -(_read_halves(blocks, 2) * offsets.astype(np.float32))
 
 
 def _q4_k(blocks: Bytes) -> Unpacked:
@@ -159,18 +159,18 @@ def _q5_k(blocks: Bytes) -> Unpacked:
 
 def _q6_k(blocks: Bytes) -> Unpacked:
     low, high, scales = blocks[:, :128], blocks[:, 128:192], blocks[:, 192:208]
-    codes = _signed(_fields(low, 4, 64) | (_fields(high, 2, 32) << np.uint8(4)), 32)
+    codes = _less_zero(_fields(low, 4, 64) | (_fields(high, 2, 32) << np.uint8(4)), 32)
     own = np.ascontiguousarray(scales).view(np.int8).astype(np.float32)
-    return Unpacked(codes, _halves(blocks, 208) * own, None)
+    return Unpacked(codes, _read_halves(blocks, 208) * own, None)
 
 
 def _iq4_nl(blocks: Bytes) -> Unpacked:
-    return Unpacked(_UNEVEN[_fields(blocks[:, 2:], 4, 16)], _halves(blocks, 0), None)
+    return Unpacked(_UNEVEN[_fields(blocks[:, 2:], 4, 16)], _read_halves(blocks, 0), None)
 
 
 def _iq4_xs(blocks: Bytes) -> Unpacked:
     six = _fields(blocks[:, 4:8], 4, 1) | (_fields(blocks[:, 2:4], 2, 1) << np.uint8(4))
-    scale = _halves(blocks, 0) * _signed(six, 32).astype(np.float32)
+    scale = _read_halves(blocks, 0) * _less_zero(six, 32).astype(np.float32)
     return Unpacked(_UNEVEN[_fields(blocks[:, 8:], 4, 16)], scale, None)
 
 

@@ -181,13 +181,13 @@ def _layer(name: str, tensor: GgufTensor, order: Integers | None) -> PackedLayer
         low=kind.low,
         high=kind.high,
         signed=kind.signed,
-        read=partial(_rows, stored, kind, BLOCKS[tensor.kind][1], starts),
+        read=partial(_read_blocks, stored, kind, BLOCKS[tensor.kind][1], starts),
         declared=Reading(),
         alternatives={},
     )
 
 
-def _rows(stored: Stored, kind: BlockType, size: int, starts: Integers, rows: slice, reading: Reading) -> Block:
+def _read_blocks(stored: Stored, kind: BlockType, size: int, starts: Integers, rows: slice, reading: Reading) -> Block:
     """Some rows of a layer; ``size`` is the bytes of a block."""
     count = rows.stop - rows.start
     with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite

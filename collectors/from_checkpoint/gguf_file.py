@@ -71,7 +71,7 @@ def open_gguf_files(path: Path) -> GgufModel:
             tensors have one name.
         LimitError: A header is larger than what is read whole.
     """
-    files = _files_of(path)
+    files = _split_files(path)
     opened = [_read_file(file) for file in files]
     tensors: dict[str, GgufTensor] = {}
     for _, found in opened:
@@ -88,7 +88,7 @@ def open_gguf_files(path: Path) -> GgufModel:
     return GgufModel(files, metadata, tuple(tensors.values()))
 
 
-def _files_of(path: Path) -> tuple[Path, ...]:
+def _split_files(path: Path) -> tuple[Path, ...]:
     if not path.is_file():
         raise ModelError("no such file", where=str(path), help="give a .gguf file, of split ones the first")
     split = _SPLIT.fullmatch(path.name)
@@ -163,16 +163,13 @@ class _Header:
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise ValueError(f"general.alignment is {alignment}, not a power of two")
         start = -(-self._place // alignment) * alignment
-        return metadata, [self._placed(tensor, start) for tensor in described]
+        return metadata, [self._with_place(tensor, start) for tensor in described]
 
     def _take(self, count: int) -> bytes:
-        end = self._place + count
-        if end > self._size:
-            raise ValueError(f"it ends at byte {self._size}, {count} more are announced at byte {self._place}")
-        TEXT_BYTES.check(end, f"{self._path}  header")
-        found = self._data[self._place : end]
-        self._place = end
-        return found
+        start = self._place
+        self._skip(count)
+        TEXT_BYTES.check(self._place, f"{self._path}  header")
+        return self._data[start : self._place]
 
     def _skip(self, count: int) -> None:
         if self._place + count > self._size:
@@ -229,7 +226,7 @@ class _Header:
             raise ValueError(f"tensor {name} is of the unknown type {number}")
         return GgufTensor(name, self._path, kind, shape, offset)
 
-    def _placed(self, tensor: GgufTensor, start: int) -> GgufTensor:
+    def _with_place(self, tensor: GgufTensor, start: int) -> GgufTensor:
         """The tensor with its place in the file, which holds all of it."""
         size = stored_bytes(tensor.kind, tensor.shape)
         if not size:

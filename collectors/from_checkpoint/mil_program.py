@@ -14,12 +14,12 @@ from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.protobuf_wire import (
     Message,
     bytes_of,
-    number_of,
     numbers_of,
     read_message,
     submessage,
     submessages,
     text_of,
+    whole_number_of,
 )
 
 _ML_PROGRAM = 502
@@ -89,7 +89,7 @@ class Value:
             parts = [bytes(part) for part in values.get(1, []) if isinstance(part, memoryview)]
             found: Array = np.frombuffer(b"".join(parts), _FIXED[place])
         else:
-            found = np.array([_signed(each) for each in numbers_of(values, 1)], np.int64)
+            found = np.array([_as_signed(each) for each in numbers_of(values, 1)], np.int64)
         return found.reshape(self.shape)
 
 
@@ -162,11 +162,11 @@ def _operation_of(message: Message) -> Operation:
 
 def _value_of(message: Message) -> Value:
     tensor = submessage(submessage(message, 2), 1)
-    shape = tuple(number_of(submessage(side, 1), 1) for side in submessages(tensor, 3))
+    shape = tuple(whole_number_of(submessage(side, 1), 1) for side in submessages(tensor, 3))
     blob = submessage(message, 5)
     file = text_of(blob, 1) if 5 in message else None
-    return Value(number_of(tensor, 1), shape, file, number_of(blob, 2), None if 5 in message else message)
+    return Value(whole_number_of(tensor, 1), shape, file, whole_number_of(blob, 2), None if 5 in message else message)
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value

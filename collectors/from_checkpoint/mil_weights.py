@@ -133,7 +133,7 @@ def _blockwise(own: Decompressor, operation: Operation) -> Decompressed:
 def _on_grid(
     own: Decompressor, operation: Operation, operand: str, codes: Array, scale: Values, zero: Values
 ) -> Decompressed:
-    steps, zeros = _spread(scale, codes.shape), _spread(zero, codes.shape)
+    steps, zeros = _repeat_blocks(scale, codes.shape), _repeat_blocks(zero, codes.shape)
     with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
         values = np.asarray((codes.astype(np.float32) - zeros) * steps, np.float32)
     bits, signed = own.bits(operation, operand)
@@ -142,7 +142,7 @@ def _on_grid(
     return Decompressed(values, kinds, bits, signed, codes if is_grid else None, scale, zero)
 
 
-def _spread(blocks: Values, shape: Sequence[int]) -> Values:
+def _repeat_blocks(blocks: Values, shape: Sequence[int]) -> Values:
     """One number per block, repeated for each element."""
     if blocks.ndim != len(shape) or any(n == 0 or side % n for n, side in zip(blocks.shape, shape, strict=True)):
         raise ValueError(f"scales of shape {list(blocks.shape)} for codes of shape {list(shape)}")
@@ -151,13 +151,13 @@ def _spread(blocks: Values, shape: Sequence[int]) -> Values:
     return np.broadcast_to(blocks, shape)
 
 
-def _table(own: Decompressor, operation: Operation) -> Decompressed:
+def _compute_palette(own: Decompressor, operation: Operation) -> Decompressed:
     table, indices = own.array(operation, "lut").astype(np.float32), own.array(operation, "indices")
     kinds = (*own.kinds(operation, "lut"), "palettized")
     if "shape" in operation.operands:  # up to iOS 17: one table, and indices of as many bits as it takes
         shape = tuple(own.array(operation, "shape").astype(np.int64).tolist())
         bits = max(int(table.size - 1).bit_length(), 1)
-        codes = unpack_bits(indices.tobytes(), bits, _count(shape)).reshape(shape)
+        codes = unpack_bits(indices.tobytes(), bits, _count_elements(shape)).reshape(shape)
         table = table.reshape(-1)
         if codes.size and codes.max() >= table.size:
             raise ValueError(f"index {codes.max()} into a table of {table.size}")
@@ -177,14 +177,14 @@ def _look_up(table: Values, indices: Array) -> Values:
     places = indices.astype(np.int64)
     if places.size and places.max() >= entries:
         raise ValueError(f"index {places.max()} into a table of {entries}")
-    return flat[_spread(numbers.astype(np.float32), indices.shape).astype(np.int64), places]
+    return flat[_repeat_blocks(numbers.astype(np.float32), indices.shape).astype(np.int64), places]
 
 
 def _sparse(own: Decompressor, operation: Operation) -> Decompressed:
     kept, mask = own.array(operation, "nonzero_data"), own.array(operation, "mask")
     if "shape" in operation.operands:  # up to iOS 17
         shape = tuple(own.array(operation, "shape").astype(np.int64).tolist())
-        mask = unpack_bits(mask.tobytes(), 1, _count(shape)).reshape(shape)
+        mask = unpack_bits(mask.tobytes(), 1, _count_elements(shape)).reshape(shape)
     kinds = (*own.kinds(operation, "nonzero_data"), "sparse")
     return Decompressed(_fill(mask, kept.astype(np.float32)), kinds, own.bits(operation, "nonzero_data")[0])
 
@@ -214,17 +214,19 @@ def _sparse_blockwise(own: Decompressor, operation: Operation) -> Decompressed:
         raise ValueError(f"{codes.size} numbers for {int(places.sum())} places")
     zero = 0.0
     if "offset" in operation.operands:
-        zero = _spread(own.array(operation, "offset").astype(np.float32), mask.shape)[places]
+        zero = _repeat_blocks(own.array(operation, "offset").astype(np.float32), mask.shape)[places]
     bits = own.bits(operation, "nonzero_data")[0]
-    return Decompressed(np.asarray((codes - zero) * _spread(scale, mask.shape)[places], np.float32), ("linear",), bits)
+    return Decompressed(
+        np.asarray((codes - zero) * _repeat_blocks(scale, mask.shape)[places], np.float32), ("linear",), bits
+    )
 
 
-def _cast(own: Decompressor, operation: Operation) -> Decompressed:
+def _compute_cast(own: Decompressor, operation: Operation) -> Decompressed:
     values = own.array(operation, "source_val").astype(np.float32)
     return Decompressed(values, (*own.kinds(operation, "source_val"), "cast"), own.bits(operation, "source_val")[0])
 
 
-def _count(shape: Sequence[int]) -> int:
+def _count_elements(shape: Sequence[int]) -> int:
     if any(side < 0 for side in shape):
         raise ValueError(f"a shape of {list(shape)}")
     return prod(shape)
@@ -233,9 +235,9 @@ def _count(shape: Sequence[int]) -> int:
 _STEPS: Mapping[str, Callable[[Decompressor, Operation], Decompressed]] = {
     "affine_dequantize": _affine,
     "blockwise_shift_scale": _blockwise,
-    "lut_to_dense": _table,
+    "lut_to_dense": _compute_palette,
     "sparse_to_dense": _sparse,
     "lut_to_sparse": _sparse_table,
     "sparse_blockwise_shift_scale": _sparse_blockwise,
-    "cast": _cast,
+    "cast": _compute_cast,
 }

@@ -59,12 +59,12 @@ def _is_misfolded(before: Values, after: Values, readers: Sequence[Values], has_
     if not fitting:
         return False
     offset = 1.0 if has_offset else 0.0
-    right = min(_left(before + offset, (after + offset) * gains) for gains in fitting)
-    wrong = min(_left(before + 1.0 - offset, (after + 1.0 - offset) * gains) for gains in fitting)
+    right = min(_unexplained_share(before + offset, (after + offset) * gains) for gains in fitting)
+    wrong = min(_unexplained_share(before + 1.0 - offset, (after + 1.0 - offset) * gains) for gains in fitting)
     return wrong < _FITS and right > _CLEARLY * wrong
 
 
-def _left(wanted: Values, found: Values) -> float:
+def _unexplained_share(wanted: Values, found: Values) -> float:
     """Share of the wanted values that remains where what was found is scaled to them."""
     power = float(found @ found)
     scaled = found * (float(found @ wanted) / power if power > 0 else 0.0)

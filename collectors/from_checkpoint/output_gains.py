@@ -6,7 +6,6 @@ wrong scale multiplies them, too, and nothing undoes it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,8 @@ _ALIKE = 0.95
 #: A layer undoes gains where it agrees to this factor on this share of the channels.
 _AGREES, _SHARE = 2.0**0.5, 0.9
 Floats = NDArray[np.float64]
+#: ``ChannelGains`` as plain values: channels with their gains, number of outputs, gains of inputs.
+Plain = tuple[Sequence[tuple[int, float]], int, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,14 @@ class ChannelGains:
         loud = ((own > LOUD) | (own < QUIET)) & (own > 0) & (alike > _ALIKE)
         return cls({int(k): float(own[k]) for k in np.flatnonzero(loud)}, len(gains), inputs)
 
-    def as_plain(self) -> list[Any]:
+    def as_plain(self) -> Plain:
         """Plain values, as JSON keeps them."""
-        return [sorted(self.loud.items()), self.outputs, list(self.inputs)]
+        return sorted(self.loud.items()), self.outputs, self.inputs
 
     @classmethod
-    def from_plain(cls, plain: Sequence[Any]) -> "ChannelGains":
+    def from_plain(cls, plain: Plain) -> "ChannelGains":
         loud, outputs, inputs = plain
-        return cls({int(channel): float(gain) for channel, gain in loud}, int(outputs), tuple(inputs))
+        return cls(dict(loud), outputs, tuple(inputs))
 
 
 def _are_spread(gains: NDArray[np.float32]) -> bool:
@@ -73,11 +74,11 @@ def with_left_gains(
     facts: Sequence[WeightFacts], gains: Sequence[ChannelGains], altered: frozenset[int]
 ) -> list[WeightFacts]:
     """The facts with gains of output channels that nothing in the checkpoint undoes; see ``left_gain``."""
+    readers = [own for own in gains if own.inputs]
     found = []
     for own, weight in zip(gains, facts, strict=True):
-        left = left_gain(own, [other for other in gains if other is not own], altered)
-        known = left is not None and weight.rounding.mse is not None
-        update = {"left_gain_channels": left[0], "left_gain": left[1]} if left is not None and known else {}
+        left = left_gain(own, readers, altered) if weight.rounding.mse is not None else None
+        update = {} if left is None else {"left_gain_channels": left[0], "left_gain": left[1]}
         found.append(weight.model_copy(update=update))
     return found
 
@@ -87,7 +88,7 @@ def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozen
 
     Args:
         own: The layer.
-        layers: All layers of the checkpoint.
+        layers: Layers of the checkpoint that may undo them; it does not do so itself.
         altered: Sizes of the axes of float tensors that have changed: one of them may undo the gains.
 
     Returns:
@@ -95,7 +96,7 @@ def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozen
     """
     if not own.loud:
         return 0, 1.0
-    others = [layer.inputs for layer in layers if layer.inputs]
+    others = [layer.inputs for layer in layers if layer.inputs and layer is not own]
     if any(len(inputs) == own.outputs and _undoes(inputs, own.loud) for inputs in others):
         return 0, 1.0
     if own.outputs in altered or any(_may_be_parts(len(inputs), own.outputs) for inputs in others):

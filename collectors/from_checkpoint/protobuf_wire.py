@@ -69,7 +69,7 @@ def submessage(message: Message, number: int) -> Message:
     return next(iter(list(submessages(message, number))[-1:]), {})
 
 
-def number_of(message: Message, number: int) -> int:
+def whole_number_of(message: Message, number: int) -> int:
     """The last whole number in the fields of one number; 0 where there is none."""
     return next((value for value in reversed(message.get(number, [])) if isinstance(value, int)), 0)
 

@@ -118,12 +118,11 @@ def open_dump(source: object) -> Dump:
         return _checked(_open_folder(path))
     start = first_bytes(path)
     if start.startswith(b"PK"):
-        return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in npz_columns(path).items()]))
+        return _checked(_dump_of(path.name, npz_columns(path)))
     if start.startswith(b"\x93NUMPY"):
         return _checked(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
     if start.startswith(DATABASE):
-        columns, notices = read_node_database(path)
-        return _checked(Dump(path.name, [DumpedTensor(name, column) for name, column in columns.items()], notices))
+        return _checked(_dump_of(path.name, *read_node_database(path)))
     if is_etdump(start):
         raise DataError(
             f"{OPTION} names an ETDump alone",
@@ -134,9 +133,13 @@ def open_dump(source: object) -> Dump:
         return _checked(Dump(path.name, [_tensor_of(path.name, path)]))
     if start.lstrip()[:1] == b"{":
         known, notices = read_polygraphy(path, OPTION)
-        tensors = [DumpedTensor(name, memory_column(name, array)) for name, array in known.items()]
-        return _checked(Dump(path.name, tensors, notices))
+        columns = {name: memory_column(name, array) for name, array in known.items()}
+        return _checked(_dump_of(path.name, columns, notices))
     raise DataError(f"the file of {OPTION} is of a kind that is not known", where=str(path), help=_HELP)
+
+
+def _dump_of(origin: str, columns: Mapping[str, Column], notices: Sequence[str] = ()) -> Dump:
+    return Dump(origin, [DumpedTensor(name, column) for name, column in columns.items()], list(notices))
 
 
 def _checked(dump: Dump) -> Dump:
@@ -165,11 +168,10 @@ def _open_folder(folder: Path) -> Dump:
     name = folder.resolve().name
     own = _entries(folder, folder)
     if is_rknn(folder):
-        return Dump(name, [DumpedTensor(tensor, column) for tensor, column in read_rknn(folder, OPTION)])
+        return _dump_of(name, dict(read_rknn(folder, OPTION)))
     others = [Path(entry.path) for entry in own if entry.is_file() and Path(entry.name).suffix not in _ENDINGS]
     if any(is_etdump(first_bytes(path)) for path in others):
-        columns, notices = read_etdump(folder, others, OPTION)
-        return Dump(name, [DumpedTensor(tensor, column) for tensor, column in columns.items()], notices)
+        return _dump_of(name, *read_etdump(folder, others, OPTION))
     samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
     if samples and not any(entry.is_file() and Path(entry.name).suffix in _ENDINGS for entry in own):
         return _open_samples(name, folder, _in_order(samples))

@@ -163,7 +163,7 @@ def _column(buffer: Path, name: str, entries: Sequence[_Entry]) -> Column:
         try:
             stored = np.frombuffer(content, entry.dtype).reshape(sides)
         except ValueError as error:
-            raise _damaged(buffer, error) from error
+            raise _dump_error(buffer, error) from error
         return stored.transpose([entry.order.index(axis) for axis in range(len(sides))])
 
     return join_parts(buffer.name, name, [entry.sizes for entry in entries], entries[0].dtype, load)
@@ -177,12 +177,12 @@ def _read_runs(path: Path) -> list[list[_Entry]]:
     try:
         content = read_bytes(path)
         flat = FlatBuffer(content if content[4:8] == _IDENTIFIER else content[4:])
-        return [list(_entries(flat, run)) for run in flat.tables(flat.root, 1)]
+        return [list(_entries_of_run(flat, run)) for run in flat.tables(flat.root, 1)]
     except DAMAGE as error:
-        raise _damaged(path, error) from error
+        raise _dump_error(path, error) from error
 
 
-def _entries(flat: FlatBuffer, run: int) -> Iterator[_Entry]:
+def _entries_of_run(flat: FlatBuffer, run: int) -> Iterator[_Entry]:
     """Tensors of a run; outputs of the whole program, which stand there once more, have no instruction."""
     for event in flat.tables(run, 3):
         debug = flat.table(event, 2)
@@ -215,16 +215,16 @@ def _read_record(path: Path) -> _Record:
             program = _member(archive, path, f"{_PROGRAM}/{_METHOD}") or _member(archive, path, _PROGRAM)
         calls = _table(delegates.get(_METHOD)).items()
         return _Record(
-            {int(instruction): _whole(handles) for instruction, handles in _table(by_method.get(_METHOD)).items()},
+            {int(instruction): _handles_of(handles) for instruction, handles in _table(by_method.get(_METHOD)).items()},
             {
-                (int(instruction), identifier): _whole(handles)
+                (int(instruction), identifier): _handles_of(handles)
                 for instruction, delegate in calls
                 for identifier, handles in _table(_table(delegate).get("delegate_map")).items()
             },
-            _names(program),
+            _names_by_handle(program),
         )
     except _BAD_RECORD as error:
-        raise _damaged(path, error) from error
+        raise _dump_error(path, error) from error
 
 
 def _member(archive: zipfile.ZipFile, path: Path, name: str) -> Mapping[str, object]:
@@ -236,7 +236,7 @@ def _member(archive: zipfile.ZipFile, path: Path, name: str) -> Mapping[str, obj
     return _table(parse_json(read_member(archive, member).decode(), path))
 
 
-def _names(program: Mapping[str, object]) -> dict[int, str]:
+def _names_by_handle(program: Mapping[str, object]) -> dict[int, str]:
     nodes = _table(_table(program.get("graph_module")).get("graph")).get("nodes")
     names: dict[int, str] = {}
     origins: dict[str, str] = {}
@@ -273,7 +273,7 @@ def _first(values: object) -> Mapping[str, object]:
     return _table(values[0]) if isinstance(values, list) and values else {}
 
 
-def _whole(handles: object) -> list[int]:
+def _handles_of(handles: object) -> list[int]:
     """One handle, or several."""
     listed = handles if isinstance(handles, list) else [handles]
     return [handle for handle in listed if isinstance(handle, int)]
@@ -306,7 +306,7 @@ def _only(files: Sequence[Path], kind: str, folder: Path, option: str) -> Path:
     return found[0]
 
 
-def _damaged(path: Path, cause: object) -> DataError:
+def _dump_error(path: Path, cause: object) -> DataError:
     return DataError(
         "a dump of ExecuTorch cannot be read",
         where=[str(path), f"cause  {cause}"],

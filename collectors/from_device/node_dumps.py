@@ -53,7 +53,9 @@ def read_node_database(path: Path) -> tuple[dict[str, Column], list[str]]:
     notices: list[str] = []
     with _open_database(path) as connection:
         rows = connection.execute("SELECT Name, Step, length(Value) FROM Tensors ORDER BY Name, Step")
-        found = [(_text(name), _whole(step), _whole(size)) for name, step, size in _bounded(rows, path)]
+        found = [
+            (_text(name), _whole_number(step), _whole_number(size)) for name, step, size in _limit_rows(rows, path)
+        ]
         steps = sorted({step for _, step, _ in found})
         for name, own in groupby(found, key=lambda row: row[0]):
             parts = [_part(connection, path, name, step, size) for _, step, size in own]
@@ -78,7 +80,7 @@ class _Part:
 
 def _part(connection: sqlite3.Connection, path: Path, name: str, step: int, size: int) -> _Part:
     ARRAY_BYTES.check(size, f"{path}  {name}")
-    array = _stored(connection, path, name, step)
+    array = _read_value(connection, path, name, step)
     return _Part(step, array.shape, array.dtype)
 
 
@@ -87,18 +89,18 @@ def _joined_column(path: Path, name: str, parts: Sequence[_Part]) -> Column:
 
     def load(k: int) -> Array:
         with _open_database(path) as connection:
-            array = _stored(connection, path, name, parts[k].step)
+            array = _read_value(connection, path, name, parts[k].step)
         if (array.shape, array.dtype) != (parts[k].shape, parts[k].dtype):
-            raise _unreadable(path, f"{name} has changed while it was read")
+            raise _node_dump_error(path, f"{name} has changed while it was read")
         return array
 
     return join_parts(path.name, name, [part.shape for part in parts], parts[0].dtype, load)
 
 
-def _stored(connection: sqlite3.Connection, path: Path, name: str, step: int) -> Array:
+def _read_value(connection: sqlite3.Connection, path: Path, name: str, step: int) -> Array:
     row = connection.execute("SELECT Value FROM Tensors WHERE Name = ? AND Step = ?", (name, step)).fetchone()
     if row is None or not isinstance(row[0], bytes):
-        raise _unreadable(path, f"{name} of step {step} is no tensor")
+        raise _node_dump_error(path, f"{name} of step {step} is no tensor")
     return _parse(row[0], path)[1]
 
 
@@ -121,13 +123,13 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
             connection.set_progress_handler(has_run_long, _OPERATIONS)
             made = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'Tensors' AND type = 'table'")
             if not any(str(sql).upper().startswith("CREATE TABLE") for (sql,) in made):
-                raise _unreadable(path, "it has no table Tensors")
+                raise _node_dump_error(path, "it has no table Tensors")
             yield connection
     except (sqlite3.Error, UnicodeDecodeError, OSError, OverflowError) as error:
-        raise _unreadable(path, error) from error
+        raise _node_dump_error(path, error) from error
 
 
-def _bounded(rows: Iterable[tuple[object, object, object]], path: Path) -> Iterator[tuple[object, object, object]]:
+def _limit_rows(rows: Iterable[tuple[object, object, object]], path: Path) -> Iterator[tuple[object, object, object]]:
     for count, row in enumerate(rows, 1):
         IMPORTED_LAYERS.check(count, path)
         yield row
@@ -137,7 +139,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else repr(value)[:80]
 
 
-def _whole(value: object) -> int:
+def _whole_number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
@@ -145,7 +147,7 @@ def _read_tensor_file(path: Path) -> tuple[str, Array]:
     try:
         content = read_bytes(path, ARRAY_BYTES)
     except OSError as error:
-        raise _unreadable(path, error.strerror) from error
+        raise _node_dump_error(path, error.strerror) from error
     return _parse(content, path)
 
 
@@ -153,7 +155,7 @@ def _again(path: Path, info: ArrayInfo) -> Array:
     """The values of a file that was described before."""
     array = _read_tensor_file(path)[1]
     if (array.shape, array.dtype) != (info.shape, info.dtype):
-        raise _unreadable(path, "it has changed while it was read")
+        raise _node_dump_error(path, "it has changed while it was read")
     return array
 
 
@@ -166,13 +168,13 @@ def _parse(content: bytes, path: Path) -> tuple[str, Array]:
     try:
         tensor.ParseFromString(content)
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
-            raise _unreadable(path, f"the values of {tensor.name} stand in another file")
+            raise _node_dump_error(path, f"the values of {tensor.name} stand in another file")
         return tensor.name, numpy_helper.to_array(tensor)
     except (DecodeError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise _unreadable(path, error) from error
+        raise _node_dump_error(path, error) from error
 
 
-def _unreadable(path: Path, cause: object) -> DataError:
+def _node_dump_error(path: Path, cause: object) -> DataError:
     return DataError(
         "tensors that onnxruntime dumped cannot be read",
         where=[str(path), f"cause  {cause}"],

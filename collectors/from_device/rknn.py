@@ -70,7 +70,7 @@ def _text_column(path: Path, name: str) -> Column:
     try:
         values = np.array(_text(path).split(), np.float32)
     except ValueError as error:
-        raise _damaged(path, error) from error
+        raise _analysis_error(path, error) from error
     return memory_column(name, values[None])
 
 
@@ -78,7 +78,7 @@ def _text(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
+        raise _analysis_error(path, error) from error
 
 
 def _confine(path: Path, folder: Path, option: str) -> None:
@@ -98,7 +98,7 @@ def _no_board(folder: Path, option: str) -> DataError:
     )
 
 
-def _damaged(path: Path, cause: object) -> DataError:
+def _analysis_error(path: Path, cause: object) -> DataError:
     return DataError(
         "a file of RKNN's analysis is damaged",
         where=[str(path), f"cause  {cause}"],

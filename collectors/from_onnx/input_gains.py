@@ -63,4 +63,4 @@ def _with_gains(weight: Constant, gains: Values) -> Constant:
     """The weights times the gain of each input channel: the same codes, on a grid with one scale per weight."""
     assert weight.quantizer is not None and weight.values is not None  # asked for by the caller
     values = np.asarray(weight.values * gains[:, None], np.float32)
-    return replace(weight, values=values, quantizer=weight.quantizer.multiplied(gains[:, None], values.shape))
+    return replace(weight, values=values, quantizer=weight.quantizer.with_factors(gains[:, None], values.shape))

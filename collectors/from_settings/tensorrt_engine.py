@@ -98,7 +98,7 @@ def _read_engine(path: Path) -> Imported:
     return Imported(
         layers={name: _reported_facts(kernel) for name, kernel in found.items()},
         layer_types={name: kernel.kind for name, kernel in found.items() if kernel.kind},
-        notices=tuple(_notices(kernels)),
+        notices=tuple(_engine_notices(kernels)),
     )
 
 
@@ -117,7 +117,7 @@ def _read_kernel(layer: object) -> _Kernel | None:
     return _Kernel(
         nodes=nodes or _nodes_of_name(name),
         kind=kind if isinstance(kind, str) else "",
-        dtype=None if copied or hides else _type_of(own),
+        dtype=None if copied or hides else _computed_type(own),
         tactic=tactic if isinstance(tactic, str) and tactic else None,
         copied=copied,
         hides=hides,
@@ -142,7 +142,7 @@ def _nodes_of_name(name: str) -> tuple[str, ...]:
     return tuple(name for name in found if name and not _QUANTIZER.search(name))
 
 
-def _type_of(own: Mapping[str, object]) -> str | None:
+def _computed_type(own: Mapping[str, object]) -> str | None:
     """What the first input is stored as; a kernel that reads a wider type may say that it multiplies a narrow one."""
     tactic = own.get("TacticName")
     operands = _OPERANDS.search(tactic) if isinstance(tactic, str) else None
@@ -184,7 +184,7 @@ def _reported_facts(kernel: _Kernel) -> ReportedFacts:
     )
 
 
-def _notices(kernels: list[_Kernel]) -> Iterator[str]:
+def _engine_notices(kernels: list[_Kernel]) -> Iterator[str]:
     if not any(kernel.kind for kernel in kernels):
         yield f"the file holds names of layers only, and no types: {DETAILED}"
     hidden = [kernel for kernel in kernels if kernel.hides]

@@ -65,7 +65,7 @@ class Quantizer:
         scale, zero = self._broadcast_grid(len(shape), shape)
         return (self.qmin - zero) * scale, (self.qmax - zero) * scale
 
-    def multiplied(self, factors: NDArray[np.float32], shape: tuple[int, ...]) -> "Quantizer":
+    def with_factors(self, factors: NDArray[np.float32], shape: tuple[int, ...]) -> "Quantizer":
         """The grid of an array that is multiplied by factors, which broadcast to it: one scale for each value."""
         scale, zero = (np.broadcast_to(own, shape) for own in self._broadcast_grid(len(shape), shape))
         return replace(

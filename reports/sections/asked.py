@@ -57,10 +57,9 @@ def _asked_line(row: LayerRow) -> AskedLine:
     if asked.weight_bits is not None:
         wanted.append(f"weights of {asked.weight_bits} bits")
     bits = recorded.bits if asked.bits is None else asked.bits
-    if bits is None and reported.dtype is not None:
-        shown.append("output in float" if row.bits is None else f"output of {row.bits} bits")
     if bits is not None:
         wanted.append(f"output of {bits} bits")
+    if bits is not None or reported.dtype is not None:
         shown.append("output in float" if row.bits is None else f"output of {row.bits} bits")
     if recorded.low is not None and recorded.high is not None:
         wanted.append(f"range {number(recorded.low)} … {number(recorded.high)}")

@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -47,8 +47,5 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     if turn is None:
         return
     names = listed()
-    kept: Sequence[pytest.Item] = [item for item in items if has_turn(item.nodeid, turn, names)]
-    left = set(items) - set(kept)
-    if left:
-        config.hook.pytest_deselected(items=list(left))
-        items[:] = kept
+    config.hook.pytest_deselected(items=[item for item in items if not has_turn(item.nodeid, turn, names)])
+    items[:] = [item for item in items if has_turn(item.nodeid, turn, names)]
