@@ -68,7 +68,9 @@ def _read_encodings(path: Path) -> Imported:
         tensors=recorded,
         floats=(*floats, *left),
         parameters={name: facts for name, own in parameters.items() if (facts := _only_scale(own)) is not None},
-        requests=Requests(bits=asked),
+        requests=Requests(
+            bits=asked, weight_bits={name: bits for name, own in parameters.items() if (bits := _bits(own))}
+        ),
         notices=tuple(notices),
     )
 
@@ -103,13 +105,17 @@ def _is_float(encodings: Encodings) -> bool:
     return bool(encodings) and str(encodings[0].get("dtype", "int")).lower() == "float"
 
 
+def _bits(encodings: Encodings) -> int | None:
+    """Bits of all channels; None where they differ, or where they are in float."""
+    found = {whole(own.get("bitwidth")) for own in encodings}
+    bits = found.pop() if len(found) == 1 and not _is_float(encodings) else None
+    return bits if bits is not None and 1 < bits <= 32 else None
+
+
 def _bits_alone(encodings: Encodings) -> int | None:
     """Bits that are asked for without a range; None of an encoding that has one, or that is in float."""
-    if len(encodings) != 1 or _is_float(encodings):
-        return None
-    stated = (encodings[0].get(key) for key in ("scale", "min", "max"))
-    bits = whole(encodings[0].get("bitwidth"))
-    return bits if bits is not None and 1 < bits <= 32 and all(value is None for value in stated) else None
+    stated = (own.get(key) for own in encodings for key in ("scale", "min", "max"))
+    return _bits(encodings) if len(encodings) == 1 and all(value is None for value in stated) else None
 
 
 def _widest_channel(encodings: Encodings) -> RecordedFacts | None:
@@ -122,11 +128,10 @@ def _widest_channel(encodings: Encodings) -> RecordedFacts | None:
 
 def _only_scale(encodings: Encodings) -> RecordedFacts | None:
     """Bits and scale of a parameter; None for one with several scales, or in float."""
-    if len(encodings) != 1 or _is_float(encodings):
+    bits = _bits(encodings) if len(encodings) == 1 else None
+    if bits is None:
         return None
-    bits, scale = whole(encodings[0].get("bitwidth")), number(encodings[0].get("scale"))
-    if bits is None or not 1 < bits <= 32:
-        return None
+    scale = number(encodings[0].get("scale"))
     return RecordedFacts(bits=bits, scale=scale if scale is not None and scale > 0 else None)
 
 
@@ -184,7 +189,8 @@ def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
     if not found and not asked:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
     notices = (f"encodings that cannot be read: {len(left)}, first {left[0]}",) if left else ()
-    requests = Requests(bits=asked)
+    recorded = {name: facts.bits for name, facts in found.items() if facts.bits is not None}
+    requests = Requests(bits=asked, weight_bits=recorded)
     return Imported(tensors=found, floats=tuple(left), parameters=single, requests=requests, notices=notices)
 
 

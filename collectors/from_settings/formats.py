@@ -21,6 +21,8 @@ class Requests:
         floats: Layers that are to stay in float.
         layers: Layers of which anything else is asked.
         bits: Bits of activations and weights.
+        weight_bits: Bits of weights that it records as chosen. None of these names has to be there: such files may be
+            written before layers are joined.
         parts: Texts of which each is a part of the name of what it is meant for.
         only_types: The only operator types that are to be quantized; None for all.
     """
@@ -28,6 +30,7 @@ class Requests:
     floats: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
     bits: Mapping[str, int] = field(default_factory=dict)
+    weight_bits: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     only_types: tuple[str, ...] | None = None
 
@@ -36,6 +39,10 @@ class Requests:
         """All names that have to be there in full, each once."""
         found = dict.fromkeys((*self.floats, *self.layers, *self.bits))
         return tuple(name for name in found if name not in self.parts)
+
+    def bits_of_weights(self, name: str | None) -> int | None:
+        """Bits of a weights tensor, whether they are asked for or recorded."""
+        return self.bits.get(name or "", self.weight_bits.get(name or ""))
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Imported:
         floats: Names of tensors that it lists as float, or in a way that cannot be read.
         parameters: Grids of weights and biases that have one scale, by name.
         layer_types: Operator types of these layers, where the file has them.
-        requests: What it asks for by name; empty where it states what was done.
+        requests: What it asks for by name, and bits that it records.
         unknown: Keys that the toolchain does not have, each with the nearest known one if any.
         notices: What of the file could not be used, and why.
     """

@@ -93,7 +93,6 @@ def _read_config(path: Path) -> Imported:
         if facts is not None:
             tensors[name] = facts
         asked = {_BITS.get(_member(entry.get("quant_type"))) for entry in entries}
-        # One that is converted has other bits for some of its readers.
         if len(asked) == 1 and None not in asked and not any("convert" in entry for entry in entries):
             bits[name] = asked.pop() or 0
     settings = _ort_settings(arguments, extra)
@@ -129,7 +128,8 @@ def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) 
 def _override(entry: Mapping[str, object]) -> RecordedFacts | None:
     """A range that is set by hand; None for an override of something else."""
     kind = _member(entry.get("quant_type"))
-    bits, symmetric = _BITS.get(kind), flag(entry.get("symmetric"))
+    # One that is converted has other bits for some of its readers.
+    bits, symmetric = None if "convert" in entry else _BITS.get(kind), flag(entry.get("symmetric"))
     low, high = number(entry.get("rmin")), number(entry.get("rmax"))
     scale, point = number(entry.get("scale")), whole(entry.get("zero_point"))
     if scale is not None and scale > 0 and point is not None and bits is not None:

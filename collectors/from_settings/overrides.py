@@ -19,7 +19,7 @@ _ALIKE = {"Gemm": "MatMul"}
 
 
 def override_facts(record: CaseRecord, requests: Sequence[Requests], names: frozenset[str] | None) -> OverrideFacts:
-    """Requests by name that have no effect; unknown where nothing was asked for.
+    """Requests by name, and recorded bits, that have no effect; unknown where there are none.
 
     Args:
         record: The case of both models.
@@ -27,6 +27,7 @@ def override_facts(record: CaseRecord, requests: Sequence[Requests], names: froz
         names: All names of operators and tensors in both models; None where they are not known.
     """
     asked = sum(len({*own.names, *own.floats, *own.parts, *(own.only_types or ())}) for own in requests)
+    asked += len(_recorded_names(record, requests))
     if not asked:
         return OverrideFacts()
     found = list(dict.fromkeys(reason for own in requests for reason in _contradictions(record, own)))
@@ -55,7 +56,7 @@ def asked_facts(op: OperatorRecord, record: CaseRecord, requests: Iterable[tuple
         asked = AskedFacts(
             origin=origin,
             in_float=in_float or None,
-            weight_bits=own.bits.get(op.weight.name or ""),
+            weight_bits=own.bits_of_weights(op.weight.name),
             bits=None if output is None else _bits_asked(output, own),
         )
         if (asked.in_float, asked.weight_bits, asked.bits) != (None, None, None):
@@ -86,6 +87,13 @@ def _bits_asked(tensor: TensorRecord, own: Requests) -> int | None:
     return own.bits.get(tensor.float_name, own.bits.get(tensor.name))
 
 
+def _recorded_names(record: CaseRecord, requests: Sequence[Requests]) -> set[str]:
+    """Weights and activations whose bits are recorded, and not asked for."""
+    tensors = {tensor.float_name for tensor in record.tensors if tensor.recorded.bits is not None}
+    weights = {op.weight.name for op in record.operators if any(op.weight.name in own.weight_bits for own in requests)}
+    return {name for name in tensors | weights if name and not any(name in own.names for own in requests)}
+
+
 def _names_of_layers(record: CaseRecord) -> Sequence[str]:
     """Names that may have been meant, in order; none of networks in which looking for one would take long."""
     layers = (op.float_name or op.name for op in record.operators)
@@ -111,12 +119,12 @@ def _contradictions(record: CaseRecord, own: Requests) -> Iterator[str]:
             yield f"{op.name} was to stay in float, and its weights have {bits} bits"
         elif bits is not None and not _may_be_quantized(op, own):
             yield f"{op.op_type} was not to be quantized, and the weights of {op.name} have {bits} bits"
-        wanted = own.bits.get(op.weight.name or "")
+        wanted = own.bits_of_weights(op.weight.name)
         if bits is not None and wanted not in (None, bits):
             yield f"{op.weight.name} was to have {wanted} bits, and has {bits}"
     for tensor in record.tensors:
         held = tensor.quantizer.bits
-        wanted = _bits_asked(tensor, own)
+        wanted = _bits_asked(tensor, own) or tensor.recorded.bits
         if held is not None and not tensor.quantizer.dynamic and wanted not in (None, held):
             yield f"{tensor.float_name} was to have {wanted} bits, and has {held}"
 

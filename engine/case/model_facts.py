@@ -107,6 +107,10 @@ class ModelFacts(Facts):
     output_agreement: float | None = fact("share of samples where both models predict the same class", "share")
     reported_cosine_min: float | None = fact("lowest cosine similarity that the toolchain reported of a layer", "ratio")
     reported_cosine_median: float | None = fact("median over the layers of what it reported", "ratio")
+    device_layers: int | None = fact(
+        "layers with weights and inputs of integers, of which a file shows what type the device computes them in"
+    )
+    device_float_share: float | None = fact("share of device_layers that the device computes in a float type", "share")
     inner_host_layers: int | None = fact(
         "layers that the toolchain put on the CPU between two that it put on the accelerator (inner_host)"
     )

@@ -11,6 +11,7 @@ from quantmedic.engine.formulas.inputs import FULL_SPAN, Lattice, are_pixels
 
 _COLOURS = {"rgb", "bgr"}
 _HOST = "CPU"
+_FLOATS = ("float", "half", "bfloat16")
 #: Level of what no layer has touched, and of a cosine of 1.
 _NO_LOSS_DB = 90.0
 
@@ -122,10 +123,17 @@ def _weight_level_db(reported: ReportedFacts) -> float | None:
 def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, object]:
     """What the toolchain reported of the layers, over all of them."""
     cosines = [layer.reported.cosine for layer in layers if layer.reported.cosine is not None]
+    devices = [
+        layer.reported.dtype
+        for layer in layers
+        if layer.weight.quantizer.bits is not None and layer.reads_unsigned is not None and layer.reported.dtype
+    ]
     inner = [layer.inner_host for layer in layers if layer.inner_host is not None]
     return {
         "settings": settings_facts(model.settings),
         "reported_cosine_min": min(cosines, default=None),
         "reported_cosine_median": median(cosines) if cosines else None,
+        "device_float_share": sum(own in _FLOATS for own in devices) / len(devices) if devices else None,
+        "device_layers": len(devices) if devices else None,
         "inner_host_layers": sum(inner) if inner else None,
     }

@@ -1,17 +1,20 @@
 """What the files of the toolchain ask of each layer, what the model shows, and what the device computed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.case.facts import AskedFacts, RecordedFacts, ReportedFacts
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.reports.text import NOT_MEASURED, decibels, name, number, visible
+from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, visible
 
 #: Lines of the table.
 ASKED_SHOWN = 30
 #: Up to this factor the recorded and the deployed range are one: rounding to float32 and to whole zero points.
 _SAME_RANGE = 1.02
+#: Facts of which the table has more than a finding.
+_OWN_FACTS = ("overrides.", "reported.", "recorded.", "coverage.", "device_layers", "device_float_share")
+_FLOATS = ("float", "half", "bfloat16")
 #: How to learn what the device computed.
 ASK = f"{NOT_MEASURED}: --device-tensors"
 
@@ -25,8 +28,9 @@ class AskedLine:
     asked: Annotated[str, "what the files ask of it"]
     origin: Annotated[str, "files that say so"]
     shown: Annotated[str, "what the quantized model shows of the same"]
-    differs: Annotated[bool, "the model shows something else"]
+    differs: Annotated[bool | None, "the model shows something else; None where nothing of it can be compared"]
     device: Annotated[str, "what the device computed, or how to learn that"]
+    departs: Annotated[bool, "the device computes in another kind of type than the model shows"]
 
 
 @dataclass(frozen=True)
@@ -35,16 +39,31 @@ class AskedBox:
 
     lines: Annotated[tuple[AskedLine, ...], "those that differ first, then those with findings, then as in the network"]
     more: Annotated[int, "layers that are left out"]
-    differing: Annotated[int, "layers of which the model shows something else than was asked"]
+    told: Annotated[str, "how many differ, in a sentence"]
+
+
+def is_about_asked(fact: str) -> bool:
+    """Whether the table has more about what a fact says."""
+    return fact.startswith(_OWN_FACTS)
 
 
 def asked_box(layers: Iterable[LayerRow]) -> AskedBox:
     """The table; without lines where no file asks anything of a layer."""
     rows = [row for row in layers if row.asked or row.recorded or (row.reported and row.reported.dtype)]
     lines = [_asked_line(row) for row in sorted(rows, key=lambda row: not row.findings)]
-    lines.sort(key=lambda line: not line.differs)
-    differing = sum(line.differs for line in lines)
-    return AskedBox(tuple(lines[:ASKED_SHOWN]), max(0, len(lines) - ASKED_SHOWN), differing)
+    lines.sort(key=lambda line: not (line.differs or line.departs))
+    return AskedBox(tuple(lines[:ASKED_SHOWN]), max(0, len(lines) - ASKED_SHOWN), _told_text(lines))
+
+
+def _told_text(lines: Sequence[AskedLine]) -> str:
+    compared = sum(line.differs is not None for line in lines)
+    differing = sum(line.differs is True for line in lines)
+    told = [f"of {count(compared, 'layer')} that can be compared the model shows {differing} otherwise than asked"]
+    if not compared:
+        told = ["nothing is asked of them that can be compared with the model"]
+    departing = sum(line.departs for line in lines)
+    told += [f"the device computes {departing} in another kind of type than the model shows"] if departing else []
+    return ", and ".join(told)
 
 
 def _asked_line(row: LayerRow) -> AskedLine:
@@ -65,17 +84,25 @@ def _asked_line(row: LayerRow) -> AskedLine:
         wanted.append(f"range {number(recorded.low)} … {number(recorded.high)}")
         shown.append(_range_text(row, recorded, recorded.high - recorded.low))
     origins = (asked.origin, recorded.origin, reported.origin if reported.dtype else None)
-    other_grid = recorded.bits is not None and row.bits is not None and recorded.bits != row.bits
-    other_range = recorded.deployed_ratio is not None and recorded.deployed_ratio > _SAME_RANGE
+    is_float = None if reported.dtype is None else reported.dtype in _FLOATS
     return AskedLine(
         name=name(row.float_name or row.name),
         op_type=visible(row.op_type, 40),
         asked=", ".join(wanted) or ("nothing" if row.recorded is None else "in the file, without figures"),
         origin=", ".join(visible(own, 120) for own in dict.fromkeys(origins) if own),
         shown=", ".join(shown) or NOT_MEASURED,
-        differs=asked.is_shown is False or other_grid or other_range,
+        differs=_differs(row, asked, recorded),
         device=_device_text(row, reported),
+        departs=is_float is True and row.weight_bits is not None,
     )
+
+
+def _differs(row: LayerRow, asked: AskedFacts, recorded: RecordedFacts) -> bool | None:
+    """Whether anything that can be compared is otherwise in the model; None where nothing can."""
+    found = [] if asked.is_shown is None else [not asked.is_shown]
+    found += [recorded.bits != row.bits] if None not in (recorded.bits, row.bits) else []
+    found += [recorded.deployed_ratio > _SAME_RANGE] if recorded.deployed_ratio is not None else []
+    return any(found) if found else None
 
 
 def _range_text(row: LayerRow, recorded: RecordedFacts, width: float) -> str:

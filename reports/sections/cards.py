@@ -14,6 +14,7 @@ from quantmedic.engine.diagnosis.snippets import is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.remedies import Snippet
 from quantmedic.engine.rules.toolchain import Chosen
+from quantmedic.reports.sections.asked import asked_box, is_about_asked
 from quantmedic.reports.sections.connections import connections
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.harm import harm_text
@@ -152,6 +153,7 @@ class CauseCard:
     exempted: Annotated[str, "how much of it the policy of the gate exempts, and why; empty where it does not"]
     struck: Annotated[bool, "all of it is exempted"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
+    asked: Annotated[bool, "the table of what was asked and shown has more about it"]
 
 
 def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, ...]:
@@ -189,6 +191,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         exempted=exempted.text if exempted is not None else "",
         struck=exempted is not None and exempted.whole,
         manual=f"manual/{code}" if code in pages else "",
+        asked=any(is_about_asked(row.fact) for row in first) and bool(asked_box(diagnosis.layers).lines),
     )
 
 

@@ -71,7 +71,6 @@ DEFECTS = [
 
 
 def test_every_kind_of_defect_is_told(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QUANTMEDIC_FUZZ_SECONDS", "5")
     monkeypatch.setenv("QUANTMEDIC_FUZZ_IDLE_SECONDS", "5")
     for number, (body, _) in enumerate(DEFECTS):
         case, aside = tmp_path / str(number) / "case", tmp_path / str(number) / "aside"

@@ -95,7 +95,7 @@ def test_the_report_shows_what_was_asked_beside_what_is_there(tmp_path: Path) ->
     asked = {"nodes_to_exclude": ["/body/conv0/Conv", "act1"], "extra_options": {"TensorQuantOverrides": own}}
     box = asked_box(quantmedic.judge(collected(tmp_path, asked, {"nodes_to_exclude": ["/body/conv0/Conv"]})).layers)
     rows = {line.name: (line.asked, line.shown, line.differs) for line in box.lines}
-    assert (box.differing, box.more) == (1, 0)
+    assert box.told == "of 2 layers that can be compared the model shows 1 otherwise than asked" and box.more == 0
     assert next(iter(rows.values())) == ("output of 16 bits", "output of 8 bits", True)
     assert rows["/body/conv0/Conv"] == ("weights in float", "weights in float", False)
     assert {line.origin for line in box.lines} == {"config.json"}
@@ -108,7 +108,7 @@ def test_recorded_ranges_stand_beside_those_of_the_model(tmp_path: Path) -> None
     (line,) = asked_box(quantmedic.judge(case).layers).lines
     assert line.asked == "range -1 … 3" and line.shown.endswith(" times as wide") and line.differs
     markdown = render_markdown(build_context(quantmedic.judge(case), {}))
-    assert "What was asked of layers and what the model shows; 1 differs, first:" in markdown
+    assert "the model shows; of 1 layer that can be compared the model shows 1 otherwise than asked:" in markdown
     assert f"| {line.asked} | **{line.shown}** |" in markdown
 
 
@@ -180,3 +180,22 @@ def test_overrides_of_qualcomm(tmp_path: Path, bits: int, names: list[str]) -> N
     case = quantmedic.collect_static(*paths, settings_files=[file])
     assert overrides(case).asked == 1 and list(overrides(case).reasons or ()) == names
     assert is_named(case) == bool(names)
+
+
+@pytest.mark.parametrize("output, weights", [(8, 8), (16, 8), (8, 4)])
+@pytest.mark.parametrize("channels", [1, 5])
+def test_bits_that_encodings_of_aimet_record(tmp_path: Path, output: int, weights: int, channels: int) -> None:
+    """Ranges are as in the model, and only the bits tell. Names that joined layers no longer have are no finding."""
+    own = {"is_symmetric": "False", "min": -1.0, "max": 1.0, "dtype": "int"}
+    content = {
+        "activation_encodings": {name: [{**own, "bitwidth": output}] for name in ("pooled", "joined_away")},
+        "param_encodings": {"w": [{**own, "bitwidth": weights}] * channels},
+    }
+    file = tmp_path / "model.encodings"
+    file.write_text(json.dumps(content))
+    paths = save_pair(tmp_path, network(), static(network(), {"image": DATA}, tmp_path))
+    case = quantmedic.collect_static(*paths, settings_files=[file])
+    told = [f"w was to have {weights} bits, and has 8"] if weights != 8 else []
+    told += [f"pooled was to have {output} bits, and has 8"] if output != 8 else []
+    assert overrides(case).asked == 2 and list(overrides(case).reasons or ()) == told
+    assert is_named(case) == bool(told)

@@ -132,7 +132,7 @@ def diagnosed(folder: Path, *layers: dict[str, Any] | str, **options: Any) -> Di
 
 
 def rules_of(diagnosis: Diagnosis) -> set[str]:
-    return {rule for cause in diagnosis.causes for rule in cause.rules} & {"R012", "R013"}
+    return {rule for cause in diagnosis.causes for rule in cause.rules} & {"R012", "R013", "R014"}
 
 
 QUIET = kernel(f"{CONV} + {ACT}", "Int8", "sm80_xmma_fprop_i8i8_i8i32_f32", "CaskConvolution", (CONV, ACT))
@@ -150,7 +150,7 @@ def test_a_quantized_layer_that_runs_in_float(tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, QUIET, kernel("__myl_fc", "Half", nodes=(HEAD,)))
     assert rules_of(diagnosis) == {"R012"}
     first = asked_box(diagnosis.layers).lines[0]
-    assert (first.name, first.device) == (HEAD, "in half")
+    assert (first.name, first.device, first.departs) == (HEAD, "in half", True)
     assert "in half" in render_markdown(build_context(diagnosis, {}))
 
 
@@ -158,3 +158,21 @@ def test_a_float_layer_that_the_engine_quantizes(tmp_path: Path) -> None:
     layer = kernel("__myl_fc", "Half", "sm80_xmma_gemm_i8i8_i8i32_f32_tn", nodes=(HEAD,))
     diagnosis = diagnosed(tmp_path, QUIET, layer, nodes_to_exclude=[HEAD])
     assert rules_of(diagnosis) == {"R013"}
+
+
+def test_an_engine_that_runs_in_float_is_named_as_a_whole(tmp_path: Path) -> None:
+    layers = (
+        kernel(f"{CONV} + {ACT}", "Half", "", "CaskConvolution", (CONV, ACT)),
+        kernel("fc", "Half", nodes=(HEAD,)),
+    )
+    diagnosis = diagnosed(tmp_path, *layers)
+    assert rules_of(diagnosis) == {"R014"}
+    told = asked_box(diagnosis.layers).told
+    assert "nothing is asked" in told and "the device computes 2 in another kind of type" in told
+
+
+def test_names_alone_are_not_judged(tmp_path: Path) -> None:
+    diagnosis = diagnosed(tmp_path, f"{CONV} + {ACT}", HEAD)
+    missing = {entry.rule: entry for entry in diagnosis.not_judged}
+    assert not rules_of(diagnosis) and "R012" in missing
+    assert "reported.dtype" in str(missing["R012"])
