@@ -1,4 +1,4 @@
-"""What a code means: a rule, a cause, a fact, a threshold, a general topic, or a word that the manual explains."""
+"""What a word means: a rule, a cause, a fact, a threshold, a topic, a toolchain, or a word that the manual explains."""
 
 import difflib
 import re
@@ -32,7 +32,7 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     wanted = code.strip()
     found = _page_of_rule(wanted, base, pages) or _topic(wanted, pages) or _fact(wanted) or _threshold(wanted, base)
     if found is None:
-        found = _section(wanted, pages)
+        found = _toolchain(wanted, base, pages) or _section(wanted, pages)
     if found is None:
         raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
     return found
@@ -86,6 +86,31 @@ def _threshold(wanted: str, base: RuleBase) -> str | None:
         return None
     unit = f" {known.unit}" if known.unit else ""
     return f"# {wanted}\n\n{known.description}\n\nValue: {known.value:g}{unit}. Source: {known.source}.\n"
+
+
+def _toolchain(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
+    """What is known of a toolchain: remedies that are written for it, and the general pages that speak of it."""
+    known = next((own for own in base.toolchains if _is_named(wanted, (own.name, own.title, *own.names))), None)
+    if known is None:
+        return None
+    remedies = (own.title for own in base.remedies.values() if any(s.toolchain == known.name for s in own.snippets))
+    word = re.compile("|".join(rf"\b{re.escape(own)}\b" for own in (known.name, known.title)))
+    named = [page for page in pages if page.startswith("general/") and word.search(pages[page])]
+    named.sort(key=lambda page: page != f"general/{known.guide}")
+    lines = [
+        f"# {known.title}",
+        f"Reports are written for it where the model carries its marks, or with `--toolchain {known.names[0]}`. "
+        f"Its options were checked with {known.checked}.",
+        "## Remedies that are written for it",
+        "\n".join(f"* {title}" for title in sorted(remedies)) or "None yet.",
+        "## Pages that speak of it",
+        "\n".join(f"* [{_title_of(pages[page])}]({page}.md)" for page in named) or "None.",
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def _title_of(page: str) -> str:
+    return page.partition("\n")[0].removeprefix("# ")
 
 
 def _section(wanted: str, pages: Mapping[str, str]) -> str | None:

@@ -74,6 +74,14 @@ def test_words_of_the_manual_are_explained_by_the_section_that_does(word: str, h
     assert "This is a part of the page `" in section
 
 
+@pytest.mark.parametrize("word", ["nncf", "NNCF"])
+def test_a_toolchain_is_explained_by_what_is_known_of_it(word: str):
+    page = explanation(word)
+    assert page.startswith("# NNCF\n") and "`--toolchain nncf`" in page
+    assert "* calibrate again on proper data\n" in page and "* [OpenVINO models](general/openvino.md)\n" in page
+    assert "## Options" in explanation("bias-correction"), "its own page goes before what others say of it"
+
+
 def test_a_cause_of_several_rules_leads_to_all_of_them():
     page = explanation("non-finite-values")
     assert page.startswith("# non-finite-values (S003)")
