@@ -1,23 +1,17 @@
-"""Which of the tests that take long run this time.
+"""Which of the thorough tests run this time.
 
-``QUANTMEDIC_TURN=2/4`` leaves three of every four tests that ``tests/turns.txt`` lists out, and another value others:
-``.ci/run`` derives it from the number of commits, so that four commits run them all. Without it, everything runs.
+``QUANTMEDIC_TURN=2/4`` runs the tests of one file in four of those that carry ``pytest.mark.thorough``, and another
+value those of others: ``.ci/run`` derives it from the number of commits, so that four commits run them all. A file runs
+as a whole, for its tests share what is slow to build. Without the variable, everything runs.
 """
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from zlib import crc32
 
 import pytest
 
 VARIABLE = "QUANTMEDIC_TURN"
-LISTED = Path(__file__).parents[1] / "turns.txt"
-
-
-def listed() -> frozenset[str]:
-    """Tests that take turns, without their parameters."""
-    return frozenset(LISTED.read_text(encoding="utf-8").split())
 
 
 def turn_of(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
@@ -35,10 +29,10 @@ def turn_of(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | No
     return int(number) % int(of), int(of)
 
 
-def has_turn(test: str, turn: tuple[int, int], names: frozenset[str]) -> bool:
-    """Whether a test runs in this turn: all that are not listed do. Parameters take turns of their own."""
+def has_turn(test: str, turn: tuple[int, int]) -> bool:
+    """Whether a thorough test, called FILE::NAME, runs in this turn."""
     number, of = turn
-    return test.partition("[")[0] not in names or crc32(test.encode()) % of == number
+    return crc32(test.partition("::")[0].encode()) % of == number
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -46,6 +40,8 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     turn = turn_of()
     if turn is None:
         return
-    names = listed()
-    config.hook.pytest_deselected(items=[item for item in items if not has_turn(item.nodeid, turn, names)])
-    items[:] = [item for item in items if has_turn(item.nodeid, turn, names)]
+    waiting = {
+        item for item in items if item.get_closest_marker("thorough") is not None and not has_turn(item.nodeid, turn)
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item in waiting])
+    items[:] = [item for item in items if item not in waiting]
