@@ -20,6 +20,7 @@ from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import LatentGroup, drop_text, latent_group, undecided_text, withstood_text
 from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
+from quantmedic.reports.sections.language import LanguageBox, language_box, samples_of_language
 from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
@@ -167,6 +168,7 @@ class ReportContext:
     failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
     gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
+    language: Annotated[LanguageBox | None, "how language models differ on texts; None where none were run"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
     drop_text: Annotated[str, "what its size advises, and a metric that nobody named, as sentences; may be empty"]
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
@@ -229,6 +231,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         failure=_failure_box(diagnosis),
         gate=gate_box(diagnosis),
         drop=_metric_drop(diagnosis.metrics),
+        language=language_box(diagnosis),
         strength_text=_strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
         first=first_step(diagnosis, causes, _leading_titles(diagnosis, advice)),
@@ -383,7 +386,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
     """Checkpoints were compared, and nothing was run."""
-    return diagnosis.model.checkpoint.tensors is not None
+    return diagnosis.model.checkpoint.tensors is not None and diagnosis.model.language.texts is None
 
 
 def _float_alone(diagnosis: Diagnosis) -> bool:
@@ -445,6 +448,8 @@ def _samples_text(diagnosis: Diagnosis) -> str:
         read = diagnosis.model.failure.data_samples
         fault = " before a fault" if diagnosis.model.failure.data_problem else ""
         return f"{count(read, 'calibration sample')} read{fault}"
+    if diagnosis.model.language.texts is not None:
+        return samples_of_language(diagnosis.model.language)
     if judged_alone(diagnosis):
         return "no data"
     parts = [

@@ -51,6 +51,7 @@ ROOMS = {
         "from_openvino": _MEASURING | {"from_openvino", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
+        "from_language_model": {"data", "from_checkpoint", "from_language_model"},
         "from_settings": {"data", "native", "from_settings"},
         "from_device": _MEASURING | {"from_device"},
     },
@@ -243,7 +244,7 @@ def test_engine_knows_no_framework_and_no_clock() -> None:
 
 def test_torch_stays_where_modules_are_read_and_edited() -> None:
     """What no module here imports cannot miss it: ``.ci/run`` leaves the engine and the reports out without torch."""
-    at_home = ("collectors/from_torch/", "trials/from_torch/", "quantmedic/xquant")
+    at_home = ("collectors/from_torch/", "collectors/from_language_model/", "trials/from_torch/", "quantmedic/xquant")
     wrong = {
         f"{path}: {name}"
         for folder in FOLDERS

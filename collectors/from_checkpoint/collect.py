@@ -52,6 +52,11 @@ _BFLOAT16, _FLOAT16_STEP = 2.0**-8, 2.0**-24
 #: A reading that gains so much explains why weights look strange, in dB.
 _EXPLAINS_DB = 6.0
 _NAMES_SHOWN = 5
+#: What stands above all findings of checkpoints.
+WEIGHTS_ALONE = (
+    "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
+    "activations are not judged"
+)
 _MAX_THREADS = 8
 
 
@@ -462,10 +467,7 @@ def _weight_format(weight: WeightFacts) -> str:
 
 def _checkpoint_notices(pair: _Pair) -> list[str]:
     """What the report says above all findings."""
-    notices = [
-        "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
-        "activations are not judged"
-    ]
+    notices = [WEIGHTS_ALONE]
     lists: Mapping[str, list[str]] = {
         "no counterpart in the quantized checkpoint": pair.missing,
         "not comparable": pair.mismatched,

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.dataset_facts import DatasetFacts, RangeMethod, RelationFacts
 from quantmedic.engine.case.fact_base import ROLES, Facts, Pattern, Role, Scope
+from quantmedic.engine.case.language_facts import BlockFacts, LanguageFacts
 from quantmedic.engine.case.layer_facts import FusionFacts, KernelFacts, LayerFacts, ReportedFacts
 from quantmedic.engine.case.model_facts import ModelFacts
 from quantmedic.engine.case.output_facts import (
@@ -56,6 +57,7 @@ __all__ = [
     "AffineFacts",
     "AskedFacts",
     "BiasFacts",
+    "BlockFacts",
     "CaseFacts",
     "CheckpointFacts",
     "ClippingFacts",
@@ -72,6 +74,7 @@ __all__ = [
     "FloatFacts",
     "FusionFacts",
     "KernelFacts",
+    "LanguageFacts",
     "LayerFacts",
     "MetricFacts",
     "ModelFacts",

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, SameModel, fact
+from quantmedic.engine.case.language_facts import LanguageFacts
 from quantmedic.engine.case.layer_facts import KernelFacts
 from quantmedic.engine.case.output_facts import ComparisonFacts, DeviceFacts, MetricFacts, StageFacts
 from quantmedic.engine.case.settings_facts import (
@@ -204,6 +205,7 @@ class ModelFacts(Facts):
     overrides: OverrideFacts = OverrideFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()
+    language: LanguageFacts = LanguageFacts()
 
     @property
     def is_twice_the_same(self) -> bool:

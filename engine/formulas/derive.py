@@ -384,6 +384,8 @@ def _facts_of_model(
     }
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
+    if (bad := case.record.model.language.nonfinite_tokens) is not None:
+        update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}
     return case.record.model.model_copy(update=update)
 
 

@@ -31,10 +31,10 @@ _LABELS_JUDGED = 32
 
 
 def metric_facts(case: Case) -> MetricFacts:
-    """The task metric on the labelled set (validation first); empty without labels."""
+    """The task metric on the labelled set (validation first), or that of language models; empty without either."""
     name = case.record.metric
     if name is None:
-        return MetricFacts()
+        return case.record.model.metric
     for role in ("validation", "representative"):
         statistics = case.statistics.get(role)
         if statistics is None:
@@ -113,6 +113,9 @@ def sizes_to_tell(case: Case, metric: MetricFacts, drop: float) -> SampleSizes |
     """
     if metric.dataset is None or metric.drop is None or metric.drop_low is None or metric.drop_high is None:
         return None
+    if metric.dataset not in case.statistics:  # of language models, nothing is kept of each text
+        samples = metric.samples or 0
+        return sizes_of_interval(metric.drop, metric.drop_low, metric.drop_high, samples, drop, _CONFIDENCE)
     floats, quantized = metric_pairs(case.statistics[metric.dataset])
     kind = kind_of(metric.name)
     numbers = kind.defined_numbers(floats, quantized)

@@ -1,4 +1,4 @@
-"""Weights alone: a float checkpoint against a quantized one, tensor by tensor, without running either."""
+"""Checkpoints: a float one against a quantized one, tensor by tensor, and the language models in them on texts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +24,8 @@ def compare_weights(
     formats: Sequence[str] = FORMATS,
     threads: int | None = None,
     cluster: object | None = None,
+    tokens: str | Path | None = None,
+    text_length: int | None = None,
     progress: Progress = no_progress,
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
@@ -32,7 +34,7 @@ def compare_weights(
     Core ML. The quantized weights may be packed by GPTQ, AWQ or compressed-tensors, plain int8 or float8 with scales
     (compressed-tensors, bitsandbytes, torchao), real numbers that were rounded, blocks of llama.cpp, or what
     coremltools compressed. Whether an error of the weights does harm cannot be told from weights: rules that need it
-    are not judged.
+    are not judged, unless ``tokens`` are given: then both language models are run on them.
 
     Args:
         float_weights: The weights before quantization.
@@ -42,7 +44,9 @@ def compare_weights(
         formats: What to write there: html, markdown, json, png.
         threads: Processor threads; all cores up to 8 by default. Each takes about 20 MB.
         cluster: Workers that compare tensors; see ``collect``.
-        progress: Called with "weights", tensors done and tensors in all.
+        tokens: File of texts or token ids that both models are run on, block by block.
+        text_length: Tokens that are used of each text; 512 by default.
+        progress: Called with "weights", tensors done and tensors in all; with ``tokens`` also with "blocks".
 
     Returns:
         The diagnosis; ``layers`` in it are the weights of linear layers and embeddings.
@@ -51,7 +55,15 @@ def compare_weights(
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the report cannot be written.
     """
     base = rules or load_rulebase()
-    case = collect_weights(float_weights, quantized_weights, threads=threads, cluster=cluster, progress=progress)
+    case = collect_weights(
+        float_weights,
+        quantized_weights,
+        threads=threads,
+        cluster=cluster,
+        tokens=tokens,
+        text_length=text_length,
+        progress=progress,
+    )
     diagnosis = judge(case, base)
     if output is not None:
         write_report(diagnosis, output, formats=formats, rules=base, case=case)
@@ -64,14 +76,25 @@ def collect_weights(
     *,
     threads: int | None = None,
     cluster: object | None = None,
+    tokens: str | Path | None = None,
+    text_length: int | None = None,
     progress: Progress = no_progress,
 ) -> Case:
     """The measurements of ``compare_weights`` as a case, to be judged or saved.
 
     Raises:
-        ModelError: A checkpoint cannot be read, or they do not belong together.
+        QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
     """
     paths = Path(float_weights), Path(quantized_weights)
+    case = _compare(paths, threads, cluster, progress)
+    if tokens is None:
+        return case
+    from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
+
+    return with_language(case, paths, Path(tokens), length=text_length, threads=threads, progress=progress)
+
+
+def _compare(paths: tuple[Path, Path], threads: int | None, cluster: object | None, progress: Progress) -> Case:
     if cluster is None:
         return collect_checkpoints(*paths, version=VERSION, threads=threads, progress=progress)
     from quantmedic.cluster.checkpoints import compare_on_cluster  # Dask is an optional package

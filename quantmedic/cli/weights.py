@@ -26,6 +26,13 @@ from quantmedic.cli.terminal import progress_bars
 @click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
 @measuring_options.only("threads")
 @spread_options.only("cluster")
+@click.option(
+    "--tokens",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run both language models on these texts: .jsonl with text or input_ids, .npz of token ids, or plain text.",
+)
+@click.option("--text-length", type=click.IntRange(2), metavar="N", help="Tokens that are used of each text.  [512]")
 @rule_options
 @judging_options
 @report_options
@@ -34,16 +41,21 @@ def weights(
     quantized_weights: Path,
     measuring: MeasuringOptions,
     spread: SpreadOptions,
+    tokens: Path | None,
+    text_length: int | None,
     rules: RuleOptions,
     judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
-    """Compare the weights of two checkpoints, without running a model or holding one in memory.
+    """Compare the weights of two checkpoints, without holding a model in memory; with --tokens, run both.
 
     FLOAT and QUANT are .safetensors files, folders with shards, .gguf files of llama.cpp (of split ones the first), or
     packages of Core ML (.mlpackage); QUANT as GPTQ, AWQ, compressed-tensors, torchao or bitsandbytes (int8) wrote it,
     float8, rounded real numbers, Q4_0 to Q8_0, Q2_K to Q6_K or IQ4 of llama.cpp, or as coremltools compressed it.
     At most 8 processor threads are used.
+
+    With --tokens, both models predict the same texts, block by block, so that one block is in memory: perplexity,
+    divergence of the predictions, and the block that makes the noise. It needs config.json beside the float weights.
 
     \b
     Examples:
@@ -51,10 +63,17 @@ def weights(
       quantmedic weights model.safetensors model-int8.safetensors --format markdown
       quantmedic weights Llama-3-8B Llama-3-8B-Q4_K_M.gguf
       quantmedic weights float.mlpackage palettized.mlpackage
+      quantmedic weights Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o report
     """
     judged_by = open_judging(rules, judging)
     with progress_bars() as progress:
         case = collect_weights(
-            float_weights, quantized_weights, threads=measuring.threads, cluster=spread.cluster, progress=progress
+            float_weights,
+            quantized_weights,
+            threads=measuring.threads,
+            cluster=spread.cluster,
+            tokens=tokens,
+            text_length=text_length,
+            progress=progress,
         )
     report_case(case, judged_by, report)

@@ -117,6 +117,8 @@ def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     if drop := context.drop:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
+    for text in context.language.told if context.language is not None else ():
+        yield from wrap_line(text)
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
 
 

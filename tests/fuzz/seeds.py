@@ -82,7 +82,16 @@ def make_seeds() -> Seeds:
     logging.disable(logging.WARNING)  # onnxruntime's advice on quantizing
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder)
-        return _onnx(own) | _arrays() | _litert() | _openvino(own) | _texts() | _settings(own) | _weights(own)
+        return (
+            _onnx(own)
+            | _arrays()
+            | _litert()
+            | _openvino(own)
+            | _texts()
+            | _settings(own)
+            | _weights(own)
+            | _language(own)
+        )
 
 
 def _net() -> onnx.ModelProto:
@@ -221,6 +230,19 @@ def _settings(folder: Path) -> Seeds:
     found |= {name: (RECORDINGS / "inc" / name).read_bytes() for name in inc}
     found |= {name.rpartition("/")[2]: (RECORDINGS / "inc/inspect_saved" / name).read_bytes() for name in pickles}
     return {f"settings/{name}": content for name, content in found.items()}
+
+
+def _language(folder: Path) -> Seeds:
+    """A language model of one block, in float and in 4 bits, and token ids."""
+    tensors = checkpoints.language_model(layers=1)
+    sizes = {"hidden_size": checkpoints.HIDDEN, "intermediate_size": checkpoints.INNER, "num_attention_heads": 4}
+    sizes |= {"vocab_size": checkpoints.VOCABULARY, "num_hidden_layers": 1, "num_key_value_heads": 4}
+    found: Seeds = {"t.jsonl": b'[5, 6, 7]\n{"input_ids": [8, 9, 10]}\n'}
+    for name, own in (("lm", tensors), ("lm4", checkpoints.quantized_model(tensors, "gptq"))):
+        config = sizes if name == "lm" else sizes | checkpoints.configuration("gptq")
+        written = checkpoints.write_folder(folder / name, own, config, shards=1)
+        found |= {f"{name}/{path.name}": path.read_bytes() for path in sorted(written.iterdir())}
+    return found
 
 
 def _weights(folder: Path) -> Seeds:

@@ -1,0 +1,101 @@
+"""Weights of one checkpoint as numbers, whatever way they are stored: whole tensors or some rows."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Values
+from quantmedic.collectors.from_checkpoint.weight_slices import slices
+from quantmedic.engine.errors import ModelError
+
+#: Prefixes that tools put before the names of all tensors, or leave out.
+_PREFIXES = ("model.", "transformer.", "module.", "language_model.", "base_model.model.", "_orig_mod.", "model.model.")
+
+
+def match_names(wanted: Collection[str], own: Iterable[str]) -> dict[str, str]:
+    """Own names by the names that are wanted: as they are, or with a prefix of a tool more or less."""
+    own = list(own)
+    choices = [{name: name for name in own}]
+    for prefix in _PREFIXES:
+        choices.append({name.removeprefix(prefix): name for name in own})
+        choices.append({prefix + name: name for name in own})
+    return max(choices, key=lambda names: sum(name in wanted for name in names))
+
+
+@dataclass(frozen=True)
+class WeightValues:
+    """Tensors of a checkpoint by the names that an architecture gives them.
+
+    Attributes:
+        checkpoint: Where they are stored.
+        layers: Those that are stored as codes, by the name of their layer.
+        refused: Why others cannot be read.
+        names: Names in the checkpoint by those of the architecture.
+    """
+
+    checkpoint: Checkpoint
+    layers: Mapping[str, PackedLayer]
+    refused: Mapping[str, str]
+    names: Mapping[str, str]
+
+    def load(self, name: str, shape: tuple[int, ...], rows: slice | None = None) -> Values | None:
+        """Some rows of a tensor as float32 numbers; None where the checkpoint lacks it.
+
+        Args:
+            name: As the architecture calls it.
+            shape: As the architecture has it; a matrix may be stored the other way round.
+            rows: Of the first axis; all by default.
+
+        Raises:
+            ModelError: The tensor has another shape, or cannot be read.
+        """
+        own = self.names.get(name)
+        if own is None:
+            return None
+        base = own.removesuffix("weight").removesuffix(".")
+        if own.endswith("weight") and base in self.refused:
+            raise self._unreadable(own, self.refused[base])
+        layer = self.layers.get(base) if own.endswith("weight") else None
+        stored = self.checkpoint.tensors[own].shape if layer is None else layer.shape
+        span = rows or slice(0, shape[0] if shape else 1)
+        if stored == shape:
+            return self._rows(own, layer, span) if shape else self.checkpoint.tensors[own].floats()
+        if len(shape) == 2 and stored == shape[::-1]:
+            return np.ascontiguousarray(self._rows(own, layer, slice(0, stored[0])).T[span])
+        raise ModelError(
+            "a tensor has another shape than config.json says",
+            where=[f"file    {self.checkpoint.path}", f"tensor  {own}  {list(stored)}", f"config  {list(shape)}"],
+            help="the config may be of another model: put the one beside it that the weights were saved with",
+        )
+
+    def _rows(self, name: str, layer: PackedLayer | None, rows: slice) -> Values:
+        if layer is None:
+            return self.checkpoint.tensors[name].floats(rows)
+        first = rows.start // layer.unit * layer.unit
+        parts = slices(rows.stop - first, layer.shape[1], layer.unit)
+        try:
+            found = [read_rows(layer, slice(first + part.start, first + part.stop)) for part in parts]
+        except UnreadableLayerError as why:
+            raise self._unreadable(name, str(why)) from why
+        return np.concatenate(found)[rows.start - first :]
+
+    def _unreadable(self, name: str, why: str) -> ModelError:
+        return ModelError(
+            "the weights of a layer cannot be read",
+            where=[f"file   {self.checkpoint.path}", f"layer  {name}", f"cause  {why}"],
+            help="quantmedic weights compares the others without running the model: leave --tokens out",
+        )
+
+
+def read_rows(layer: PackedLayer, rows: slice) -> Values:
+    """Some output channels as numbers, inputs in the order of the network."""
+    block = layer.read(rows, layer.declared)
+    values = block.values()
+    if block.order is None:
+        return values
+    found = np.empty_like(values)
+    found[:, block.order] = values
+    return found

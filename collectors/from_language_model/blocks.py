@@ -1,0 +1,205 @@
+"""Both models run block by block: one block is in memory, and what it hands on lies on disk."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded, recorded_calls
+from quantmedic.collectors.from_language_model.tokens import Ids
+from quantmedic.engine.case.language_facts import BlockFacts
+from quantmedic.engine.errors import ModelError
+
+Values = NDArray[np.float32]
+Floats = NDArray[np.float64]
+#: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
+OWN_TEXTS = 4
+#: Values of a text that a median is taken of.
+_FOR_MEDIAN = 4096
+#: What each block is called with, by the length of the text.
+Calls = Mapping[int, Sequence[Call]]
+#: Takes token ids; gives what goes into the first block, and what each block is called with.
+Front = Callable[[torch.Tensor], tuple[torch.Tensor, Sequence[Call]]]
+
+
+@dataclass(frozen=True)
+class States:
+    """Hidden states of both models, ``[tokens, width]``, text after text."""
+
+    floats: Values
+    quantized: Values
+
+
+@dataclass
+class _Noise:
+    """Noise of the tokens behind one block, text by text."""
+
+    carried: list[Floats] = field(default_factory=list)
+    own: list[Floats] = field(default_factory=list)
+    largest: float = 0.0
+    medians: list[float] = field(default_factory=list)
+
+    def look(self, outputs: Values) -> None:
+        """Take the magnitudes of what the float block hands on."""
+        magnitudes = np.abs(outputs).ravel()
+        self.largest = max(self.largest, float(magnitudes.max()))
+        self.medians.append(float(np.median(magnitudes[:: max(magnitudes.size // _FOR_MEDIAN, 1)])))
+
+    def facts(self, name: str) -> BlockFacts:
+        """What is said of the block."""
+        others = float(np.mean(np.concatenate([noise[1:] for noise in self.carried])))
+        median = float(np.median(self.medians))
+        return BlockFacts(
+            name=name,
+            noise=float(np.mean(np.concatenate(self.carried))),
+            own_noise=float(np.mean(np.concatenate(self.own))),
+            first_token_ratio=float(np.mean([noise[0] for noise in self.carried])) / others if others > 0 else None,
+            largest_ratio=self.largest / median if median > 0 else None,
+        )
+
+
+def run_blocks(
+    skeleton: Skeleton,
+    sides: tuple[WeightValues, WeightValues],
+    texts: Sequence[Ids],
+    states: States,
+    progress: Progress,
+) -> list[BlockFacts]:
+    """Run all blocks of both models; what the last of them hands on is left in ``states``, behind the norm.
+
+    Args:
+        skeleton: The network without weights.
+        sides: Weights of the float and of the quantized model.
+        texts: Token ids.
+        states: Room for the hidden states, which is overwritten.
+        progress: Called after every block.
+
+    Raises:
+        ModelError: Weights are missing or cannot be read, or a block cannot be run.
+    """
+    spans = spans_of(texts)
+    calls: dict[int, Sequence[Call]] = {}
+    both = (states.floats, states.quantized)
+    for weights, hidden in zip(sides, both, strict=True):
+        with _front(skeleton, weights, texts) as front:
+            for ids, span in zip(texts, spans, strict=True):
+                first, calls[len(ids)] = front(torch.from_numpy(ids))
+                hidden[span] = first[0].numpy()
+    found = []
+    for index in range(len(skeleton.layers)):
+        found.append(_run_block(skeleton, index, sides, spans, states, calls))
+        progress("blocks", index + 1, len(skeleton.layers))
+    for weights, hidden in zip(sides, both, strict=True):
+        with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights), torch.inference_mode():
+            for span in spans:
+                hidden[span] = skeleton.norm(torch.from_numpy(hidden[span])).numpy()
+    return _with_shares(found)
+
+
+def spans_of(texts: Sequence[Ids]) -> list[slice]:
+    """Where the tokens of each text are among all."""
+    ends = np.cumsum([len(ids) for ids in texts]).tolist()
+    return [slice(end - len(ids), end) for end, ids in zip(ends, texts, strict=True)]
+
+
+def _with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
+    total = sum(block.own_noise or 0.0 for block in blocks)
+    if not 0 < total < float("inf"):
+        return list(blocks)
+    return [block.model_copy(update={"own_share": (block.own_noise or 0.0) / total}) for block in blocks]
+
+
+@contextmanager
+def _front(skeleton: Skeleton, weights: WeightValues, texts: Sequence[Ids]) -> Iterator[Front]:
+    """What stands before the blocks; of the embedding, only the rows of tokens that occur are read."""
+    used = np.unique(np.concatenate(texts))
+    empty = skeleton.embedding.weight
+    rows = _embedding_rows(skeleton, used, weights)
+    with ExitStack() as stack:
+        for part in skeleton.front():
+            stack.enter_context(loaded(part, skeleton.name_of(part), weights))
+        calls = stack.enter_context(recorded_calls(skeleton))
+        stack.enter_context(torch.inference_mode())
+        skeleton.embedding.weight = nn.Parameter(rows, requires_grad=False)
+        try:
+            yield lambda ids: calls(torch.searchsorted(torch.from_numpy(used), ids)[None])
+        finally:
+            skeleton.embedding.weight = empty
+
+
+def _embedding_rows(skeleton: Skeleton, used: Ids, weights: WeightValues) -> torch.Tensor:
+    name = f"{skeleton.name_of(skeleton.embedding)}.weight"
+    shape = tuple(skeleton.embedding.weight.shape)
+    found = [weights.load(name, shape, slice(token, token + 1)) for token in used.tolist()]
+    rows = [row for row in found if row is not None]
+    if len(rows) < len(found):
+        raise ModelError(
+            "the checkpoint has no embedding of tokens",
+            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}"],
+            help="look whether a shard is missing",
+        )
+    return torch.from_numpy(np.concatenate(rows))
+
+
+def _run_block(
+    skeleton: Skeleton,
+    index: int,
+    sides: tuple[WeightValues, WeightValues],
+    spans: Sequence[slice],
+    states: States,
+    calls: Calls,
+) -> BlockFacts:
+    """Run one block of both models, each on what its own blocks before it handed on."""
+    layer = skeleton.layers[index]
+    name = skeleton.name_of(layer)
+    noise, own_inputs, own_outputs = _Noise(), [], []
+    with loaded(layer, name, sides[0]):
+        for number, span in enumerate(spans):
+            inputs = np.array(states.floats[span])
+            outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+            states.floats[span] = outputs
+            noise.look(outputs)
+            if number < OWN_TEXTS:
+                own_inputs.append(inputs)
+                own_outputs.append(outputs)
+    with loaded(layer, name, sides[1]):
+        for span in spans:
+            inputs = np.array(states.quantized[span])
+            outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+            states.quantized[span] = outputs
+            noise.carried.append(_noise_of_tokens(states.floats[span], outputs))
+        for inputs, outputs in zip(own_inputs, own_outputs, strict=True):
+            noise.own.append(_noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
+    return noise.facts(name)
+
+
+def _call(layer: nn.Module, name: str, inputs: Values, call: Call) -> Values:
+    args, kwargs = call
+    try:
+        with torch.inference_mode():
+            found = layer(torch.from_numpy(inputs)[None], *args, **kwargs)
+    except Exception as error:  # whatever an architecture raises
+        raise ModelError(
+            "a block cannot be run alone",
+            where=[
+                f"block  {name}",
+                f"cause  {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            ],
+            help="without --tokens the weights alone are compared",
+        ) from error
+    hidden = found[0] if isinstance(found, tuple) else found
+    return np.asarray(hidden[0].numpy(), np.float32)
+
+
+def _noise_of_tokens(floats: Values, quantized: Values) -> Floats:
+    """Squared distance over squared length, of each token."""
+    a, b = floats.astype(np.float64), quantized.astype(np.float64)
+    length = (a * a).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(length > 0, ((b - a) ** 2).sum(1) / length, np.nan)

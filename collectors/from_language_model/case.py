@@ -1,0 +1,44 @@
+"""What running both language models adds to the case of their checkpoints."""
+
+from pathlib import Path
+
+from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.from_checkpoint.collect import WEIGHTS_ALONE
+from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.tokens import LENGTH
+from quantmedic.engine.case.records import Case
+
+_HOW = (
+    "both models were run with weights as float32 numbers, those of the quantized one dequantized: activations and the "
+    "K/V cache were not quantized, whatever the configuration says"
+)
+
+
+def with_language(
+    case: Case,
+    paths: tuple[Path, Path],
+    tokens: Path,
+    *,
+    length: int | None = None,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> Case:
+    """The case with what both models predict of the texts.
+
+    Args:
+        case: Of the two checkpoints.
+        paths: Their float and their quantized folder.
+        tokens: File of texts or token ids.
+        length: Tokens that are used of each text; 512 by default.
+        threads: Processor threads of torch.
+        progress: Called after every block.
+
+    Raises:
+        QuantmedicError: The models cannot be built or run, or the texts cannot be read.
+    """
+    language, metric = run_language_models(*paths, tokens, length=length or LENGTH, threads=threads, progress=progress)
+    record = case.record
+    model = record.model.model_copy(update={"language": language, "metric": metric})
+    notices = (_HOW, *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
+    run = {**record.run, "tokens": str(tokens), "text_length": length or LENGTH}
+    return Case(record.model_copy(update={"model": model, "notices": notices, "run": run}), case.statistics)

@@ -1,0 +1,216 @@
+"""A causal language model of ``transformers`` without its weights: its parts, and how its blocks are called.
+
+The class that ``config.json`` names is built on torch's meta device, where tensors have shapes and no values. Code that
+comes with a checkpoint is never run, and nothing is downloaded.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_language_model.experts import load_otherwise
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.json_text import read_json
+
+#: What stands in front of the blocks and behind them, by the names that architectures have for it.
+_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+#: Keys that count objects of the network, and the most that one of them may count.
+_COUNTS = (
+    "num_hidden_layers",
+    "n_layer",
+    "num_layers",
+    "n_layers",
+    "num_local_experts",
+    "num_experts",
+    "n_routed_experts",
+)
+_MOST = 4096
+#: What a block is called with beside the hidden states.
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """The parts of a network.
+
+    Attributes:
+        model: All of it.
+        base: Without the output layer.
+        layers: The blocks.
+        norm: Behind the last of them.
+        prefix: Of the names of the parameters of ``base``.
+    """
+
+    model: nn.Module
+    base: nn.Module
+    layers: nn.ModuleList
+    norm: nn.Module
+    prefix: str
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """Rows of it stand for tokens."""
+        return cast("nn.Embedding", cast("Any", self.model).get_input_embeddings())
+
+    @property
+    def head(self) -> nn.Linear:
+        """Makes logits of what the norm hands on."""
+        return cast("nn.Linear", cast("Any", self.model).get_output_embeddings())
+
+    def name_of(self, part: nn.Module) -> str:
+        """The name of a part, with which those of its parameters begin."""
+        return next(name for name, module in self.model.named_modules() if module is part)
+
+    def front(self) -> Iterator[nn.Module]:
+        """Parts before the blocks that have parameters, without the embedding of tokens."""
+        for part in self.base.children():
+            if part not in (self.layers, self.norm, self.embedding) and any(True for _ in part.parameters()):
+                yield part
+
+
+def build_skeleton(folder: Path) -> Skeleton:
+    """The network that ``config.json`` in a folder describes.
+
+    Raises:
+        ModelError: ``transformers`` is not installed, the config is missing, or it names an architecture that
+            ``transformers`` does not have or that is built otherwise than as a list of blocks.
+    """
+    try:
+        from transformers import AutoConfig, AutoModelForCausalLM  # an optional package that takes seconds
+        from transformers.utils import logging
+    except ImportError as error:
+        raise ModelError(
+            "the package transformers is not installed",
+            help="pip install 'quantmedic[language]', or leave --tokens out",
+        ) from error
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            "no config.json beside the weights, which says what network they are of",
+            where=str(folder),
+            help="give the folder as save_pretrained wrote it",
+        )
+    _refuse_huge(folder)
+    logging.set_verbosity_error()  # what it thinks of a config is none of the user's business here
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config.use_cache = False
+        with torch.device("meta"):
+            # The one that all have, and that takes no kernels from elsewhere.
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, attn_implementation="eager")
+    except Exception as error:  # whatever a config makes the library raise
+        raise _unknown(folder, str(error).split("\n")[0][:200]) from error
+    return _taken_apart(model.eval(), folder)
+
+
+def _refuse_huge(folder: Path) -> None:
+    """Each block and each expert is an object, and a damaged file may count billions of them."""
+    try:
+        content = read_json(folder / "config.json")
+    except (OSError, ValueError) as error:
+        raise _unknown(folder, str(error)) from error
+    counts = {key: content.get(key) for key in _COUNTS} if isinstance(content, dict) else {}
+    for key, value in counts.items():
+        if isinstance(value, int) and value > _MOST:
+            raise _unknown(folder, f"{key} is {value}")
+
+
+def _taken_apart(model: nn.Module, folder: Path) -> Skeleton:
+    base = cast("nn.Module", model.base_model)
+    lists = [part for part in base.children() if isinstance(part, nn.ModuleList) and len(part)]
+    norm = next((getattr(base, name) for name in _NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
+    if len(lists) != 1 or norm is None or cast("Any", model).get_output_embeddings() is None:
+        raise _unknown(folder, f"{type(model).__name__} is no list of blocks with a norm and an output layer")
+    prefix = next((f"{name}." for name, part in model.named_children() if part is base), "")
+    skeleton = Skeleton(model, base, lists[0], norm, prefix)
+    _make_constants(skeleton, folder)
+    return skeleton
+
+
+def _unknown(folder: Path, why: str) -> ModelError:
+    return ModelError(
+        "the network cannot be built from its config.json",
+        where=[str(folder / "config.json"), f"cause  {why}"],
+        help="a newer release of transformers may know it; code that comes with a checkpoint is never run. Without "
+        "--tokens the weights alone are compared",
+    )
+
+
+def _make_constants(skeleton: Skeleton, folder: Path) -> None:
+    """Give values to what is no parameter and is not stored: rotary frequencies, scales of embeddings."""
+    for name, part in list(skeleton.model.named_modules()):
+        left = [own for own, value in part.named_buffers(recurse=False) if value.is_meta]
+        if not left:
+            continue
+        if hasattr(part, "scalar_embed_scale"):
+            part.embed_scale = torch.tensor(part.scalar_embed_scale)
+        elif "Rotary" in type(part).__name__ and hasattr(part, "config"):
+            parent = skeleton.model.get_submodule(name.rpartition(".")[0])
+            setattr(parent, name.rpartition(".")[2], type(part)(part.config))
+        else:
+            raise _unknown(folder, f"constants that are not known: {name}.{left[0]}")
+
+
+@contextmanager
+def loaded(part: nn.Module, name: str, weights: WeightValues) -> Iterator[None]:
+    """A part with the weights of a checkpoint, as float32; without them again afterwards.
+
+    Raises:
+        ModelError: The checkpoint lacks one of them, or has it in another shape.
+    """
+    empty = dict(part.state_dict())
+    full = {own: _parameter(f"{name}.{own}", value, weights) for own, value in part.named_parameters()}
+    try:
+        part.load_state_dict(full, strict=False, assign=True)
+        yield
+    finally:
+        part.load_state_dict(empty, strict=False, assign=True)
+
+
+def _parameter(name: str, wanted: torch.Tensor, weights: WeightValues) -> torch.Tensor:
+    shape = tuple(wanted.shape)
+    found = weights.load(name, shape)
+    if found is None:
+        found = load_otherwise(name, shape, weights.load)
+    if found is None:
+        raise ModelError(
+            "the checkpoint lacks weights that its config.json asks for",
+            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}  {list(shape)}"],
+            help="look whether a shard is missing, or whether the config is of another model",
+        )
+    return torch.from_numpy(found)
+
+
+@contextmanager
+def recorded_calls(skeleton: Skeleton) -> Iterator[Callable[[torch.Tensor], tuple[torch.Tensor, list[Call]]]]:
+    """Runs what stands in front of the blocks, and gives what each would be called with.
+
+    The blocks hand on what they get, so that nothing is computed in them.
+    """
+    found: list[Call] = []
+    seen: list[torch.Tensor] = []
+
+    def record(hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        seen.append(hidden)
+        found.append((args, kwargs))
+        return hidden
+
+    def calls(ids: torch.Tensor) -> tuple[torch.Tensor, list[Call]]:
+        found.clear()
+        seen.clear()
+        skeleton.base(input_ids=ids, use_cache=False)
+        return seen[0], list(found)
+
+    parts = [*skeleton.layers, skeleton.norm]
+    try:
+        for part in parts:
+            part.forward = record if part is not skeleton.norm else torch.nn.Identity().forward
+        yield calls
+    finally:
+        for part in parts:
+            del part.forward

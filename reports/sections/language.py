@@ -1,0 +1,89 @@
+"""Language models that were run: how their predictions differ, and which block makes the noise."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from quantmedic.engine.case.facts import BlockFacts, LanguageFacts
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.text import count, decibels, name, number, percent
+
+#: Blocks of the table, those that make most noise.
+BLOCKS_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    """One block of the network."""
+
+    name: Annotated[str, "name of the block"]
+    level: Annotated[str, "signal over noise of the tokens behind it, with that of all blocks before"]
+    own_level: Annotated[str, "the same with the float model's values in front of it"]
+    share: Annotated[str, "its part of what all blocks make themselves"]
+    width: Annotated[float, "the share, as percent for a bar"]
+    first: Annotated[str, "noise of the first token of a text, in multiples of that of the others"]
+    largest: Annotated[str, "largest magnitude that the float block hands on, in multiples of the median one"]
+
+
+@dataclass(frozen=True)
+class LanguageBox:
+    """What running both models on texts has shown."""
+
+    told: Annotated[tuple[str, ...], "how predictions differ, as sentences"]
+    blocks: Annotated[tuple[BlockLine, ...], "blocks in their order; of many, those that make most noise"]
+    more: Annotated[int, "blocks that are left out"]
+
+
+def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
+    """None where no language models were run."""
+    language = diagnosis.model.language
+    if language.texts is None:
+        return None
+    loudest = sorted(range(len(language.blocks)), key=lambda k: -(language.blocks[k].own_share or 0.0))[:BLOCKS_SHOWN]
+    blocks = tuple(_block_line(language.blocks[k]) for k in sorted(loudest))
+    return LanguageBox(tuple(_sentences(language)), blocks, len(language.blocks) - len(blocks))
+
+
+def samples_of_language(language: LanguageFacts) -> str:
+    """How much was predicted."""
+    return f"{count(language.texts or 0, 'text')}, {count(language.tokens or 0, 'token')} predicted"
+
+
+def _sentences(language: LanguageFacts) -> Iterator[str]:
+    if language.nonfinite_tokens:
+        yield f"The quantized model predicts what is no number for {count(language.nonfinite_tokens, 'token')}."
+        return
+    yield (
+        f"Divergence of the predictions (KL): {number(language.kl_mean)} nats per token "
+        f"({number(language.kl_low)} … {number(language.kl_high)}), 99.9 % of the tokens below "
+        f"{number(language.kl_tail)}."
+    )
+    yield (
+        f"Both models predict the same token first for {percent(language.same_top)} "
+        f"({percent(language.same_top_low)} … {percent(language.same_top_high)}); the probability of the token of the "
+        f"text changes by {percent(language.delta_p)} (root mean square)."
+    )
+    if language.worst_block is not None and len(language.blocks) > 1:
+        yield (
+            f"Of the noise that {len(language.blocks)} blocks make themselves, "
+            f"{percent(language.worst_block_share, 0)} is made in {name(language.worst_block)}."
+        )
+
+
+def _block_line(block: BlockFacts) -> BlockLine:
+    return BlockLine(
+        name=name(block.name),
+        level=decibels(_level(block.noise)),
+        own_level=decibels(_level(block.own_noise)),
+        share=percent(block.own_share, 1),
+        width=round(100 * (block.own_share or 0.0), 1),
+        first=number(block.first_token_ratio),
+        largest=number(block.largest_ratio),
+    )
+
+
+def _level(noise: float | None) -> float | None:
+    if noise is None or not noise > 0:
+        return None if noise is None else math.inf
+    return -10 * math.log10(noise)

@@ -1,0 +1,255 @@
+"""Language models that are run block by block: figures equal those of whole models, faults are named, bad input is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from builders import checkpoints as made
+from builders import language_models as lm
+from builders.commands import run_quantmedic
+
+import quantmedic
+from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.scores import score_tokens
+from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
+
+pytestmark = pytest.mark.thorough
+
+
+def write_ids(path: Path, ids: Any) -> Path:
+    np.savez(path, ids=ids)
+    return path
+
+
+@pytest.mark.parametrize("architecture", lm.ARCHITECTURES)
+def test_figures_are_those_of_whole_models(architecture: str, tmp_path: Path) -> None:
+    floats = lm.saved(lm.random_model(architecture), tmp_path / "float")
+    quantized = lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), tmp_path / "int4")
+    ids = np.random.default_rng(1).integers(3, lm.VOCABULARY, (5, 40))
+    language, metric = run_language_models(floats, quantized, write_ids(tmp_path / "ids.npz", ids))
+    wanted = lm.expected(lm.opened(floats), lm.opened(quantized), ids)
+    assert metric.float_value == pytest.approx(wanted["float"], rel=1e-6)
+    assert metric.quantized_value == pytest.approx(wanted["quantized"], rel=1e-6)
+    for name in ("kl_mean", "kl_tail", "delta_p", "same_top"):
+        assert getattr(language, name) == pytest.approx(wanted[name], rel=1e-4), name
+    assert (language.texts, language.tokens, len(language.blocks)) == (5, 5 * 39, 4)
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
+def test_packed_weights_are_run_as_they_are_dequantized(kind: str, tmp_path: Path) -> None:
+    tensors = made.language_model(layers=2)
+    floats = made.write_folder(tmp_path / "float", tensors, lm.packed_config(""))
+    packed = made.write_folder(tmp_path / kind, made.quantized_model(tensors, kind), lm.packed_config(kind))
+    reference = lm.opened(floats).float()
+    with torch.no_grad():
+        for name in made.linear_names(tensors):
+            values = made.from_bfloat16(tensors[f"{name}.weight"][1])
+            codes, scale, zero = made.quantize(values, 4, made.GROUP, symmetric=kind == "compressed")
+            if kind == "compressed":
+                scale = made.from_bfloat16(made.bfloat16(scale))
+            reference.get_submodule(name).weight.copy_(torch.from_numpy(made.dequantize(codes, scale, zero)))
+    ids = np.random.default_rng(1).integers(3, made.VOCABULARY, (3, 32))
+    language, metric = run_language_models(floats, packed, write_ids(tmp_path / "ids.npz", ids))
+    wanted = lm.expected(lm.opened(floats).float(), reference, ids)
+    assert language.kl_mean == pytest.approx(wanted["kl_mean"], rel=1e-4)
+    assert metric.quantized_value == pytest.approx(wanted["quantized"], rel=1e-6)
+
+
+@pytest.mark.parametrize("rows, tokens", [(7, 3), (4096, 1024)])
+def test_slices_of_the_vocabulary_change_nothing(rows: int, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest logit may come first, last, or in the middle."""
+    import quantmedic.collectors.from_language_model.scores as scores
+
+    monkeypatch.setattr(scores, "ROWS", rows)
+    monkeypatch.setattr(scores, "_TOKENS", tokens)
+    random = np.random.default_rng(0)
+    hidden = [random.normal(size=(20, 8)).astype(np.float32) for _ in range(2)]
+    weights = [torch.from_numpy(9 * random.normal(size=(50, 8)).astype(np.float32)) for _ in range(2)]
+    targets = random.integers(0, 50, 20)
+    found = score_tokens(
+        (hidden[0], hidden[1]),
+        targets,
+        (lambda rows: (weights[0][rows], None), lambda rows: (weights[1][rows], None)),
+        50,
+        lambda logits: logits,
+    )
+    p, q = (
+        torch.log_softmax((torch.from_numpy(h) @ w.T).double(), -1).numpy()
+        for h, w in zip(hidden, weights, strict=True)
+    )
+    np.testing.assert_allclose(found.divergence, (np.exp(p) * (p - q)).sum(1), rtol=1e-6)
+    np.testing.assert_allclose(found.float_surprise, -p[np.arange(20), targets], rtol=1e-6)
+    np.testing.assert_array_equal(found.same_top, p.argmax(1) == q.argmax(1))
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model with texts of its own, rounded to 8 bits, and with one block at 2 bits."""
+    folder = tmp_path_factory.mktemp("patients")
+    model = lm.random_model("Llama")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(8)  # so that it is sure of what it says
+    floats = lm.saved(model, folder / "float")
+
+    def but_one(name: str) -> int | None:
+        return None if "embed" in name or "lm_head" in name else 2 if "layers.2." in name else 8
+
+    return {
+        "float": floats,
+        "healthy": lm.saved(lm.rounded(lm.opened(floats), lambda name: 8), folder / "healthy"),
+        "coarse": lm.saved(lm.rounded(lm.opened(floats), lambda name: 3), folder / "coarse"),
+        "sick": lm.saved(lm.rounded(lm.opened(floats), but_one), folder / "sick"),
+        "texts": write_ids(folder / "ids.npz", lm.spoken(model, 24, 48)),
+    }
+
+
+def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> None:
+    found = quantmedic.compare_weights(patients["float"], patients["sick"], tokens=patients["texts"])
+    cause = next(cause for cause in found.causes if cause.cause == "noise-of-one-block")
+    assert "model.layers.2" in cause.message and cause.severity == "high"
+    assert found.verdict == "degraded" and found.model.harmed and (found.metrics.drop_low or 0) > 0
+    markdown = render_markdown(build_context(found, {}))
+    assert "## Blocks of the network" in markdown and "24 texts, 1128 tokens predicted" in markdown
+    assert "Weights alone were compared" not in markdown
+
+
+def test_noise_of_all_blocks_is_named(patients: dict[str, Path]) -> None:
+    found = quantmedic.compare_weights(patients["float"], patients["coarse"], tokens=patients["texts"])
+    names = {cause.cause for cause in found.causes}
+    assert found.verdict == "degraded" and "coarse-weights-everywhere" in names and "noise-of-one-block" not in names
+
+
+def test_a_healthy_model_is_healthy(patients: dict[str, Path]) -> None:
+    found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=patients["texts"])
+    assert found.verdict == "healthy", [(c.cause, c.message) for c in found.causes]
+    assert not [cause for cause in found.causes if cause.is_serious]
+    assert found.model.language.worst_block_ratio is not None and found.model.language.worst_block_ratio < 4
+    assert found.model.harmed is False
+
+
+def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(3, lm.VOCABULARY, (8, 40))
+    texts = write_ids(tmp_path / "strange.npz", ids)
+    found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=texts)
+    assert "texts-do-not-fit" in {cause.cause for cause in found.causes}
+
+
+def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path: Path) -> None:
+    words = ["weights", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
+    done = run_quantmedic(*words, "-o", tmp_path / "report")
+    assert done.returncode == 0, done.stderr
+    assert "perplexity" in done.stdout and "24 texts, 744 tokens predicted" in done.stdout
+    assert "W030 noise-of-one-block" in done.stdout
+    assert "Blocks of the network" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    stored = json.loads((tmp_path / "report/report.json").read_text(encoding="utf-8"))
+    assert stored["model"]["language"]["worst_block"] == "model.layers.2"
+
+
+TEXTS = {
+    "ids.jsonl": '[5, 6, 7]\n{"input_ids": [8, 9]}\n\n',
+    "one.npy": None,
+    "short.jsonl": "[5]\n[5, 6]\n",
+}
+
+
+def test_forms_of_texts(patients: dict[str, Path], tmp_path: Path) -> None:
+    for name, counts in (("ids.jsonl", (2, 3)), ("short.jsonl", (1, 1))):
+        (tmp_path / name).write_text(str(TEXTS[name]))
+        language, _ = run_language_models(patients["float"], patients["healthy"], tmp_path / name)
+        assert (language.texts, language.tokens) == counts
+    np.save(tmp_path / "one.npy", np.arange(5, 25))
+    language, metric = run_language_models(patients["float"], patients["healthy"], tmp_path / "one.npy", length=8)
+    assert (language.texts, language.tokens) == (1, 7) and metric.drop_low is None
+
+
+def test_words_are_read_by_the_tokenizer_of_the_float_model(patients: dict[str, Path], tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = lm.saved(lm.opened(patients["float"]), tmp_path / "float")
+    reader = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 5, "b": 6, "?": 7}, unk_token="?"))
+    reader.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    reader.save(str(folder / "tokenizer.json"))
+    (tmp_path / "texts.txt").write_text("a b a b\n\nb a c\n")
+    language, _ = run_language_models(folder, patients["healthy"], tmp_path / "texts.txt")
+    assert (language.texts, language.tokens) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("none.jsonl", "", "holds no text"),
+        ("beyond.jsonl", "[5, 299, 300]", "beyond the vocabulary"),
+        ("negative.jsonl", "[5, -1]", "beyond the vocabulary"),
+        ("broken.jsonl", "[5, 6\n", "a line is no JSON"),
+        ("odd.jsonl", '{"label": 3}', "neither token ids nor a text"),
+        ("huge.jsonl", "[5, 99999999999999999999]", "neither token ids nor a text"),
+        ("words.txt", "some words", "no tokenizer.json"),
+        ("bytes.npz", "not an array", "not readable as arrays"),
+    ],
+)
+def test_texts_that_cannot_be_used_are_said(
+    name: str, content: str, says: str, patients: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=says):
+        run_language_models(patients["float"], patients["healthy"], tmp_path / name)
+
+
+def test_arrays_of_real_numbers_are_no_tokens(patients: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no token ids"):
+        run_language_models(patients["float"], patients["healthy"], write_ids(tmp_path / "x.npz", np.ones((2, 9))))
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"hidden_size": 128}, "another shape than config.json says"),
+        ({"num_hidden_layers": 5}, "lacks weights that its config.json asks for"),
+        ({"model_type": "nowhere"}, "cannot be built from its config.json"),
+        ({"model_type": "t5", "architectures": ["T5Model"]}, "cannot be built from its config.json"),
+        ({"vocab_size": "many"}, "cannot be built from its config.json"),
+    ],
+)
+def test_configs_of_other_models_are_said(
+    changes: dict[str, Any], says: str, patients: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = lm.saved(lm.opened(patients["float"]), tmp_path / "float")
+    lm.edit_config(folder, **changes)
+    with pytest.raises(ModelError, match=says):
+        run_language_models(folder, patients["healthy"], patients["texts"])
+
+
+def test_code_of_a_checkpoint_is_never_run(patients: dict[str, Path], tmp_path: Path) -> None:
+    folder = lm.saved(lm.opened(patients["float"]), tmp_path / "float")
+    lm.edit_config(
+        folder, model_type="mine", auto_map={"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
+    )
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(ModelError, match="cannot be built"):
+        run_language_models(folder, patients["healthy"], patients["texts"])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_float_model_that_gives_no_numbers_is_said(patients: dict[str, Path], tmp_path: Path) -> None:
+    model = lm.opened(patients["float"])
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[0, 0] = float("nan")
+    folder = lm.saved(model, tmp_path / "float")
+    with pytest.raises(QuantmedicError, match="no number"):
+        run_language_models(folder, patients["healthy"], patients["texts"])
+
+
+def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, Path], tmp_path: Path) -> None:
+    model = lm.opened(patients["healthy"])
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[0, 0] = float("inf")
+    folder = lm.saved(model, tmp_path / "quantized")
+    found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
+    assert found.verdict == "degraded"
