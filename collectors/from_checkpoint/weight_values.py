@@ -90,6 +90,28 @@ class WeightValues:
         )
 
 
+@dataclass(frozen=True)
+class MixedValues:
+    """The tensors of one checkpoint, but for those of one part of the network, which are those of another one."""
+
+    values: WeightValues
+    others: WeightValues
+    prefix: str
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The one that most tensors are of."""
+        return self.values.checkpoint
+
+    def load(self, name: str, shape: tuple[int, ...], rows: slice | None = None) -> Values | None:
+        """As ``WeightValues.load``."""
+        return (self.others if name.startswith(self.prefix) else self.values).load(name, shape, rows)
+
+
+#: What gives tensors by the names of the architecture.
+Weights = WeightValues | MixedValues
+
+
 def read_rows(layer: PackedLayer, rows: slice) -> Values:
     """Some output channels as numbers, inputs in the order of the network."""
     block = layer.read(rows, layer.declared)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded, recorded_calls
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import BlockFacts
@@ -66,7 +66,7 @@ class _Noise:
 
 def run_blocks(
     skeleton: Skeleton,
-    sides: tuple[WeightValues, WeightValues],
+    sides: tuple[Weights, Weights],
     texts: Sequence[Ids],
     states: States,
     progress: Progress,
@@ -116,7 +116,7 @@ def _with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
 
 
 @contextmanager
-def _front(skeleton: Skeleton, weights: WeightValues, texts: Sequence[Ids]) -> Iterator[Front]:
+def _front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids]) -> Iterator[Front]:
     """What stands before the blocks; of the embedding, only the rows of tokens that occur are read."""
     used = np.unique(np.concatenate(texts))
     empty = skeleton.embedding.weight
@@ -133,7 +133,7 @@ def _front(skeleton: Skeleton, weights: WeightValues, texts: Sequence[Ids]) -> I
             skeleton.embedding.weight = empty
 
 
-def _embedding_rows(skeleton: Skeleton, used: Ids, weights: WeightValues) -> torch.Tensor:
+def _embedding_rows(skeleton: Skeleton, used: Ids, weights: Weights) -> torch.Tensor:
     name = f"{skeleton.name_of(skeleton.embedding)}.weight"
     shape = tuple(skeleton.embedding.weight.shape)
     found = [weights.load(name, shape, slice(token, token + 1)) for token in used.tolist()]
@@ -150,7 +150,7 @@ def _embedding_rows(skeleton: Skeleton, used: Ids, weights: WeightValues) -> tor
 def _run_block(
     skeleton: Skeleton,
     index: int,
-    sides: tuple[WeightValues, WeightValues],
+    sides: tuple[Weights, Weights],
     spans: Sequence[slice],
     states: States,
     calls: Calls,

@@ -3,6 +3,7 @@
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.containers import open_both
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
+from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, Weights, WeightValues, match_names
 from quantmedic.collectors.from_language_model.blocks import States, run_blocks, spans_of
 from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
@@ -25,6 +26,8 @@ from quantmedic.engine.metrics.paired import mean_interval
 
 METRIC = "perplexity"
 _TAIL = 0.999
+#: Share of what all blocks make from which on the worst one is tried with its float weights.
+TRIED_SHARE = 0.4
 Floats = NDArray[np.float64]
 
 
@@ -63,18 +66,52 @@ def run_language_models(
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        states = States(*rooms)
-        blocks = run_blocks(skeleton, sides, texts, states, progress)
-        _refuse_no_numbers(states.floats, float_path)
-        before = np.concatenate([np.arange(span.start, span.stop - 1) for span in spans_of(texts)])
+        run = _Run(skeleton, texts, States(*rooms), heads, progress)
+        blocks, scores = run.compare(sides)
+        _refuse_no_numbers(run.states.floats, float_path)
+        found = _language_facts(scores, texts, vocabulary, blocks)
+        if (found.worst_block_share or 0.0) > TRIED_SHARE:
+            _, mended = run.compare((sides[0], MixedValues(sides[1], sides[0], f"{found.worst_block}.")))
+            found = _with_trial(found, float(mended.divergence.mean()))
+    return found, perplexity_facts(scores, texts)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Both models on the same texts.
+
+    Attributes:
+        skeleton: The network without weights.
+        texts: Token ids.
+        states: Room for hidden states.
+        heads: Output layers of both.
+        progress: Called after every block.
+    """
+
+    skeleton: Skeleton
+    texts: Sequence[Ids]
+    states: States
+    heads: tuple[Head, Head]
+    progress: Progress
+
+    def compare(self, sides: tuple[Weights, Weights]) -> tuple[list[BlockFacts], Scores]:
+        """Noise of the blocks, and what both models predict of the next tokens."""
+        blocks = run_blocks(self.skeleton, sides, self.texts, self.states, self.progress)
+        before = np.concatenate([np.arange(span.start, span.stop - 1) for span in spans_of(self.texts)])
         scores = score_tokens(
-            (states.floats[before], states.quantized[before]),
-            np.concatenate([ids[1:] for ids in texts]),
-            heads,
-            vocabulary,
-            _logit_shape(skeleton.model.config),
+            (self.states.floats[before], self.states.quantized[before]),
+            np.concatenate([ids[1:] for ids in self.texts]),
+            self.heads,
+            _shape_of_head(self.skeleton)[0],
+            _logit_shape(self.skeleton.model.config),
         )
-    return _language_facts(scores, texts, vocabulary, blocks), perplexity_facts(scores, texts)
+        return blocks, scores
+
+
+def _with_trial(found: LanguageFacts, mended: float) -> LanguageFacts:
+    """What is left of the divergence with the float weights of the worst block."""
+    gain = 1 - mended / found.kl_mean if found.kl_mean else None
+    return found.model_copy(update={"kl_mended": mended, "worst_block_gain": gain})
 
 
 def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
@@ -172,14 +209,8 @@ def _language_facts(
             "blocks": tuple(blocks),
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
-            "worst_block_ratio": _ratio_to_median(worst, blocks),
         }
     )
-
-
-def _ratio_to_median(block: BlockFacts, blocks: Sequence[BlockFacts]) -> float | None:
-    median = float(np.median([own.own_noise or 0.0 for own in blocks]))
-    return (block.own_noise or 0.0) / median if median > 0 else None
 
 
 def _by_text(values: Floats, texts: Sequence[Ids]) -> Floats:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 #: Rows of the output layer at a time, and tokens.
-ROWS, _TOKENS = 4096, 1024
+ROWS, _TOKENS = 2048, 512
 #: Gives rows of the output layer ``[rows, hidden]`` and their bias, where there is one.
 Head = Callable[[slice], tuple[torch.Tensor, torch.Tensor | None]]
 #: Changes logits as the architecture does.

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.experts import load_otherwise
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
@@ -82,8 +82,7 @@ def build_skeleton(folder: Path) -> Skeleton:
             ``transformers`` does not have or that is built otherwise than as a list of blocks.
     """
     try:
-        from transformers import AutoConfig, AutoModelForCausalLM  # an optional package that takes seconds
-        from transformers.utils import logging
+        import transformers  # an optional package that takes seconds
     except ImportError as error:
         raise ModelError(
             "the package transformers is not installed",
@@ -96,13 +95,15 @@ def build_skeleton(folder: Path) -> Skeleton:
             help="give the folder as save_pretrained wrote it",
         )
     _refuse_huge(folder)
-    logging.set_verbosity_error()  # what it thinks of a config is none of the user's business here
+    transformers.utils.logging.set_verbosity_error()  # what it thinks of a config is none of the user's business here
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         config.use_cache = False
         with torch.device("meta"):
             # The one that all have, and that takes no kernels from elsewhere.
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, attn_implementation="eager")
+            model = transformers.AutoModelForCausalLM.from_config(
+                config, trust_remote_code=False, attn_implementation="eager"
+            )
     except Exception as error:  # whatever a config makes the library raise
         raise _unknown(folder, str(error).split("\n")[0][:200]) from error
     return _taken_apart(model.eval(), folder)
@@ -157,7 +158,7 @@ def _make_constants(skeleton: Skeleton, folder: Path) -> None:
 
 
 @contextmanager
-def loaded(part: nn.Module, name: str, weights: WeightValues) -> Iterator[None]:
+def loaded(part: nn.Module, name: str, weights: Weights) -> Iterator[None]:
     """A part with the weights of a checkpoint, as float32; without them again afterwards.
 
     Raises:
@@ -172,7 +173,7 @@ def loaded(part: nn.Module, name: str, weights: WeightValues) -> Iterator[None]:
         part.load_state_dict(empty, strict=False, assign=True)
 
 
-def _parameter(name: str, wanted: torch.Tensor, weights: WeightValues) -> torch.Tensor:
+def _parameter(name: str, wanted: torch.Tensor, weights: Weights) -> torch.Tensor:
     shape = tuple(wanted.shape)
     found = weights.load(name, shape)
     if found is None:

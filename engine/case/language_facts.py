@@ -52,4 +52,8 @@ class LanguageFacts(Facts):
     blocks: tuple[BlockFacts, ...] = Field(default=(), description="blocks in the order in which they are run")
     worst_block: str | None = fact("block with the largest own_noise")
     worst_block_share: float | None = fact("own_share of that block", "share")
-    worst_block_ratio: float | None = fact("own_noise of that block / median of all blocks", "ratio")
+    kl_mended: float | None = fact(
+        "kl_mean of the quantized model with the float weights of worst_block; run where worst_block_share is over 0.4",
+        "nats",
+    )
+    worst_block_gain: float | None = fact("1 - kl_mended / kl_mean", "share")

@@ -68,7 +68,14 @@ def _sentences(language: LanguageFacts) -> Iterator[str]:
         yield (
             f"Of the noise that {len(language.blocks)} blocks make themselves, "
             f"{percent(language.worst_block_share, 0)} is made in {name(language.worst_block)}."
+            f"{_trial_text(language)}"
         )
+
+
+def _trial_text(language: LanguageFacts) -> str:
+    if language.kl_mended is None:
+        return ""
+    return f" With the float weights of that block, the divergence is {number(language.kl_mended)} nats."
 
 
 def _block_line(block: BlockFacts) -> BlockLine:
