@@ -12,7 +12,10 @@ from quantmedic.collectors.tensorflow_files import convert_tensorflow
 from quantmedic.engine.cache_folder import cache_folder, is_private
 from quantmedic.engine.errors import ModelError
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files tell nothing there")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(sys.platform == "win32", reason="modes of files tell nothing there"),
+]
 
 #: Compiles one loop, or loads it.
 LOAD = """

@@ -22,6 +22,8 @@ pytest.importorskip("distributed", reason="dask and distributed are not installe
 
 from builders.clusters import cluster_of
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> dict[str, Path]:
@@ -76,7 +78,6 @@ def test_results_travel_where_no_folder_is_shared(data, alone, monkeypatch):
         assert_same(collected(data, cluster=client), alone)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_worker_that_is_killed_costs_nothing_but_time(shared, data, alone, monkeypatch):
     if not shared:
@@ -121,7 +122,6 @@ def test_another_version_of_a_worker_is_named(data):
     assert "tcp://10.0.0.7:41  onnxruntime 1.0, here" in str(error)
 
 
-@pytest.mark.thorough
 def test_workers_with_other_kernels_are_refused(data, monkeypatch):
     monkeypatch.setenv("QUANTMEDIC_EXACT_KERNELS", "1")
     with cluster_of(1, processes=True) as client:

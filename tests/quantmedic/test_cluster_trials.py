@@ -30,6 +30,8 @@ from quantmedic.trials.edit import edit
 from quantmedic.trials.split import Pool
 from quantmedic.trials.tasks import EditTask, Outcome, TextTask
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -116,7 +118,6 @@ def test_what_leads_is_tried_as_on_one_machine(workers: int, simple: Scene, led:
     assert "trials" in seen
 
 
-@pytest.mark.thorough
 def test_everything_is_tried_as_on_one_machine(hard: Scene, everything: ProofRecord):
     assert everything.stopped == "tried-all" and everything.cross_fitted
     assert max(len(trial.after) for trial in everything.trials) >= 2
@@ -125,7 +126,6 @@ def test_everything_is_tried_as_on_one_machine(hard: Scene, everything: ProofRec
         assert hard.proof(True, cluster=client) == everything
 
 
-@pytest.mark.thorough
 def test_what_is_repaired_is_the_same_model(simple: Scene, tmp_path: Path):
     """No model travels: it is made again here."""
     here, there = tmp_path / "here.onnx", tmp_path / "there.onnx"
@@ -142,7 +142,6 @@ def test_the_case_travels_where_no_folder_is_shared(simple: Scene, led: ProofRec
         assert simple.proof("first", cluster=client) == led
 
 
-@pytest.mark.thorough
 def test_a_worker_that_is_killed_costs_nothing_but_time(
     hard: Scene, everything: ProofRecord, monkeypatch: pytest.MonkeyPatch
 ):

@@ -18,6 +18,8 @@ from quantmedic.demo.metric import objects_found
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
 
+pytestmark = pytest.mark.thorough
+
 ILL: tuple[Form, ...] = ("rows", "columns", "scales", "flat", "nested", "bins", "masks")
 
 

@@ -23,6 +23,8 @@ from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.limits import SAMPLES, LimitError
 from quantmedic.trials import workbench
 
+pytestmark = pytest.mark.thorough
+
 LOADER = """\
 class Mine(BaseException):
     def __str__(self):
@@ -62,7 +64,6 @@ def shell(command: str, cwd: Path, **environment: str) -> "subprocess.CompletedP
 # Functions of the user
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ends", "is_closed", "is_odd"])
 def test_what_a_function_raises_is_an_error_that_names_it(functions: Path, name: str) -> None:
     (float_model, quantized), _ = patient()
@@ -71,7 +72,6 @@ def test_what_a_function_raises_is_an_error_that_names_it(functions: Path, name:
     assert "internal error" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.thorough
 def test_an_interrupt_in_a_function_is_an_interrupt(functions: Path) -> None:
     (float_model, quantized), _ = patient()
     done = run_quantmedic("check", float_model, quantized, "--validation", "leaving:is_stopped", cwd=functions)
@@ -189,7 +189,6 @@ STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], boo
 ]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "code", "holds"), STREAMS, ids=[command for command, _, _ in STREAMS])
 def test_streams(
     tmp_path: Path, command: str, code: int, holds: Callable[["subprocess.CompletedProcess[str]"], bool]
@@ -200,7 +199,6 @@ def test_streams(
     assert "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.thorough
 def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case: Path) -> None:
     done = shell(f"$Q report {patient_case} -o report >&- 2>&-", tmp_path)
     assert done.returncode == 0
@@ -210,7 +208,6 @@ def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case
 # What lies in the working directory
 
 
-@pytest.mark.thorough
 def test_packages_are_not_taken_from_the_working_directory(tmp_path: Path) -> None:
     for name in ("numpy", "click", "onnx", "yaml", "pydantic"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken from the working directory')\n")
@@ -239,7 +236,6 @@ def test_a_function_imports_beside_itself_when_it_is_called(functions: Path) -> 
 # Settings of the machine
 
 
-@pytest.mark.thorough
 def test_numba_switched_off_by_its_own_variable(tmp_path: Path) -> None:
     (float_model, quantized), options = patient()
     words = ["collect", float_model, quantized, "--validation", options["validation"], "--scale", "validation=255"]

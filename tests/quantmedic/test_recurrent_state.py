@@ -14,6 +14,8 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 HIDDEN, AUDIO, RATE = 16, 64, 16000
 
 

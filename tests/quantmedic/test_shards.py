@@ -15,6 +15,8 @@ from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.demo import patient
 from quantmedic.engine.errors import CaseError
 
+pytestmark = pytest.mark.thorough
+
 COUNT = 3
 
 

@@ -21,6 +21,8 @@ from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS, change_of
 from quantmedic.reports.terminal.console import render_console
 
+pytestmark = pytest.mark.thorough
+
 DEPTH = 8
 BASE = quantmedic.load_rulebase()
 

@@ -24,6 +24,8 @@ from quantmedic.engine.errors import CaseError, DataError, ModelError
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.terminal.console import render_console
 
+pytestmark = pytest.mark.thorough
+
 BASE = quantmedic.load_rulebase()
 #: Faults of the zoo that files alone show.
 WEIGHT_FAULTS = (
@@ -100,7 +102,6 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("zoo")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [
@@ -262,7 +263,6 @@ def test_checkpoints_are_compared_as_ever(tmp_path: Path) -> None:
         quantmedic.collect_static(before, patient()[0][1])
 
 
-@pytest.mark.thorough
 def test_torch_modules_have_to_be_run() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     with pytest.raises(ModelError, match="torch modules cannot be judged without data") as caught:

@@ -24,6 +24,8 @@ from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.toolchain import options_in_force
 
+pytestmark = pytest.mark.thorough
+
 runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
 quantizer = pytest.importorskip("ai_edge_quantizer.quantizer", reason="ai-edge-quantizer is not installed")
 recipe = pytest.importorskip("ai_edge_quantizer.recipe", reason="ai-edge-quantizer is not installed")

@@ -20,6 +20,8 @@ import quantmedic
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 128
 SIGNED = {
     "activation_type": QuantType.QInt8,

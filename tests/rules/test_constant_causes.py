@@ -23,6 +23,8 @@ from quantmedic.engine.case.facts import LayerFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[Any]
 WIDTH = 24
 DATA = random(3, 256, 16)
@@ -205,7 +207,6 @@ def lite_network(gain: Array) -> bytes:
     return twins.litert()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("more", [0.0, 1.0], ids=["rounded", "plus-one"])
 def test_constants_of_litert_models(tmp_path: Path, more: float) -> None:
     pytest.importorskip("ai_edge_quantizer")

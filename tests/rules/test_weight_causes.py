@@ -23,6 +23,8 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[Any]
 DATA = np.abs(random(3, 64, 8, 8, 8))
 WIDE = {"activation_type": QuantType.QUInt16}

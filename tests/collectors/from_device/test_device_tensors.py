@@ -42,6 +42,8 @@ from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.reports.sections.columns import layer_columns, presets
 
+pytestmark = pytest.mark.thorough
+
 # --- where a departure begins ----------------------------------------------------------------------------------------
 
 
@@ -54,7 +56,6 @@ def test_an_altered_layer_is_named_and_none_behind_it(layer: str, kind: str, pat
     assert carried or layer == "fc", "what is behind the layer differs, too, and is not named"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_layer_altered_in_every_way_is_named(layer: str, paths: tuple[Path, Path]) -> None:
     for kind in KINDS:
@@ -76,12 +77,10 @@ def test_another_rounding_mode_departs_nowhere(paths: tuple[Path, Path]) -> None
     assert max(levels) < 35, "the noise is there"
 
 
-@pytest.mark.thorough
 def test_no_rounding_noise_of_many_is_named(paths: tuple[Path, Path]) -> None:
     assert [seed for seed in range(2, 22) if departing(facts_of(paths, rounded_otherwise(seed)))] == []
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
 @pytest.mark.parametrize(
     "level", [ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL]
@@ -127,7 +126,6 @@ def with_one_altered(dump: dict[str, Array]) -> tuple[str, dict[str, Array]]:
     return name, dump | {name: dump[name] * np.float32(1.3)}
 
 
-@pytest.mark.thorough
 def test_a_litert_model() -> None:
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
     folder = RECORDINGS / "debugger"
@@ -140,7 +138,6 @@ def test_a_litert_model() -> None:
     assert departing(facts_of(pair, changed, validation=data))[0] == (name,)
 
 
-@pytest.mark.thorough
 def test_a_torch_module() -> None:
     """Its operators cannot be fed: the first tensor that departs is named, and nothing behind it is judged."""
     pytest.importorskip("torch", reason="torch is not installed")

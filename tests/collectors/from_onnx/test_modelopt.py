@@ -18,7 +18,7 @@ from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError
 
-pytestmark = pytest.mark.attributed
+pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
 RECORDED = Path(__file__).parents[2] / "recordings/modelopt"
 SAMPLES = runpy.run_path(str(RECORDED / "make_modelopt.py"))["samples"]
 IMAGES, LABELS = SAMPLES(1024, 4)

@@ -16,6 +16,8 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import ERROR_KINDS
 
+pytestmark = pytest.mark.thorough
+
 THREADS = (1, 2, 3, 4, 8)
 STATIONS = 4
 #: Seconds after which a test hangs.
@@ -299,7 +301,6 @@ def test_samples_in_any_order_are_counted_alike(net):
         np.testing.assert_array_equal(theirs[name], mine[name][order], err_msg=name)
 
 
-@pytest.mark.thorough
 def test_the_demo_in_batches_of_any_size():
     models, options = patient()
     cases = [quantmedic.collect(*models, **options, samples=48, batch_size=size, threads=2) for size in (1, 3, 8, 22)]

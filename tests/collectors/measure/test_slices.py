@@ -16,6 +16,8 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 200
 
 

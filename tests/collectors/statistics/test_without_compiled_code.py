@@ -31,7 +31,7 @@ from quantmedic.engine.case.statistics import (
 Array = NDArray[Any]
 F = np.float32
 
-pytestmark = pytest.mark.attributed
+pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
 
 _LOAD = """
 import sys
@@ -83,7 +83,6 @@ def assert_close(a: Any, b: Any) -> None:
         assert a == (pytest.approx(b, rel=1e-4, abs=1e-9) if isinstance(b, float) else b)
 
 
-@pytest.mark.thorough
 def test_the_demo_without_compiled_code(cases):
     compiled, plain = cases
     assert_close(compiled.record.model_dump(), plain.record.model_dump())
@@ -107,7 +106,6 @@ def test_the_demo_without_compiled_code(cases):
             np.testing.assert_allclose(mine.samples[name], theirs.samples[name], rtol=slack, atol=slack, err_msg=name)
 
 
-@pytest.mark.thorough
 def test_the_demo_is_judged_alike(cases):
     rules = quantmedic.load_rulebase()
     compiled, plain = (quantmedic.judge(case, rules) for case in cases)
@@ -340,7 +338,6 @@ for name, column in statistics.columns.items():
 """
 
 
-@pytest.mark.thorough
 def test_the_run_that_compiles_and_those_that_load_compute_the_same_bits(tmp_path):
     """Else a run that is resumed in another process would not end with the numbers of one that was not interrupted."""
     command, fresh = [sys.executable, "-c", _HASHES], os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

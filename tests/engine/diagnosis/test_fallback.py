@@ -18,6 +18,8 @@ from quantmedic.engine.diagnosis.fallback import (
     smallest_set,
 )
 
+pytestmark = pytest.mark.thorough
+
 Floats = NDArray[np.float64]
 BATCHES = 128
 SEEDS = range(8)
@@ -95,7 +97,6 @@ def errors(seed: int, units: int, *, tail: float, outputs: int = 12, common: flo
     return np.sqrt(loud)[:, None, None] * batches * (own + common * shared)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("common", [0.0, 0.3], ids=["adds up", "partly cancels"])
 @pytest.mark.parametrize("limit", [0.5, 0.25])
 @pytest.mark.parametrize("units", [50, 70])

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from quantmedic.engine.formulas.power import MOST_SAMPLES, power, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.metrics.paired import drop_interval, score_interval, share_interval
 
+pytestmark = pytest.mark.thorough
+
 few = examples(40)
 RUNS = 10_000
 #: Of 10 000 runs, five standard deviations.
