@@ -1,8 +1,8 @@
 """Which of the thorough tests run this time.
 
-``QUANTMEDIC_TURN=2/6`` runs the tests of one file in six of those that carry ``pytest.mark.thorough``, and another value
-those of others: ``.ci/run`` derives it from the number of commits, so that six commits run them all. A file runs as a
-whole, for its tests share what is slow to build. Without the variable, everything runs.
+``QUANTMEDIC_TURN=2/6`` runs the tests of one file in six of those that carry ``pytest.mark.thorough``, and another
+value those of others: ``.ci/run`` derives it from the number of commits, so that six commits run them all. A file runs
+as a whole, for its tests share what is slow to build. Without the variable, everything runs.
 """
 
 import os
