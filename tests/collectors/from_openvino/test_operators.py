@@ -141,7 +141,7 @@ def test_an_operator_is_translated(name, shape, tmp_path):
     graph = graph_with(tmp_path, OPERATORS[name], shape)
     assert not graph.untranslated
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
-    expected = Session(graph.file, [], 1).run([x])[0][0]
+    expected = Session(graph, [], 1).run([x])[0][0]
     (found,) = run(make_session(graph.model, graph.path, 1), graph.outputs, {"x": x}, graph.path)
     assert found.shape == expected.shape and found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
