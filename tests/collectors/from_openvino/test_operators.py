@@ -54,6 +54,13 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "batch normalization": lambda ops, x: ops.batch_norm_inference(
         x, row(ops, 6), row(ops, 6), row(ops, 6), ops.constant(np.linspace(0.5, 2, 6).astype(np.float32)), 1e-3
     ),
+    "attention": lambda ops, x: ops.scaled_dot_product_attention(x, ops.sin(x), ops.abs(x)),
+    "attention with a mask": lambda ops, x: ops.scaled_dot_product_attention(
+        x, ops.sin(x), ops.abs(x), weights(ops, 1, 1, 8, 8)
+    ),
+    "attention with a scale": lambda ops, x: ops.scaled_dot_product_attention(
+        x, ops.sin(x), ops.abs(x), number(ops, 0.0), number(ops, 0.3)
+    ),
     "convolution": lambda ops, x: ops.convolution(x, weights(ops, 4, 6, 3, 3), [2, 2], [1, 0], [0, 1], [1, 2]),
     "convolution same": lambda ops, x: ops.convolution(
         x, weights(ops, 4, 6, 3, 3), [2, 2], [0, 0], [0, 0], [1, 1], "same_upper"
