@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.messages import error_line
-from quantmedic.collectors.from_openvino.file import IrModel, import_openvino
+from quantmedic.collectors.from_openvino.file import IrModel, import_openvino, telling_line
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.translation import Place
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
@@ -81,7 +80,7 @@ class Session:
             shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feed)
             raise ModelError(
                 "the model fails on this data",
-                where=[f"{self._file.path}: {error_line(error)}", f"fed with {shapes}"],
+                where=[f"{self._file.path}: {telling_line(error)}", f"fed with {shapes}"],
                 help="do shape, type and preprocessing of the data fit the model?",
             ) from error
         finally:
@@ -154,7 +153,7 @@ def _compile_model(path: Path, model: "openvino.Model", threads: int) -> "openvi
     except _FAILURES as error:
         raise ModelError(
             "OpenVINO cannot compile the model",
-            where=f"{path}: {error_line(error)}",
+            where=f"{path}: {telling_line(error)}",
             help="does it run by itself? quantmedic doctor tells the version of openvino",
         ) from error
 

@@ -246,7 +246,7 @@ class _Translator:
         if kind in REAL - {"f64"}:
             data = np.asarray(op.get_data(dtype=np.float32))
         elif bits == 4:
-            data = unpack(np.asarray(op.get_tensor_view()).view(np.uint8).ravel(), shape, signed=signed)
+            data = unpack(np.asarray(op.get_tensor_view().data).view(np.uint8).ravel(), shape, signed=signed)
         elif kind in TYPES and kind != "string":
             data = np.asarray(op.get_data())
         else:

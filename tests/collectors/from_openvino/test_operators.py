@@ -54,6 +54,8 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "batch normalization": lambda ops, x: ops.batch_norm_inference(
         x, row(ops, 6), row(ops, 6), row(ops, 6), ops.constant(np.linspace(0.5, 2, 6).astype(np.float32)), 1e-3
     ),
+    "dense of 4-bit codes": lambda ops, x: ops.matmul(x, of_codes(ops, "i4"), False, True),
+    "dense of unsigned 4-bit codes": lambda ops, x: ops.matmul(x, of_codes(ops, "u4"), False, True),
     "attention": lambda ops, x: ops.scaled_dot_product_attention(x, ops.sin(x), ops.abs(x)),
     "attention with a mask": lambda ops, x: ops.scaled_dot_product_attention(
         x, ops.sin(x), ops.abs(x), weights(ops, 1, 1, 8, 8)
@@ -130,6 +132,14 @@ def row(ops: Any, length: int) -> Any:
 
 def weights(ops: Any, *shape: int) -> Any:
     return ops.constant((np.random.default_rng(7).normal(size=shape) * 0.5 + 0.1).astype(np.float32))
+
+
+def of_codes(ops: Any, kind: str) -> Any:
+    """Weights ``[2, 8]`` of all 16 codes."""
+    from openvino import Type
+
+    codes = np.arange(16).reshape(2, 8) - (8 if kind == "i4" else 0)
+    return ops.multiply(ops.convert(ops.constant(codes, dtype=getattr(Type, kind)), "f32"), number(ops, 0.25))
 
 
 def graph_with(folder: Path, make: Callable[[Any, Any], Any], shape: list[int]) -> OpenVINOGraph:
