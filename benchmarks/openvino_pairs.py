@@ -81,7 +81,7 @@ def quantized_pair(path: Path, side: int, folder: Path) -> tuple[OpenVINOModels,
 
     folder.mkdir()
     model = openvino.convert_model(path)
-    sizes = {port.any_name: [1, *sides_of(port, side)] for port in model.inputs}
+    sizes = {port.any_name: list(sides_of(port, side)) for port in model.inputs}
     model.reshape({name: list(size) for name, size in sizes.items()})
     rng = np.random.default_rng(0)
     kinds = {port.any_name: port.element_type.to_dtype() for port in model.inputs}
@@ -95,8 +95,9 @@ def quantized_pair(path: Path, side: int, folder: Path) -> tuple[OpenVINOModels,
 
 
 def sides_of(port: Any, side: int) -> Iterator[int]:
-    for length in list(port.partial_shape)[1:]:
-        yield length.get_length() if length.is_static else side
+    """The sides of an input; of open ones the first counts samples, and others are ``side``."""
+    for place, length in enumerate(port.partial_shape):
+        yield length.get_length() if length.is_static else side if place else 1
 
 
 def random_values(rng: np.random.Generator, kind: np.dtype[Any], size: Sequence[int]) -> np.ndarray:
