@@ -22,7 +22,7 @@ from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.loss_budget import OutputPart
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.metrics.contributions import loss_interval
@@ -33,7 +33,7 @@ from quantmedic.trials.task_loss import TaskLoss
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: What a change does to one network, whatever else it names that has no effect there.
-Effect = tuple[frozenset[tuple[int, Grid | None]], frozenset[tuple[int, str]], frozenset[int]]
+Effect = tuple[frozenset[tuple[int, AnyGrid | None]], frozenset[tuple[int, str]], frozenset[int]]
 #: Samples of a run: between these, as many as make so many values.
 MIN_SAMPLES, MAX_SAMPLES, RUN_VALUES = 4, 32, 8e6
 #: Labelled samples of a run at least: what the task loses is told by samples, where noise is told by values too.
@@ -187,9 +187,10 @@ class _Known:
     def effect_of(self, change: Change) -> Effect:
         """What of a change is not in force anyway."""
         tensors = self.case.record.tensors
-        own = ((i, grid) for i, grid in change.grids.items() if i in self.network.tensors)
+        own = ((i, grid, grid_of(tensors[i].quantizer)) for i, grid in change.grids.items())
         return (
-            frozenset((i, grid) for i, grid in own if grid != grid_of(tensors[i].quantizer)),
+            # Of a grid for each channel the case holds none: whatever is put there is another one.
+            frozenset((i, new) for i, new, old in own if i in self.network.tensors and (old is None or new != old)),
             frozenset((k, form) for k, form in change.weights.items() if k in self.network.weighted),
             frozenset(change.biases),
         )

@@ -5,9 +5,8 @@ edges that it covers there, with an input that turns it off. Convolutions hold t
 and as stored, because those are computed several times as fast as weights that are inputs.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import onnx
@@ -16,27 +15,22 @@ from onnx import TensorProto, helper
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.scalars import SCALAR
 from quantmedic.collectors.from_onnx.segments import Segments, State
+from quantmedic.collectors.from_onnx.settable import ChannelQuantizer, Fed, Layer, Operand, Quantizer, Settable, Setting
 from quantmedic.collectors.from_onnx.simulated_nodes import (
-    OFF,
     ROUNDER,
-    ROW_TYPES,
-    Row,
-    grid_row,
-    quantizer_node,
     with_constant_weights,
 )
 from quantmedic.collectors.from_onnx.steps import rename_inputs
+from quantmedic.collectors.pair.deployed_grids import deployed_grids
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import other_operands, weight_of
-from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
+from quantmedic.collectors.pair.weight_forms import forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.engine.formulas.tensors import grid_of
+from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.simulate import AnyGrid, Grid
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -47,114 +41,6 @@ MIN_IR = 4
 #: Bytes of weights that the network may hold as constants beside those of the float model.
 CONSTANT_BYTES = 256 << 20
 _ROUNDER = "quantmedic:rounder"
-#: What is fed, by input.
-Fed = dict[str, Array | float]
-#: What is in force at one place, so that equal settings do the same.
-Setting = Hashable
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """The weights of one operator, and the inputs by which its twin gets them and its bias.
-
-    ``is_stored`` and ``is_float`` are inputs that choose constant weights, where the twin has such.
-    """
-
-    forms: WeightForms
-    weight_input: str
-    bias_input: str | None
-    bias_shape: tuple[int, ...]
-    has_constants: bool
-    operator: int
-
-    def setting(self, change: Change | None) -> tuple[WeightForm | None, bool]:
-        """The form of the weights, and whether the bias is in float, where that makes a difference."""
-        if change is None:
-            return "float", self.rounds_bias
-        return change.weights.get(self.operator), self.rounds_bias and self.operator in change.biases
-
-    @cached_property
-    def rounds_bias(self) -> bool:
-        """The stored bias is another than that of the float model."""
-        forms = self.forms
-        return self.bias_input is not None and not np.array_equal(forms.bias(False), forms.bias(True))
-
-    @property
-    def inputs(self) -> list[str]:
-        """All inputs."""
-        return [name for name in (self.weight_input, self.bias_input, self.is_stored, self.is_float) if name]
-
-    @property
-    def is_stored(self) -> str:
-        return f"{SCALAR}{self.operator}:is-stored"
-
-    @property
-    def is_float(self) -> str:
-        return f"{SCALAR}{self.operator}:is-float"
-
-    def feed(self, change: Change | None) -> Fed:
-        """What to feed under a change."""
-        form, float_bias = self.setting(change)
-        float_bias = float_bias or not self.rounds_bias
-        found: Fed = {self.weight_input: self.forms.weight(form)}
-        if self.bias_input is not None:
-            found[self.bias_input] = self.forms.bias(float_bias).reshape(self.bias_shape)
-        if self.has_constants:
-            found |= {self.is_stored: form is None, self.is_float: form == "float"}
-        return found
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """A small constant operand that the deployed model holds as codes, such as the gain of a normalization."""
-
-    operator: int
-    input: str
-    stored: Float32
-    original: Float32
-
-    def setting(self, change: Change | None) -> bool:
-        """Whether it is in float."""
-        return change is None or self.operator in change.biases
-
-    @property
-    def inputs(self) -> list[str]:
-        """All inputs."""
-        return [self.input]
-
-    def feed(self, change: Change | None) -> Fed:
-        """What to feed under a change."""
-        return {self.input: self.original if self.setting(change) else self.stored}
-
-
-@dataclass(frozen=True)
-class _Quantizer:
-    """The quantizer of an activation, by the index of its tensor, and its deployed grid."""
-
-    tensor: int
-    grid: Grid
-
-    @cached_property
-    def _row(self) -> Row[str]:
-        return _row_of(self.tensor)
-
-    def setting(self, change: Change | None) -> Grid | None:
-        """The grid; None where it is off."""
-        return None if change is None else change.grids.get(self.tensor, self.grid)
-
-    @property
-    def inputs(self) -> list[str]:
-        """All inputs."""
-        return list(self._row)
-
-    def feed(self, change: Change | None) -> Fed:
-        """What to feed under a change."""
-        grid = self.setting(change)
-        return dict(zip(self._row, OFF if grid is None else grid_row(grid), strict=True))
-
-
-#: What can be changed from run to run.
-_Settable = _Quantizer | _Layer | _Operand
 
 
 @dataclass(frozen=True)
@@ -171,13 +57,13 @@ class BuiltNetwork:
 
     model: onnx.ModelProto
     outputs: list[str]
-    quantizers: list[_Quantizer]
-    layers: list[_Layer]
-    operands: list[_Operand]
+    quantizers: list[Quantizer | ChannelQuantizer]
+    layers: list[Layer]
+    operands: list[Operand]
 
     def feed(self, change: Change | None) -> Fed:
         """What to feed under a change."""
-        every: Iterable[_Settable] = (*self.quantizers, *self.layers, *self.operands)
+        every: Iterable[Settable] = (*self.quantizers, *self.layers, *self.operands)
         return {name: value for each in every for name, value in each.feed(change).items()}
 
 
@@ -199,13 +85,13 @@ def build_network(models: PairedOnnxGraphs, case: Case, given: Sequence[int] = (
             where=str(graph.path),
             help=f"export the model with opset {MIN_OPSET} or later",
         )
-    grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
+    grids = deployed_grids(case, models.quantized)
     # Where tensors are given nothing else changes from run to run.
     builder = _Builder(models, case, room=0 if given else CONSTANT_BYTES)
     layers = [found for op in models.quantized.operators if (found := builder.open_weights(op)) is not None]
     operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
-    placed = ((i, grid) for i, grid in enumerate(grids) if grid is not None and builder.place(i))
-    quantizers = [_Quantizer(i, grid) for i, grid in placed]
+    placed = (builder.place(i, grid) for i, grid in enumerate(grids) if grid is not None)
+    quantizers = [found for found in placed if found is not None]
     outputs = [builder.output(i, j) for i, j in models.match.outputs]
     builder.cut(given)
     builder.finish()
@@ -234,7 +120,7 @@ class OnnxSimulated:
         self.weighted = frozenset(layer.operator for layer in built.layers)
         self.with_constants = frozenset(operand.operator for operand in built.operands)
         self.tensors = frozenset(quantizer.tensor for quantizer in built.quantizers)
-        every: list[_Settable] = [*built.quantizers, *built.layers, *built.operands]
+        every: list[Settable] = [*built.quantizers, *built.layers, *built.operands]
         self._settable = [[each for each in every if own.intersection(each.inputs)] for own in self._segments.inputs()]
         for common in (None, Change()):
             self._segments.expect(self._settings(common))
@@ -284,10 +170,10 @@ class _Builder:
         self._nodes = {node.output[0]: node for node in self.model.graph.node if node.output}
         self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
         self._quantized: dict[str, str] = {}
-        self._pending: list[tuple[str, str, int]] = []
-        self._with_constants: list[tuple[onnx.NodeProto, _Layer]] = []
+        self._pending: list[tuple[str, str, Quantizer | ChannelQuantizer]] = []
+        self._with_constants: list[tuple[onnx.NodeProto, Layer]] = []
 
-    def open_weights(self, op: Operator) -> _Layer | None:
+    def open_weights(self, op: Operator) -> Layer | None:
         """Turn weights and bias of an operator's twin into inputs; None where nothing is known of them."""
         float_graph, quantized = self._models.float_graph, self._models.quantized
         twin = self._models.match.operators.get(op.index)
@@ -306,7 +192,7 @@ class _Builder:
         # A bias that is no constant would keep a convolution from the fast kernel: it is added behind.
         shape = (*shape, 1, 1) if has_constants else shape
         own_bias = bias_input if forms.stored_bias is not None else None
-        layer = _Layer(forms, weight_input, own_bias, shape, has_constants, op.index)
+        layer = Layer(forms, weight_input, own_bias, shape, has_constants, op.index)
         if forms.stored_bias is not None:
             self._add_input(bias_input, shape)
             del node.input[2:]
@@ -325,7 +211,7 @@ class _Builder:
         self._room -= size
         return True
 
-    def open_operands(self, op: Operator) -> Iterator[_Operand]:
+    def open_operands(self, op: Operator) -> Iterator[Operand]:
         """Turn other constants that are held as codes into inputs of the operator's twin."""
         float_graph, quantized = self._models.float_graph, self._models.quantized
         twin = self._models.match.operators.get(op.index)
@@ -340,7 +226,7 @@ class _Builder:
             node.input[slots[0]] = target
             self._add_input(target, operand.original_values.shape)
             values = (np.asarray(each, np.float32) for each in (operand.stored_values, operand.original_values))
-            yield _Operand(op.index, target, *values)
+            yield Operand(op.index, target, *values)
 
     def _add_input(self, name: str, shape: Iterable[int]) -> None:
         self.model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
@@ -353,9 +239,12 @@ class _Builder:
         del node.attribute[:]
         node.op_type = "Identity"
 
-    def place(self, index: int) -> bool:
-        """Put a tensor's quantizer on every edge that it covers in the deployed model; False where there is none."""
+    def place(self, index: int, grid: AnyGrid) -> Quantizer | ChannelQuantizer | None:
+        """Put a tensor's quantizer on every edge that it covers in the deployed model; None where there is none."""
         record = self._case.record.tensors[index]
+        quantizer = self._quantizer_of(index, grid)
+        if quantizer is None:
+            return None
         float_graph, quantized = self._models.float_graph, self._models.quantized
         target = quantized_name(index)
         edges = [
@@ -377,9 +266,17 @@ class _Builder:
             node.input[k] = target
         self._quantized |= dict.fromkeys(ends, target)
         if not edges and not ends:
-            return False
-        self._pending.append((record.float_name, target, index))
-        return True
+            return None
+        self._pending.append((record.float_name, target, quantizer))
+        return quantizer
+
+    def _quantizer_of(self, index: int, grid: AnyGrid) -> Quantizer | ChannelQuantizer | None:
+        """The quantizer of a tensor; None where the place of its channels is not known."""
+        if isinstance(grid, Grid):
+            return Quantizer(index, grid)
+        shape = self._models.shapes.get(self._case.record.tensors[index].float_name)
+        known = shape is not None and grid.axis < len(shape) and shape[grid.axis] in (None, len(grid.grids))
+        return ChannelQuantizer(index, grid, len(shape) - grid.axis - 1) if shape is not None and known else None
 
     def _is_coded(self, name: str) -> bool:
         """Whether the deployed model has codes there, or what they stand for."""
@@ -411,14 +308,11 @@ class _Builder:
             self._choose_weights(node, layer)
         opset = self._models.float_graph.opset
         graph.initializer.append(helper.make_tensor(_ROUNDER, TensorProto.FLOAT, [1], [ROUNDER]))
-        for source, target, index in self._pending:
-            row = _row_of(index)
-            graph.input.extend(
-                helper.make_tensor_value_info(name, kind, [1]) for name, kind in zip(row, ROW_TYPES, strict=True)
-            )
-            graph.node.append(quantizer_node(source, target, row, _ROUNDER, opset))
+        for source, target, quantizer in self._pending:
+            graph.input.extend(quantizer.declare())
+            graph.node.append(quantizer.make_node(source, target, _ROUNDER, opset))
 
-    def _choose_weights(self, node: onnx.NodeProto, layer: _Layer) -> None:
+    def _choose_weights(self, node: onnx.NodeProto, layer: Layer) -> None:
         """Give a convolution constant weights to choose from, and add its bias behind it."""
         conditions = (layer.is_stored, layer.is_float)
         graph = self.model.graph
@@ -438,8 +332,3 @@ def quantized_name(tensor: int) -> str:
 def given_input(tensor: int) -> str:
     """The input that stands for a tensor of the case which is given."""
     return f"quantmedic:given:{tensor}"
-
-
-def _row_of(tensor: int) -> Row[str]:
-    """The inputs of the simulated quantizer of a tensor of the case."""
-    return Row(*(f"{SCALAR}{tensor}:{field}" for field in Row._fields))

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import ChannelGrid, Grid
 
 Float32 = NDArray[np.float32]
 T = TypeVar("T")
@@ -82,20 +82,66 @@ def quantizer_node(source: str, target: str, row: Row[str], rounder: str, opset:
     return choice(row.is_coded, codes, other, target)
 
 
+class ChannelRow(NamedTuple, Generic[T]):
+    """What a quantizer with a grid for each channel reads; the first three hold one number per channel.
+
+    Attributes:
+        low: Lowest value of the grid.
+        high: Highest value.
+        step: Between two values.
+        is_on: Whether anything is quantized.
+    """
+
+    low: T
+    high: T
+    step: T
+    is_on: T
+
+
+#: Types of these.
+CHANNEL_ROW_TYPES = ChannelRow[int](_FLOAT, _FLOAT, _FLOAT, _BOOL)
+
+
+def channel_row(grid: ChannelGrid, shape: Sequence[int]) -> ChannelRow[Float32 | bool]:
+    """Grids of channels as the quantizer reads them, in a ``shape`` that broadcasts; a grid without width holds 0."""
+    columns = np.array([(g.low, g.high, g.step) if np.float32(g.step) > 0 else (0.0, 0.0, 1.0) for g in grid.grids])
+    low, high, step = columns.T.astype(np.float32).reshape(3, *shape)
+    return ChannelRow(low, high, step, True)
+
+
+def channel_quantizer_node(source: str, target: str, row: ChannelRow[str], rounder: str, opset: int) -> onnx.NodeProto:
+    """``quantizer_node`` with a grid for each channel: what ends a Clip has to be a scalar."""
+    rounded = _rounded(source, target, row.step, rounder, opset)
+    ends = [("Max", f"{target}:Mul", row.low), ("Min", f"{target}:Max", row.high)]
+    clipped = [helper.make_node(kind, inputs, [f"{target}:{kind}"]) for kind, *inputs in ends]
+    off = _branch(helper.make_node("Identity", [source], [f"{target}:off"]))
+    return choice(row.is_on, _branch(*rounded, *clipped), off, target)
+
+
 def _round_and_clip(source: str, target: str, row: Row[str], rounder: str, opset: int) -> list[onnx.NodeProto]:
     def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
         return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
 
-    # Clip takes one pass where Max and Min take two; it and Round are not in older opsets.
-    rounded = [node("Round", f"{target}:Div")]
+    # Clip takes one pass where Max and Min take two; it is not in older opsets.
     clipped = [node("Clip", f"{target}:Mul", row.low, row.high)]
+    if opset < ROUND_AND_CLIP_OPSET:
+        clipped = [node("Max", f"{target}:Mul", row.low), node("Min", f"{target}:Max", row.high)]
+    return [*_rounded(source, target, row.step, rounder, opset), *clipped]
+
+
+def _rounded(source: str, target: str, step: str, rounder: str, opset: int) -> list[onnx.NodeProto]:
+    """round(x / step) · step; Round is not in older opsets."""
+
+    def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
+        return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
+
+    rounded = [node("Round", f"{target}:Div")]
     if opset < ROUND_AND_CLIP_OPSET:
         rounded = [
             node("Add", f"{target}:Div", rounder),
             node("Sub", f"{target}:Add", rounder, to=f"{target}:Round"),
         ]
-        clipped = [node("Max", f"{target}:Mul", row.low), node("Min", f"{target}:Max", row.high)]
-    return [node("Div", source, row.step), *rounded, node("Mul", f"{target}:Round", row.step), *clipped]
+    return [node("Div", source, step), *rounded, node("Mul", f"{target}:Round", step)]
 
 
 def with_constant_weights(node: onnx.NodeProto, forms: Sequence[Float32], chosen: Sequence[str]) -> onnx.NodeProto:

@@ -56,7 +56,7 @@ def find_exposable(
     """
 
     def run(places: Sequence[Place]) -> Sequence[Array]:
-        return sessions.session(graph.file, threads, sorted(places)).run(feed)[0]
+        return sessions.session(graph, threads, sorted(places)).run(feed)[0]
 
     plain = run([])
     known = graph.exposed.get((frozenset(codes), frozenset(others)))
@@ -80,7 +80,7 @@ def _most_departed(plain: Sequence[Array], others: Sequence[Sequence[Array]]) ->
 
 def kernel_ends(sessions: Sessions, graph: OpenVINOGraph, threads: int) -> set[Place]:
     """Tensors that a kernel of the compiled model writes, by the names of its operators."""
-    names = {names[-1] for names, _ in sessions.session(graph.file, threads).executed() if names}
+    names = {names[-1] for names, _ in sessions.session(graph, threads).executed() if names}
     operators = graph.file.model.get_ordered_ops()
     return {
         Place(number, k)

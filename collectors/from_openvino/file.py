@@ -135,7 +135,7 @@ def _load(path: Path, xml: bytes, content: bytes) -> "openvino.Model":
     except (RuntimeError, ValueError, TypeError) as error:
         raise ModelError(
             "OpenVINO cannot read the model",
-            where=f"{path}: {error_line(error)}",
+            where=f"{path}: {telling_line(error)}",
             help="was it written by a newer OpenVINO? pip install -U openvino, or write it again",
         ) from error
 
@@ -211,3 +211,9 @@ def _refuse(why: str) -> Callable[..., None]:
         raise _Damaged(why)
 
     return handle
+
+
+def telling_line(error: BaseException) -> str:
+    """What OpenVINO says, behind the lines that name its own source files."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from ")]
+    return lines[0].strip()[:300] if lines else error_line(error)

@@ -29,6 +29,8 @@ TYPES = {
 }
 #: Types of constants that numpy has, or that are read as float32.
 REAL = frozenset({"f32", "f16", "bf16", "f64"})
+#: Operators that make weights of constants, or move them.
+FOLDED = frozenset({"Convert", "Subtract", "Multiply", "Reshape", "Squeeze", "Unsqueeze", "Transpose"})
 
 
 def fold(op: "openvino.Node", given: Sequence[Held]) -> Held | None:

@@ -57,13 +57,11 @@ def grid_of(levels: int, ranges: Ranges, rank: int) -> FakeGrid | None:
         return None
     axis, parts = sides
     low_in, high_in, low_out, high_out = parts
-    encoder, off = _quantizer(low_in, high_in, levels, bits, axis)
-    decoder, _ = _quantizer(low_out, high_out, levels, bits, axis)
-    if encoder is None or decoder is None:
-        return None
-    if not np.array_equal(encoder.zero_point, decoder.zero_point) or encoder.signed != decoder.signed:
-        return None
-    return FakeGrid(encoder, decoder, off)
+    ends = (low_in, high_in), (low_out, high_out)
+    # Where only one of them has its 0 in the middle, as where codes are read as values, codes are unsigned.
+    is_signed = all(_is_central(low, high, levels) for low, high in ends)
+    (encoder, off), (decoder, _) = (_quantizer(low, high, levels, bits, axis, is_signed) for low, high in ends)
+    return None if encoder is None or decoder is None else FakeGrid(encoder, decoder, off)
 
 
 def _is_sound(ranges: Ranges) -> bool:
@@ -86,13 +84,19 @@ def _sides(ranges: Ranges, rank: int) -> tuple[int | None, list[Floats]] | None:
     return (long[0] + rank - len(common) if long else None), parts
 
 
-def _quantizer(low: Floats, high: Floats, levels: int, bits: int, axis: int | None) -> tuple[Quantizer | None, float]:
+def _is_central(low: Floats, high: Floats, levels: int) -> bool:
+    """0 has the middle code, so that codes are signed."""
+    middle = (levels - 1) // 2 + (levels % 2 == 0)
+    return bool((np.rint(-low * (levels - 1) / (high - low)) == middle).all())
+
+
+def _quantizer(
+    low: Floats, high: Floats, levels: int, bits: int, axis: int | None, signed: bool
+) -> tuple[Quantizer | None, float]:
     """The grid from ``low`` to ``high``, and how far 0 lies off it; no grid where its zero point is no code."""
     step = (high - low) / (levels - 1)
     zero = -low / step
-    middle = (levels - 1) // 2 + (levels % 2 == 0)  # the code of 0 where codes are signed
     whole = np.rint(zero)
-    signed = bool((whole == middle).all())
     if (whole < 0).any() or (whole >= levels).any():
         return None, 0.0
     # Of an odd number of levels the lowest code is left out.

@@ -1,6 +1,6 @@
 """What the integer kernels of OpenVINO's CPU plugin add to the quantization of a model."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,14 +8,11 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.feed import arrays_of
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
-from quantmedic.collectors.from_openvino.session import compile_model
+from quantmedic.collectors.from_openvino.session import Session
 from quantmedic.collectors.from_openvino.translated import translated_runner
 from quantmedic.collectors.measure.models import Reading
 from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.match import Match
-
-if TYPE_CHECKING:
-    import openvino
 
 Array = NDArray[np.generic]
 
@@ -59,22 +56,9 @@ def kernel_facts(models: _Models, first: Batch, reading: Reading, threads: int) 
     deployed = added_noise_ratio(reading.outputs[0], plain, reading.outputs[1])
     if deployed is None:
         return facts
-    found = compile_model(graph.file.path, _with_float_weights(graph), threads)(arrays_of(first, graph))
+    found = Session(graph, [], threads, exact=True).run(arrays_of(first, graph))[0]
     exact = [np.array(found[j]) for _, j in models.match.outputs]
     return facts | {
         "integer_kernel_noise": deployed,
         "exact_kernel_noise": added_noise_ratio(reading.outputs[0], plain, exact),
     }
-
-
-def _with_float_weights(graph: OpenVINOGraph) -> "openvino.Model":
-    """A copy of a model whose weights are real values instead of codes."""
-    from openvino import opset13  # an optional package
-
-    copy = graph.file.model.clone()
-    operators = copy.get_ordered_ops()
-    for number, values in graph.weights.items():
-        constant = opset13.constant(values)
-        for reader in operators[number].output(0).get_target_inputs():
-            reader.replace_source_output(constant.output(0))
-    return copy

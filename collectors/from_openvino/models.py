@@ -23,7 +23,7 @@ from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.kernel_noise import kernel_facts
 from quantmedic.collectors.from_openvino.record import describe_files, kernels_of_session
-from quantmedic.collectors.from_openvino.session import Sessions
+from quantmedic.collectors.from_openvino.session import Session, Sessions, may_saturate
 from quantmedic.collectors.from_openvino.translated import TranslatedModels, translated_runner
 from quantmedic.collectors.from_openvino.view import OpenVINOView
 from quantmedic.collectors.measure.latency import Profile, latency_facts
@@ -86,7 +86,7 @@ class OpenVINOModels(ModelPair):
     def profile(self, batch: Batch, threads: int) -> Profile:
         """Latency of both models as deployed; operators are not timed one by one."""
         graphs = (self.float_graph, self.quantized)
-        calls = [self.sessions.session(g.file, threads).call(arrays_of(batch, g)) for g in graphs]
+        calls = [self.sessions.session(g, threads).call(arrays_of(batch, g)) for g in graphs]
         return Profile(in_background(lambda: latency_facts(*calls, threads=threads, batch=batch.samples)))
 
     def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
@@ -99,7 +99,10 @@ class OpenVINOModels(ModelPair):
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How the CPU plugin computes the tensors of the quantized model."""
-        return kernels_of_session(self.quantized, self.sessions.session(self.quantized.file, threads))
+        # Which kernels the runtime chooses is another question than whether their sums saturate here.
+        graph = self.quantized
+        session = Session(graph, [], threads) if may_saturate() else self.sessions.session(graph, threads)
+        return kernels_of_session(graph, session)
 
     def simulate(self, case: Case, threads: int) -> OnnxSimulated:
         """The translation of the float network with simulated quantizers.
@@ -147,7 +150,7 @@ class OpenVINOModels(ModelPair):
         return self._runner(self.quantized, [j for _, j in self.match.outputs], threads)
 
     def _runner(self, graph: OpenVINOGraph, positions: Sequence[int], threads: int) -> Runner:
-        session = self.sessions.session(graph.file, threads)
+        session = self.sessions.session(graph, threads)
 
         def call(batch: Batch) -> list[Float32]:
             found = session.run(arrays_of(batch, graph))[0]
@@ -185,7 +188,7 @@ class OpenVINOModels(ModelPair):
             return 0.0
         names = [_before_saturation(graph, name) for name in graph.outputs]
         places = [graph.places[name] for name in names]
-        shown = self.sessions.session(graph.file, threads, sorted({*places})).run(arrays_of(self.first, graph))[1]
+        shown = self.sessions.session(graph, threads, sorted({*places})).run(arrays_of(self.first, graph))[1]
         own = [np.asarray(shown[place], np.float32) for place in places]
         return output_difference(own, translated_runner(graph, graph.model, names, threads)(self.first))
 

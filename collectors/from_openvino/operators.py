@@ -198,6 +198,7 @@ OPERATORS: dict[str, Translate] = {
     "ConvolutionBackpropData": windows.transposed_convolution,
     "GroupConvolutionBackpropData": windows.transposed_convolution,
     "MatMul": windows.matrix_product,
+    "ScaledDotProductAttention": windows.attention,
     "MaxPool": partial(windows.pool, "MaxPool"),
     "AvgPool": partial(windows.pool, "AveragePool"),
     "Interpolate": windows.interpolate,

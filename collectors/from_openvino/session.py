@@ -1,20 +1,23 @@
 """Running OpenVINO models with the CPU plugin, and what exposing tensors does to it.
 
 Models are compiled as an application compiles them, but for ``INFERENCE_PRECISION_HINT``, which is float32: bfloat16
-and float16, which the plugin chooses by itself where a processor has them, would add errors of their own.
+and float16, which the plugin chooses by itself where a processor has them, would add errors of their own. Where sums
+must not saturate (``QUANTMEDIC_EXACT_KERNELS``) and this processor may do so, weights are handed over as real values:
+the plugin then computes the same products of the same rounded activations in float32.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.messages import error_line
-from quantmedic.collectors.from_openvino.file import IrModel, import_openvino
+from quantmedic.collectors.from_openvino.file import IrModel, import_openvino, telling_line
+from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
 
@@ -29,18 +32,21 @@ _FAILURES = (RuntimeError, ValueError, TypeError)
 class Session:
     """Compiled copies of one model with some tensors exposed, each lent to one thread at a time."""
 
-    def __init__(self, file: IrModel, exposed: Sequence[Place], threads: int) -> None:
+    def __init__(self, graph: OpenVINOGraph, exposed: Sequence[Place], threads: int, *, exact: bool = False) -> None:
         """Compile the first copy.
 
         Args:
-            file: The model.
+            graph: The model.
             exposed: Tensors that it returns behind its own outputs.
             threads: Threads of one run.
+            exact: Sums must not saturate, whatever this processor does.
 
         Raises:
             ModelError: OpenVINO refuses the model.
         """
+        file = graph.file
         self._file, self._exposed, self._threads = file, list(exposed), threads
+        self._weights = graph.weights if exact else {}
         self._own, ends = len(file.model.outputs), _places_of_outputs(file)
         #: Outputs of the model among them, by their number; the model does not return a tensor twice.
         self._results = {place: ends.index(place) for place in self._exposed if place in ends}
@@ -74,7 +80,7 @@ class Session:
             shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feed)
             raise ModelError(
                 "the model fails on this data",
-                where=[f"{self._file.path}: {error_line(error)}", f"fed with {shapes}"],
+                where=[f"{self._file.path}: {telling_line(error)}", f"fed with {shapes}"],
                 help="do shape, type and preprocessing of the data fit the model?",
             ) from error
         finally:
@@ -104,14 +110,30 @@ class Session:
 
     def _compile(self) -> "openvino.CompiledModel":
         model = self._file.model
-        if self._added:
+        if self._added or self._weights:
             model = model.clone()
             operators = model.get_ordered_ops()
             model.add_outputs([operators[place.operator].output(place.output) for place in self._added])
-        return compile_model(self._file.path, model, self._threads)
+            _hold_as_values(operators, self._weights)
+        return _compile_model(self._file.path, model, self._threads)
 
 
-def compile_model(path: Path, model: "openvino.Model", threads: int) -> "openvino.CompiledModel":
+def may_saturate() -> bool:
+    """Sums of products must not saturate, and for all that is known of this processor they may."""
+    return wants_exact_kernels() and has_vnni() is not True
+
+
+def _hold_as_values(operators: Sequence["openvino.Node"], weights: Mapping[int, Array]) -> None:
+    """Let what reads weights, by the place of the operator that makes them of codes, read real values instead."""
+    from openvino import opset13  # an optional package
+
+    for number, values in weights.items():
+        constant = opset13.constant(values)
+        for reader in operators[number].output(0).get_target_inputs():
+            reader.replace_source_output(constant.output(0))
+
+
+def _compile_model(path: Path, model: "openvino.Model", threads: int) -> "openvino.CompiledModel":
     """A model as the CPU plugin runs it; ``path`` is what messages call it.
 
     Raises:
@@ -131,7 +153,7 @@ def compile_model(path: Path, model: "openvino.Model", threads: int) -> "openvin
     except _FAILURES as error:
         raise ModelError(
             "OpenVINO cannot compile the model",
-            where=f"{path}: {error_line(error)}",
+            where=f"{path}: {telling_line(error)}",
             help="does it run by itself? quantmedic doctor tells the version of openvino",
         ) from error
 
@@ -143,16 +165,16 @@ class Sessions:
         self._made: dict[tuple[str, tuple[Place, ...], int], Session] = {}
         self._lock = threading.Lock()
 
-    def session(self, file: IrModel, threads: int, exposed: Sequence[Place] = ()) -> Session:
+    def session(self, graph: OpenVINOGraph, threads: int, exposed: Sequence[Place] = ()) -> Session:
         """The session of a model with these tensors exposed, made once.
 
         Raises:
             ModelError: OpenVINO refuses the model.
         """
-        key = (str(file.path), tuple(exposed), threads)
+        key = (str(graph.file.path), tuple(exposed), threads)
         with self._lock:
             if key not in self._made:
-                self._made[key] = Session(file, exposed, threads)
+                self._made[key] = Session(graph, exposed, threads, exact=may_saturate())
             return self._made[key]
 
     def forget(self, file: IrModel, kept: Sequence[Sequence[Place]]) -> None:

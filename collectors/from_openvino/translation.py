@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.from_onnx.session import TRANSLATED
 from quantmedic.collectors.from_openvino.constants import Held, unpack
-from quantmedic.collectors.from_openvino.folding import REAL, TYPES, fold, round_weights
+from quantmedic.collectors.from_openvino.folding import FOLDED, REAL, TYPES, fold, round_weights
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
 from quantmedic.collectors.from_openvino.operators import BIASED, OPERATORS
 from quantmedic.collectors.from_openvino.site import Untranslatable, Value, shape_of
@@ -37,7 +37,11 @@ OPSET, _IR_VERSION = 20, 10
 #: Domain of onnxruntime's own quantizers, which take codes of 4 and 16 bits in any opset.
 _MICROSOFT = "com.microsoft"
 #: Types of codes: bits and sign.
-_CODES = {"i8": (8, True), "u8": (8, False), "i4": (4, True), "u4": (4, False), "i16": (16, True), "u16": (16, False)}
+_CODES = {f"{'i' if signed else 'u'}{bits}": (bits, signed) for bits in (4, 8, 16) for signed in (True, False)}
+#: Those of biases; of 32 bits unsigned there are none.
+_CODES["i32"] = (32, True)
+#: Operators between the codes of a bias and the Add that reads it: Convert, Subtract, Multiply, Reshape.
+MOST_STEPS = 4
 
 
 class Place(NamedTuple):
@@ -242,7 +246,7 @@ class _Translator:
         if kind in REAL - {"f64"}:
             data = np.asarray(op.get_data(dtype=np.float32))
         elif bits == 4:
-            data = unpack(np.asarray(op.get_tensor_view()).view(np.uint8).ravel(), shape, signed=signed)
+            data = unpack(np.asarray(op.get_tensor_view().data).view(np.uint8).ravel(), shape, signed=signed)
         elif kind in TYPES and kind != "string":
             data = np.asarray(op.get_data())
         else:
@@ -261,6 +265,17 @@ class _Translator:
             return False
         self._held[op.get_name()] = found
         return True
+
+    def _hold_ahead(self, source: "openvino.Output", steps: int = MOST_STEPS) -> Held | None:
+        """A constant, or what a few operators make of constants, wherever it stands in the order of execution."""
+        node = source.get_node()
+        if node.get_name() not in self._held:
+            if node.get_type_name() == "Constant":
+                self._hold_constant(node)
+            elif steps and node.get_type_name() in FOLDED:
+                before = (self._hold_ahead(node.input_value(k), steps - 1) for k in range(node.get_input_size()))
+                _ = all(held is not None for held in before) and self._is_folded(node)
+        return self._held.get(node.get_name())
 
     # Operators
 
@@ -304,7 +319,7 @@ class _Translator:
         if len(readers) != 1 or (add := readers[0].get_node()).get_type_name() != "Add":
             return False
         other = add.input_value(1 - readers[0].get_index())
-        if not _is_bias(other, op):
+        if not _fits_as_bias(other, op) or self._hold_ahead(other) is None:
             return False
         self._waiting[add.get_name()] = op
         del self.places[self._names[op.get_name(), 0]]
@@ -429,13 +444,10 @@ class Site:
         self.nodes.append(node)
 
 
-def _is_bias(source: "openvino.Output", op: "openvino.Node") -> bool:
-    """A constant that adds one number to each channel of a convolution, or each column of a product of matrices."""
-    node = source.get_node()
-    if node.get_type_name() == "Convert":
-        node = node.input_value(0).get_node()
+def _fits_as_bias(source: "openvino.Output", op: "openvino.Node") -> bool:
+    """It has one number for each channel of a convolution, or each column of a product of matrices."""
     shape, written = source.get_partial_shape(), shape_of(op.output(0))
-    if node.get_type_name() != "Constant" or shape.is_dynamic or written is None:
+    if shape.is_dynamic or written is None:
         return False
     sides = [side.get_length() for side in shape]
     if op.get_type_name() == "MatMul":

@@ -76,7 +76,7 @@ class OpenVINOView:
         fed = arrays_of(batch, graph)
         shown: dict[Place, Array] = {}
         for places in self._exposed.copies:
-            shown |= self._sessions.session(graph.file, self._threads, places).run(fed)[1]
+            shown |= self._sessions.session(graph, self._threads, places).run(fed)[1]
         inputs = dict(zip(graph.inputs, fed, strict=True))
         codes = {number: self._codes(tap, shown, inputs) for number, tap in self.taps.items()}
         own = self._run(self._float, batch)
@@ -104,12 +104,12 @@ class OpenVINOView:
         at = {name: graph.places[graph.shown(name)] for name in wanted}
         places = sorted({*at.values()})
         fed = arrays_of(batch, graph)
-        shown = self._sessions.session(graph.file, self._threads, places).run(fed)[1]
+        shown = self._sessions.session(graph, self._threads, places).run(fed)[1]
         return {name: shown[place] for name, place in at.items()} | dict(zip(graph.inputs, fed, strict=True))
 
     def _run(self, graph: OpenVINOGraph, batch: Batch) -> list[Array]:
         """Outputs of a model as it is."""
-        return self._sessions.session(graph.file, self._threads).run(arrays_of(batch, graph))[0]
+        return self._sessions.session(graph, self._threads).run(arrays_of(batch, graph))[0]
 
     def _matched(self, outputs: Sequence[Array], side: int) -> list[Array]:
         return [np.asarray(outputs[pair[side]], np.float32) for pair in self._match.outputs]

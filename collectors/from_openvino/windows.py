@@ -108,6 +108,24 @@ def _operand(site: Site, place: int, flag: str) -> str:
     )
 
 
+def attention(site: Site) -> None:
+    """softmax(scale · Q · Kᵀ + mask) · V, without the mask of what comes later and without masks of truth values."""
+    shape = site.shape(0)
+    if flag_of(site, "causal", default=False) or (site.has(3) and not site.is_float(3)) or site.has(5):
+        raise Untranslatable
+    if not site.has(4) and (shape is None or shape[-1] is None):
+        raise Untranslatable
+    width = shape[-1] if shape is not None else None
+    scale = site.value(4) if site.has(4) else site.constant(1.0 / np.sqrt(width or 1), np.float32)
+    order = [*range(rank_of(site, 1))]
+    order[-2:] = order[-1], order[-2]
+    product = site.step("MatMul", [site.value(0), site.step("Transpose", [site.value(1)], perm=order)])
+    scores = site.step("Mul", [product, scale])
+    if site.has(3):
+        scores = site.step("Add", [scores, site.value(3)])
+    site.finish("MatMul", [site.step("Softmax", [scores], axis=-1), site.value(2)])
+
+
 _COORDINATES = {
     "half_pixel": "half_pixel",
     "pytorch_half_pixel": "pytorch_half_pixel",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of, with_tensors
 from quantmedic.collectors.from_torch.capture import Repeated
 from quantmedic.collectors.from_torch.graph import Place, TorchGraph
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid
 
 Replace = Callable[[torch.Tensor], torch.Tensor]
 #: Gets the first tensor argument and the result of a call.
@@ -39,12 +39,16 @@ class Changed(Repeated):
         return result if redo is None else redo(given[0], tensors_of(result)[0])
 
 
-def on_grid(grid: Grid) -> Replace:
+def on_grid(grid: AnyGrid) -> Replace:
     """Rounds to a grid, ``clip(round(x / step) · step, low, high)``; ends beyond all numbers of the type are none."""
 
     def replace(x: torch.Tensor) -> torch.Tensor:
         values = x.dequantize() if x.is_quantized else x
         wide = values.to(torch.promote_types(values.dtype, torch.float32))  # Grids may reach beyond half precision.
+        if isinstance(grid, ChannelGrid):
+            channels = zip(wide.unbind(grid.axis), grid.grids, strict=True)
+            rounded = [torch.clamp(torch.round(own / g.step) * g.step, g.low, g.high) for own, g in channels]
+            return torch.stack(rounded, grid.axis).to(values.dtype)
         top = torch.finfo(wide.dtype).max
         low, high = max(grid.low, -top), min(grid.high, top)
         return torch.clamp(torch.round(wide / grid.step) * grid.step, low, high).to(values.dtype)

@@ -10,12 +10,12 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, along_channels, constant, on_grid
 from quantmedic.collectors.from_torch.graph import Place
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
+from quantmedic.collectors.pair.deployed_grids import deployed_grids
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.engine.formulas.tensors import grid_of
 
 Float32 = NDArray[np.float32]
 
@@ -45,7 +45,7 @@ class TorchSimulated:
     def __init__(self, models: TorchPair, case: Case) -> None:
         self._models = models
         self._graph = models.float_graph
-        self._grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
+        self._grids = deployed_grids(case, models.quantized)
         found = {op.index: self._layer(op) for op in models.quantized.operators}
         self._layers = {k: layer for k, layer in found.items() if layer is not None}
         #: As deployed, in nearly all runs: kept, and so sent to a device once.

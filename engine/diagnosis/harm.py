@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
-from quantmedic.engine.case.gains import NOISELESS
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
@@ -15,6 +14,7 @@ from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import is_faithful, predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
 from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.diagnosis.unsimulated import unsimulated_gain_db
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.paired import share_interval
@@ -26,8 +26,6 @@ from quantmedic.engine.rules.rulebase import RuleBase
 #: Samples beyond which no number is proposed: few sets of labels are larger.
 MOST_LABELS = 100_000
 _ASSUMED = "model.harmed"
-#: Share of the noise that no simulated repair takes away; a finding that rests on it or shows it tells whose it is.
-_UNSIMULATED = "model.unsimulated_share"
 #: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
 PROBES = ("requantized", "best-range")
 #: The one that does what quantizing again with nothing changed does, but for the data that calibrate.
@@ -139,16 +137,6 @@ def may_gain_anew(simulation: SimulationRecord | None, base: RuleBase) -> bool:
     found = [predict(simulation, repair) for kind in ANEW for repair in (kind, f"{kind}:everywhere")]
     known = [each.high_db for each in found if each is not None]
     return not known or max(known) >= base.threshold("negligible_gain_db")
-
-
-def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:
-    """The most that a repair recovers that no simulated run can show: without all noise that no quantizer makes.
-
-    None where no finding is about such noise.
-    """
-    shares = [e.value for found in findings for e in found.evidence if e.fact == _UNSIMULATED]
-    known = [share for share in shares if isinstance(share, float) and share > 0]
-    return max((-to_decibels(max(1.0 - share, NOISELESS)) for share in known), default=None)
 
 
 def _inferred_gain_db(cause: CauseReport) -> float:

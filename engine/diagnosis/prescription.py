@@ -91,23 +91,27 @@ def _with_settings_in_force(
 def _with_executed_gain(
     causes: tuple[CauseReport, ...], given: Prescription | None, base: RuleBase
 ) -> tuple[CauseReport, ...]:
-    """A cause that no copy of the model could be edited for is proven by the prescription that is for it alone.
+    """A cause that no edited copy shows as well is proven by the executed prescription that is for it alone.
 
-    What quantizing again with nothing changed recovers is no merit of another remedy.
+    A copy is what an edit can make of the quantized model; what the toolchain makes is what the user gets. Where that
+    takes most of the noise away, no other cause as severe comes before it. What quantizing again with nothing changed
+    recovers is no merit of another remedy.
     """
     repaired = {name for step in given.steps for name in step.causes} if given is not None else set()
-    if given is None or given.executed is None or given.grade != "executed" or len(repaired) != 1:
+    if given is None or given.executed is None or given.grade != "executed":
         return causes
     trial = given.executed.credit
     measured = {**gains_of(trial), "proven": trial.proven}
-    grave = is_grave(trial.gain_db or 0.0, base)
+    gain = trial.gain_db or 0.0
+    grave = is_grave(gain, base)
     found = [
         cause.model_copy(update={**measured, "severity": "high" if grave else cause.severity})
-        if cause.cause in repaired and cause.measured_gain_db is None
+        if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
         else cause
         for cause in causes
     ]
-    return tuple(sorted(found, key=lambda cause: SEVERITIES.index(cause.severity)))
+    leading = repaired if grave and trial.proven else set[str]()
+    return tuple(sorted(found, key=lambda cause: (SEVERITIES.index(cause.severity), cause.cause not in leading)))
 
 
 def _float_is_worse(metrics: MetricFacts) -> bool:

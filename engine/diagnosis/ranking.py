@@ -11,6 +11,7 @@ from quantmedic.engine.diagnosis.harm import recoverable_db
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, is_grave, with_recoveries
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Suspect
+from quantmedic.engine.diagnosis.unsimulated import unsimulated_gain_db
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, SEVERITIES, Severity
@@ -57,7 +58,7 @@ def rank(
         rules = [f.rule for f in suspect.findings]
         spread = cause.severity in ("high", "medium") and _is_spread(suspect)
         gain = outcomes[cause.cause].mean_gain_db
-        worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
+        worth = _prior_db(cause, suspect) if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         of_data = bool(places) and cause.confidence < EVIDENT and all(rule.scope == "dataset" for rule in rules)
         return (
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
@@ -162,10 +163,19 @@ def _report_of(
     cause = with_recoveries(cause_report(suspect.findings, base, facts, suspect.spread), outcome, base)
     if hurt and outcome.proven is None and any(finding.rule.family == "sanity" for finding in suspect.findings):
         return cause  # Not a number stays none on any grid: what a simulation recovers says nothing of it.
-    return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, carried)})
+    most = unsimulated_gain_db(suspect.findings)
+    return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, carried, most)})
 
 
-def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool, carried: float) -> Severity:
+def _prior_db(cause: CauseReport, suspect: Suspect) -> float:
+    """What a cause counts for where nothing could be simulated: no more than the noise that no quantizer makes."""
+    most = unsimulated_gain_db(suspect.findings)
+    return PRIOR_DB[cause.severity] if most is None else min(PRIOR_DB[cause.severity], most)
+
+
+def _severity(
+    stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool, carried: float, most: float | None
+) -> Severity:
     """Severity by what the repair recovers at the output, measured or else simulated; as the rule states it otherwise.
 
     Args:
@@ -176,9 +186,11 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
         hurt: The network is measurably worse, so that a large share of its noise is a large share of a loss.
         carried: Share of the noise that what the cause names makes by the loss budget. What makes most of a loss is
             grave, and what makes a notable part is no trifle, also where no remedy of its rules heals it alone.
+        most: The most that a repair recovers that could not be simulated; None where that is not known. What other
+            noise hides may count once that is gone, and is not grave before.
     """
     if outcome.gain_db is None:
-        return stated
+        return "medium" if stated == "high" and most is not None and not is_grave(most, base) else stated
     if stated not in ("high", "medium"):
         return "high" if hurt and is_grave(recoverable_db(outcome, base) or 0.0, base) else stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):

@@ -30,7 +30,15 @@ from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.derive import assemble
 from quantmedic.engine.formulas.distributions import NO_CLIPPING
 from quantmedic.engine.formulas.error_facts import NO_ERROR
-from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, noises, predict_sqnrs
+from quantmedic.engine.formulas.simulate import (
+    AnyGrid,
+    ChannelGrid,
+    Grid,
+    best_grids,
+    grid_columns,
+    noises,
+    predict_sqnrs,
+)
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors
 from quantmedic.engine.formulas.tensors import grid_facts, is_signed_grid
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -133,17 +141,18 @@ def _weights_in_form(weight: WeightFacts, form: WeightForm) -> WeightFacts:
     return weight.model_copy(update={"quantizer": quantizer, "rounding": NO_ERROR} | _NOT_AS_STORED)
 
 
-def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | None]) -> tuple[TensorFacts, ...]:
+def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, AnyGrid | None]) -> tuple[TensorFacts, ...]:
     role = main_role(case)
     statistics = case.statistics[role]
     tensors = facts.tensors
     changed = {i: _in_float(tensors[i], role) for i, grid in grids.items() if grid is None}
+    changed |= {i: _on_channel_grid(tensors[i], role, g) for i, g in grids.items() if isinstance(g, ChannelGrid)}
     _, highest = extremes(statistics)
     for part, bins in bin_tables(
-        case, main_role(case), [i for i in seen_tensors(statistics) if grids.get(i) is not None]
+        case, main_role(case), [i for i in seen_tensors(statistics) if isinstance(grids.get(i), Grid)]
     ):
         rows = np.arange(len(part))
-        chosen = [grid for i in part if (grid := grids[i]) is not None]
+        chosen = [grid for i in part if isinstance(grid := grids[i], Grid)]
         bits = np.array([_grid_bits(grid) for grid in chosen], np.int64)
         # Where the codes are shared out freely between the signs, the best range is known unless the bits change.
         same = [tensors[i].quantizer.bits == b for i, b in zip(part, bits.tolist(), strict=True)]
@@ -161,8 +170,8 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | 
     return tuple(changed.get(i) or _with_unknown_arrival(tensor) for i, tensor in enumerate(tensors))
 
 
-def _grid_bits(grid: Grid) -> int:
-    return math.ceil(math.log2((grid.high - grid.low) / grid.step + 1 - 1e-6))
+def _grid_bits(grid: AnyGrid) -> int:
+    return math.ceil(math.log2(grid.codes))
 
 
 def _with_unknown_arrival(tensor: TensorFacts) -> TensorFacts:
@@ -178,12 +187,24 @@ def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
 
 def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
     """A tensor without a quantizer."""
+    return _with_quantizer(tensor, role, QuantizerFacts())
+
+
+def _on_channel_grid(tensor: TensorFacts, role: Role, grid: ChannelGrid) -> TensorFacts:
+    """A tensor with another grid for every channel: histograms, which are of all channels, tell no error of it."""
+    steps = [each.step for each in grid.grids]
+    update = {"scale": max(steps), "scale_min": min(steps), "bits": _grid_bits(grid)}
+    return _with_quantizer(tensor, role, tensor.quantizer.model_copy(update=update))
+
+
+def _with_quantizer(tensor: TensorFacts, role: Role, quantizer: QuantizerFacts) -> TensorFacts:
+    """A tensor with a quantizer of whose errors nothing is known."""
     nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
-    gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(tensor.data.values, QuantizerFacts())
+    gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(tensor.data.values, quantizer)
     # The values that a file records for it are no longer those of the model.
     gone |= {"recorded": RecordedFacts(), "source": SourceFacts()}
-    return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
+    return tensor.model_copy(update={"quantizer": quantizer, "data": data, role: data, **gone})
 
 
 def _tensor_on_grid(

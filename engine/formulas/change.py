@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import CaseFacts, TensorFacts
+from quantmedic.engine.case.facts import CaseFacts, QuantizerFacts, TensorFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.methods import method_grid
-from quantmedic.engine.formulas.simulate import Grid, best_grids, grids_over
+from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
 
@@ -45,7 +45,7 @@ class Change:
     ``learned`` is fitted to samples once everything else is done, in all layers; it cannot be simulated.
     """
 
-    grids: Mapping[int, Grid | None] = field(default_factory=dict)
+    grids: Mapping[int, AnyGrid | None] = field(default_factory=dict)
     weights: Mapping[int, WeightForm] = field(default_factory=dict)
     biases: frozenset[int] = frozenset()
     learned: frozenset[Learned] = frozenset()
@@ -76,15 +76,55 @@ ChangeFunction = Callable[[Case, CaseFacts, Targets], Change]
 
 
 def _with_fixed_grid(targets: Targets, facts: CaseFacts) -> list[int]:
-    """Target tensors with a fixed grid per tensor."""
-    return [i for i in targets.tensors if grid_of(facts.tensors[i].quantizer) is not None]
+    """Target tensors with a fixed grid, for all values or for each channel."""
+    quantizers = ((i, facts.tensors[i].quantizer) for i in targets.tensors)
+    return [i for i, own in quantizers if grid_of(own) is not None or _is_per_channel(own)]
+
+
+def _is_per_channel(quantizer: QuantizerFacts) -> bool:
+    """Every channel has a fixed uniform grid of its own."""
+    is_uniform = quantizer.code_type is None and not quantizer.dynamic
+    return is_uniform and quantizer.granularity == "per_channel" and bool(quantizer.bits)
 
 
 def _min_max_grids(
     case: Case, facts: CaseFacts, indices: Sequence[int], *, symmetric: bool | None = None
-) -> dict[int, Grid]:
+) -> dict[int, AnyGrid]:
     """Min-max grids over the values seen, of the bits and, unless another is given, the symmetry in force."""
-    return _grids_between(*extremes(case.statistics[main_role(case)]), facts, indices, symmetric=symmetric)
+    found = _grids_between(*extremes(case.statistics[main_role(case)]), facts, indices, symmetric=symmetric)
+    return {**found, **_channel_grids(case, facts, indices, symmetric=symmetric)}
+
+
+def _channel_grids(
+    case: Case,
+    facts: CaseFacts,
+    indices: Sequence[int],
+    *,
+    bits: int | None = None,
+    symmetric: bool | None = None,
+) -> dict[int, AnyGrid]:
+    """Min-max grids of every channel of those tensors that have such; channels without values get the tensor's range.
+
+    Histograms are kept per tensor: whatever finds another range in them leaves these to their smallest and largest
+    values, as toolchains do.
+    """
+    statistics, records = case.statistics[main_role(case)], case.record.tensors
+    found: dict[int, AnyGrid] = {}
+    for i in indices:
+        own, record = facts.tensors[i].quantizer, records[i]
+        if not _is_per_channel(own) or own.axis is None or own.axis != record.axis:
+            continue
+        rows = slice(statistics.offsets[i], statistics.offsets[i + 1])
+        low, high = statistics.columns["min"][rows], statistics.columns["max"][rows]
+        seen = np.isfinite(low) & np.isfinite(high) & (np.maximum(high, 0.0) > np.minimum(low, 0.0))
+        if not seen.any():
+            continue
+        low, high = np.where(seen, low, low[seen].min()), np.where(seen, high, high[seen].max())
+        is_symmetric = bool(own.symmetric and own.signed) if symmetric is None else symmetric
+        same = np.ones(len(low), np.int64)
+        columns = grids_over(low, high, same * (bits or own.bits or 8), same * is_symmetric > 0)
+        found[i] = ChannelGrid(own.axis, tuple(Grid(*column) for column in columns.T.tolist()))
+    return found
 
 
 def _grids_between(
@@ -141,14 +181,15 @@ def sixteen_bit(case: Case, facts: CaseFacts, targets: Targets) -> Change:
         grid = grid_of(case.record.tensors[i].quantizer)
         if grid is not None and np.isfinite(low[i]):
             low[i], high[i] = min(low[i], grid.low), max(high[i], grid.high)
-    return Change(_grids_between(low, high, facts, indices, bits=16, symmetric=False))
+    grids = _grids_between(low, high, facts, indices, bits=16, symmetric=False)
+    return Change({**grids, **_channel_grids(case, facts, indices, bits=16, symmetric=False)})
 
 
 def best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     statistics = case.statistics[main_role(case)]
-    wanted = set(_with_fixed_grid(targets, facts))
-    seen = [i for i in seen_tensors(statistics) if i in wanted]
-    grids: dict[int, Grid] = {}
+    wanted = _with_fixed_grid(targets, facts)
+    grids = _channel_grids(case, facts, wanted)
+    seen = [i for i in seen_tensors(statistics) if i in {*wanted} - grids.keys()]
     for part, bins in bin_tables(case, main_role(case), seen):
         quantizers = [facts.tensors[i].quantizer for i in part]
         bits = np.array([q.bits or 8 for q in quantizers], np.int64)
@@ -162,10 +203,11 @@ def _method_range(method: str) -> ChangeFunction:
     """The ranges of a calibration method of ``method_grids``."""
 
     def change(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-        grids: dict[int, Grid] = {}
-        for i in _with_fixed_grid(targets, facts):
+        wanted = _with_fixed_grid(targets, facts)
+        grids = _channel_grids(case, facts, wanted)
+        for i in wanted:
             bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
-            if bins is not None:
+            if bins is not None and i not in grids:
                 found = method_grid(method, bins, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
                 grids |= {i: found} if found is not None else {}
         return Change(grids)
@@ -345,7 +387,7 @@ def widened_tensors(facts: CaseFacts, change: Change) -> dict[int, bool]:
 def _replaced_grids(facts: CaseFacts, change: Change) -> Iterator[tuple[int, Grid, Grid]]:
     """Tensors that get another grid, with the one in force and the new one."""
     for i, new in change.grids.items():
-        if new is not None and (old := grid_of(facts.tensors[i].quantizer)) is not None:
+        if isinstance(new, Grid) and (old := grid_of(facts.tensors[i].quantizer)) is not None:
             yield i, old, new
 
 

@@ -49,6 +49,27 @@ class Grid:
         below = round(-low / step)
         return cls(-below * step, (2**bits - 1 - below) * step, step)
 
+    @property
+    def codes(self) -> int:
+        """How many values it has."""
+        return round((self.high - self.low) / self.step) + 1
+
+
+@dataclass(frozen=True)
+class ChannelGrid:
+    """A uniform quantizer for every channel along an axis."""
+
+    axis: int
+    grids: tuple[Grid, ...]
+
+    @property
+    def codes(self) -> int:
+        """How many values the widest of them has."""
+        return max(grid.codes for grid in self.grids)
+
+
+AnyGrid = Grid | ChannelGrid
+
 
 def noise(bins: Bins, grids: Sequence[Grid]) -> Floats:
     """Mean squared error of each grid on the values, shape ``[len(grids)]``; within a bin values are even."""

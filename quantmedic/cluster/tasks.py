@@ -4,7 +4,7 @@ from typing import Any
 
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid
 from quantmedic.trials.bench import Measured
 from quantmedic.trials.split import Pool
 from quantmedic.trials.tasks import EditTask, Outcome, Task, TextTask
@@ -41,15 +41,27 @@ def read_outcome(plain: Plain) -> Outcome:
 
 def _change_as_plain(change: Change) -> Plain:
     return {
-        "grids": [(i, None if grid is None else (grid.low, grid.high, grid.step)) for i, grid in change.grids.items()],
+        "grids": [(i, _grid_as_plain(grid)) for i, grid in change.grids.items()],
         "weights": dict(change.weights),
         "biases": sorted(change.biases),
         "learned": sorted(change.learned),
     }
 
 
+def _grid_as_plain(grid: AnyGrid | None) -> object:
+    if isinstance(grid, ChannelGrid):
+        return {"axis": grid.axis, "grids": [_grid_as_plain(own) for own in grid.grids]}
+    return None if grid is None else (grid.low, grid.high, grid.step)
+
+
+def _read_grid(plain: Any) -> AnyGrid | None:
+    if isinstance(plain, dict):
+        return ChannelGrid(plain["axis"], tuple(Grid(*own) for own in plain["grids"]))
+    return None if plain is None else Grid(*plain)
+
+
 def _read_change(plain: Plain) -> Change:
-    grids = {i: None if grid is None else Grid(*grid) for i, grid in plain["grids"]}
+    grids = {i: _read_grid(grid) for i, grid in plain["grids"]}
     return Change(grids, plain["weights"], frozenset(plain["biases"]), frozenset(plain["learned"]))
 
 

@@ -155,10 +155,12 @@ class Draft:
         self.dequantizers.setdefault(names[0], []).append(node)
         return target
 
-    def set_grid(self, node: onnx.NodeProto, scale: str, zero: str) -> None:
-        """Give a quantizer, or what reads its codes, the one scale and zero point of all values."""
+    def set_grid(self, node: onnx.NodeProto, scale: str, zero: str, axis: int | None = None) -> None:
+        """Give a quantizer, or what reads its codes, the scale and zero point of all values, or of each channel."""
         node.input[:] = [node.input[0], scale, zero]
         del node.attribute[:]
+        if axis is not None:
+            node.attribute.append(helper.make_attribute("axis", axis))
         self.settle_domain(node, self.type_of(zero))
 
     def take_out(self, node: onnx.NodeProto, source: str) -> None:

@@ -38,8 +38,8 @@ from quantmedic.trials.from_onnx.rounding import round_model
 LEARNS = True
 #: Reads the graph of a model that stands for the file of this path.
 Reader = Callable[[Path, onnx.ModelProto], OnnxGraph]
-#: Steps of the widest grid of 8-bit codes, with half a step of tolerance.
-CODES_8_BIT = 255.5
+#: Values of the widest grid of 8-bit codes.
+CODES_8_BIT = 256
 
 
 class EditableModels(PairedOnnxGraphs, Protocol):
@@ -213,7 +213,7 @@ def left_integer(
         if node.op_type == "QuantizeLinear" and found.get(node.input[0]) == Kernel.INTEGER:
             found[node.output[0]] = Kernel.INTEGER
     meant = {k for k, form in change.weights.items() if form == "float"} | change.biases
-    apart = {i for i, grid in change.grids.items() if grid is None or grid.high - grid.low > CODES_8_BIT * grid.step}
+    apart = {i for i, grid in change.grids.items() if grid is None or grid.codes > CODES_8_BIT}
     meant |= {k for k, op in before.items() if apart & {*op.inputs, *op.outputs}}
     left = [k for k in before if k not in meant and kernel_of(graph.operators[k], graph, found) != Kernel.INTEGER]
     return tuple(before[k].name for k in left)

@@ -11,7 +11,7 @@ from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid
 from quantmedic.trials.from_onnx.draft import Attributes, Draft
 from quantmedic.trials.from_onnx.qdq import MOVERS
 
@@ -21,7 +21,7 @@ CLIP_INPUTS_OPSET = 11
 _HOPS = 4
 
 
-def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[int, Grid | None]) -> list[str]:
+def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[int, AnyGrid | None]) -> list[str]:
     """Put new grids on tensors, by their place in the case, or take their quantizers out (None).
 
     Every quantizer of a tensor gets the grid, and so does a tensor that an operator of ``MOVERS`` makes of
@@ -55,7 +55,7 @@ def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[
     return found
 
 
-def _hand_on_grids(grids: Mapping[str, Grid | None], models: PairedGraphs) -> dict[str, Grid | None]:
+def _hand_on_grids(grids: Mapping[str, AnyGrid | None], models: PairedGraphs) -> dict[str, AnyGrid | None]:
     """The grids by root, handed on through operators that only move values."""
     graph = models.quantized
     found = dict(grids)
@@ -76,16 +76,15 @@ def _quantizer_of_taps(taps: Iterable[Tap]) -> Quantizer | None:
     return next((tap.quantizer for tap in taps if tap.quantizer is not None), None)
 
 
-def code_bits(grid: Grid, before: Quantizer) -> int:
+def code_bits(grid: AnyGrid, before: Quantizer) -> int:
     """Bits of the codes of a grid: as many as before where they suit, else 8 or 16."""
-    codes = round((grid.high - grid.low) / grid.step) + 1
     # A symmetric grid leaves the lowest code out.
-    if 2 ** (before.bits - 1) < codes <= 2**before.bits:
+    if 2 ** (before.bits - 1) < grid.codes <= 2**before.bits:
         return before.bits
-    return 8 if codes <= 256 else 16
+    return 8 if grid.codes <= 256 else 16
 
 
-def _settle(draft: Draft, root: str, tap: Tap, grid: Grid | None) -> None:
+def _settle(draft: Draft, root: str, tap: Tap, grid: AnyGrid | None) -> None:
     node = draft.writers[tap.tensor]
     readers = draft.dequantizers.get(tap.tensor, [])
     if grid is None:
@@ -95,11 +94,11 @@ def _settle(draft: Draft, root: str, tap: Tap, grid: Grid | None) -> None:
     assert tap.quantizer is not None
     scale, zero = _grid_constants(draft, root, node, tap.quantizer, grid)
     for part in (node, *readers):
-        draft.set_grid(part, scale, zero)
+        draft.set_grid(part, scale, zero, axis=grid.axis if isinstance(grid, ChannelGrid) else None)
     draft.forget_type(tap.tensor)
 
 
-def _grid_constants(draft: Draft, root: str, node: onnx.NodeProto, before: Quantizer, grid: Grid) -> tuple[str, str]:
+def _grid_constants(draft: Draft, root: str, node: onnx.NodeProto, before: Quantizer, grid: AnyGrid) -> tuple[str, str]:
     """New constants: scale and zero point of a grid, of the types in force, uint8 or uint16 where those do not do."""
     bits = code_bits(grid, before)
     present = (
@@ -108,20 +107,31 @@ def _grid_constants(draft: Draft, root: str, node: onnx.NodeProto, before: Quant
     kind = present if bits == before.bits else _type(bits, signed=False)
     signed = kind == _type(bits, signed=True)
     top = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
-    zero = int(np.clip(top - round(grid.high / grid.step), top - 2**bits + 1, top))
+    steps, zeros = (
+        ([each.step for each in grid.grids], [_zero_point(each, top, bits) for each in grid.grids])
+        if isinstance(grid, ChannelGrid)
+        else (grid.step, _zero_point(grid, top, bits))
+    )
     real = helper.tensor_dtype_to_np_dtype(draft.type_of(node.input[1]))
-    scale = draft.add_constant(f"{root}_scale", np.asarray(grid.step, np.float64).astype(real))
-    return scale, draft.add_constant(f"{root}_zero_point", np.asarray(zero), kind)
+    scale = draft.add_constant(f"{root}_scale", np.asarray(steps, np.float64).astype(real))
+    return scale, draft.add_constant(f"{root}_zero_point", np.asarray(zeros), kind)
+
+
+def _zero_point(grid: Grid, top: int, bits: int) -> int:
+    """Code of 0 where the highest value of the grid has the highest code."""
+    return int(np.clip(top - round(grid.high / grid.step), top - 2**bits + 1, top))
 
 
 def _type(bits: int, signed: bool) -> int:
     return int(TensorProto.DataType.Value(f"{'' if signed else 'U'}INT{bits}"))
 
 
-def _reaches_beyond(grid: Grid | None, bounds: Bounds) -> bool:
+def _reaches_beyond(grid: AnyGrid | None, bounds: Bounds) -> bool:
     """A quantizer with this grid no longer does the work of the activation that was folded into it."""
     if grid is None:
         return True
+    if isinstance(grid, ChannelGrid):
+        return any(_reaches_beyond(each, bounds) for each in grid.grids)
     slack = grid.step / 2
     return grid.low < bounds.low - slack or grid.high > bounds.high + slack
 

@@ -14,7 +14,7 @@ from quantmedic.collectors.from_openvino.feed import arrays_of
 from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.models import OpenVINOModels
-from quantmedic.collectors.from_openvino.session import Session
+from quantmedic.collectors.from_openvino.session import Session, may_saturate
 from quantmedic.collectors.measure.models import Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError, OutputError
@@ -61,7 +61,8 @@ class Made:
 
     def runner(self, threads: int) -> Runner:
         """Runs the model as deployed; its outputs stand in the order of the float model's."""
-        places, session = [i for i, _ in self.models.match.outputs], Session(self.graph.file, [], threads)
+        places = [i for i, _ in self.models.match.outputs]
+        session = Session(self.graph, [], threads, exact=may_saturate())
 
         def call(batch: Batch) -> list[NDArray[np.float32]]:
             found = session.run(arrays_of(batch, self.graph))[0]

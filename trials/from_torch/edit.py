@@ -16,7 +16,7 @@ from quantmedic.collectors.pair.weight_forms import forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.tensors import grid_of
 
 #: Nothing is learned on samples.
@@ -101,7 +101,7 @@ class _Editor:
         """A new interception: one for each run."""
         return Changed(self._graph, self.arguments, self.results, "changed quantized model")
 
-    def give_grid(self, root: str, grid: Grid | None) -> None:
+    def give_grid(self, root: str, grid: AnyGrid | None) -> None:
         """Let every quantizer of a tensor round to this grid, or not at all."""
         calls = list(self._quantizing(root))
         if not calls and any(self._rounds_inside(op) for op in self._graph.consumers.get(root, [])):

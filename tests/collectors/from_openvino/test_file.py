@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from builders.openvino_models import save_openvino_pair
 
-from quantmedic.collectors.from_openvino.file import read_ir
+from quantmedic.collectors.from_openvino.file import read_ir, telling_line
 from quantmedic.collectors.from_openvino.front_end import FRONT_END
 from quantmedic.collectors.from_openvino.models import open_models
 from quantmedic.collectors.front_ends import front_end_of
@@ -142,3 +142,10 @@ def test_a_float_file_tells_its_inputs(pair):
     facts = FRONT_END.read_float(pair[0]).facts.float_model
     assert facts.format == "openvino" and facts.inputs == ("image (N, 3, 16, 16) float32",)
     assert facts.nonfinite_constants == 0 and facts.constant_bytes == pair[0].with_suffix(".bin").stat().st_size
+
+
+def test_openvino_is_quoted_behind_the_names_of_its_source_files():
+    error = RuntimeError("Exception from src/core.cpp:117:\nException from src/plugin.cpp:54:\nCheck 'x' failed\n\n")
+    assert telling_line(error) == "Check 'x' failed"
+    assert telling_line(RuntimeError("Exception from src/core.cpp:117:")) == "Exception from src/core.cpp:117:"
+    assert telling_line(ValueError("")) == "ValueError"

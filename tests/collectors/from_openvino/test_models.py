@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.commands import run_quantmedic
+from builders.onnx_models import conv_net as onnx_net
+from builders.onnx_models import images as onnx_images
+from builders.onnx_models import qdq, save_pair
 from builders.openvino_models import (
     conv_net,
     fake_quantize,
@@ -72,6 +75,21 @@ def test_a_bias_behind_a_convolution_is_its_own(models):
     for graph in (models.float_graph, models.quantized):
         (conv,) = [op for op in graph.operators if op.name == "conv/WithoutBiases"]
         assert len(conv.inputs) == 3 and conv.outputs == ["conv"]
+
+
+def test_a_bias_of_codes_is_its_own_in_what_was_converted_from_onnx(tmp_path):
+    """It was an operator of its own without a twin, and the convolution in front of it was not measured."""
+    convert = openvino().convert_model
+    samples = onnx_images(40)
+    made = []
+    for path in save_pair(tmp_path, onnx_net(), qdq(onnx_net(), {"image": samples})):
+        made.append(path.with_suffix(".xml"))
+        openvino().save_model(convert(path), made[-1], compress_to_fp16=False)
+    models = open_models(*made)
+    assert len(models.match.operators) == len(models.quantized.operators)
+    convs = [op for op in models.quantized.operators if op.op_type == "Conv"]
+    held = [models.quantized.constants[models.quantized.root(op.inputs[2])] for op in convs]
+    assert held and all(own.quantizer is not None and own.quantizer.bits == 32 for own in held)
 
 
 def test_codes_and_outputs_are_those_of_the_untouched_model(models):

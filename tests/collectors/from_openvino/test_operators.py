@@ -54,6 +54,15 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "batch normalization": lambda ops, x: ops.batch_norm_inference(
         x, row(ops, 6), row(ops, 6), row(ops, 6), ops.constant(np.linspace(0.5, 2, 6).astype(np.float32)), 1e-3
     ),
+    "dense of 4-bit codes": lambda ops, x: ops.matmul(x, of_codes(ops, "i4"), False, True),
+    "dense of unsigned 4-bit codes": lambda ops, x: ops.matmul(x, of_codes(ops, "u4"), False, True),
+    "attention": lambda ops, x: ops.scaled_dot_product_attention(x, ops.sin(x), ops.abs(x)),
+    "attention with a mask": lambda ops, x: ops.scaled_dot_product_attention(
+        x, ops.sin(x), ops.abs(x), weights(ops, 1, 1, 8, 8)
+    ),
+    "attention with a scale": lambda ops, x: ops.scaled_dot_product_attention(
+        x, ops.sin(x), ops.abs(x), number(ops, 0.0), number(ops, 0.3)
+    ),
     "convolution": lambda ops, x: ops.convolution(x, weights(ops, 4, 6, 3, 3), [2, 2], [1, 0], [0, 1], [1, 2]),
     "convolution same": lambda ops, x: ops.convolution(
         x, weights(ops, 4, 6, 3, 3), [2, 2], [0, 0], [0, 0], [1, 1], "same_upper"
@@ -125,6 +134,14 @@ def weights(ops: Any, *shape: int) -> Any:
     return ops.constant((np.random.default_rng(7).normal(size=shape) * 0.5 + 0.1).astype(np.float32))
 
 
+def of_codes(ops: Any, kind: str) -> Any:
+    """Weights ``[2, 8]`` of all 16 codes."""
+    from openvino import Type
+
+    codes = np.arange(16).reshape(2, 8) - (8 if kind == "i4" else 0)
+    return ops.multiply(ops.convert(ops.constant(codes, dtype=getattr(Type, kind)), "f32"), number(ops, 0.25))
+
+
 def graph_with(folder: Path, make: Callable[[Any, Any], Any], shape: list[int]) -> OpenVINOGraph:
     package = openvino()
     from openvino import opset13 as ops
@@ -141,7 +158,7 @@ def test_an_operator_is_translated(name, shape, tmp_path):
     graph = graph_with(tmp_path, OPERATORS[name], shape)
     assert not graph.untranslated
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
-    expected = Session(graph.file, [], 1).run([x])[0][0]
+    expected = Session(graph, [], 1).run([x])[0][0]
     (found,) = run(make_session(graph.model, graph.path, 1), graph.outputs, {"x": x}, graph.path)
     assert found.shape == expected.shape and found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)

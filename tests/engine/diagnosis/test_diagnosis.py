@@ -328,6 +328,20 @@ def test_what_makes_most_of_a_loss_keeps_its_severity_although_no_remedy_heals_i
     assert [(cause.cause, cause.severity) for cause in found.causes] == [("weight-spread", severity)]
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.98, "high"), (0.04, "medium"), (-0.2, "medium"), (None, "high")])
+def test_what_no_simulation_shows_recovers_no_more_than_what_no_quantizer_makes(
+    base: RuleBase, share: float | None, severity: str
+) -> None:
+    """Kernels that saturate make 4 % of the noise: what a simulated repair recovers comes first."""
+    change = {"shows": ("model.unsimulated_share",), "remedies": ()}
+    rules = tuple(r.model_copy(update=change) if r.id == "W001" else r for r in base.rules)
+    measured = facts([tensor("conv1", zscore=9)], [layer("conv1", 64)], harmed=True, unsimulated_share=share)
+    own = base.model_copy(update={"rules": rules})
+    found = foretold(own, measured, simulation=simulation({"clip-range": 0.3}))
+    assert {cause.cause: cause.severity for cause in found.causes}["weight-spread"] == severity
+    assert causes(found)[0] == ("weight-spread" if severity == "high" else "activation-outliers")
+
+
 def test_remedy_that_makes_it_worse_is_held_back(base: RuleBase) -> None:
     measured = facts([tensor("conv1", sqnr=5)])
     found = foretold(base, measured, simulation=simulation({"keep-float": 0.01, "clip-range": 4.0})).causes[0]

@@ -15,9 +15,9 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
 from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
-from quantmedic.engine.diagnosis.candidates import candidates
+from quantmedic.engine.diagnosis.candidates import Choice, candidates
 from quantmedic.engine.diagnosis.input_repair import InputRepair
-from quantmedic.engine.diagnosis.prescription import code_of, prescribe
+from quantmedic.engine.diagnosis.prescription import code_of, prescribe, write_prescription
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.toolchain import find_toolchain
@@ -453,3 +453,40 @@ def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> 
     first, second = proven.causes
     assert (first.severity, first.proven, first.measured_gain_db) == ("high", True, 20.0)
     assert (second.severity, second.proven) == ("low", None)
+
+
+@pytest.mark.parametrize("edited", [2.0, 30.0])
+def test_what_was_executed_and_heals_leads_whatever_a_copy_shows(edited: float) -> None:
+    """A cause as severe of which nothing is known does not come before it, nor a copy that was edited incompletely."""
+    untried = cause("untried", advice("reduce-range"))
+    weak = cause("one", advice("per-channel-weights")).model_copy(
+        update={"severity": "medium", "measured_gain_db": edited, "proven": True}
+    )
+    if edited > 20.0:
+        weak = weak.model_copy(update={"severity": "high"})
+    found = diagnosis(untried, weak)
+    choice = Choice("one:per-channel-weights", ((weak, weak.remedies[0]),), weak.remedies[0].title, None)
+    text = code_of(write_prescription(found, [choice], ORT))
+    run = ExecutionRecord(
+        toolchain="onnxruntime",
+        choices=("one:per-channel-weights",),
+        titles=("per channel",),
+        code=text or "",
+        reads="the representative set",
+        trial=tried(20.0).model_copy(update={"kind": PRESCRIPTION, "share": 0.99}),
+    )
+    proof = Proof(
+        dataset="validation",
+        fitted=64,
+        judged=64,
+        cross_fitted=False,
+        budget_seconds=60.0,
+        spent_seconds=1.0,
+        stopped="first",
+        executions=(run,),
+        best=0,
+    )
+    proven = prescribe(found.model_copy(update={"proof": proof}), BASE)
+    assert [each.cause for each in proven.causes] == ["one", "untried"]
+    assert proven.causes[0].severity == "high"
+    assert proven.causes[0].measured_gain_db == max(edited, 20.0)

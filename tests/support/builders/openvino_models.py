@@ -48,7 +48,7 @@ def rounded_weights(values: Array, *, bits: int = 8, stored: bool = True, per_ch
 def conv_net(
     quantized: bool = False,
     *,
-    ranges: Sequence[tuple[float, float]] = ((-4, 4), (0, 3), (0, 3), (0, 3)),
+    ranges: Sequence[tuple[Any, Any]] = ((-4, 4), (0, 3), (0, 3), (0, 3)),
     stored: bool = True,
     per_channel: bool = True,
     seed: int = 0,
@@ -71,7 +71,7 @@ def conv_net(
         if not quantized:
             return node
         # Signed codes have one more below 0 than above.
-        low = -high * 128 / 127 if low < 0 else low
+        low = -high * 128 / 127 if np.any(np.asarray(low) < 0) else low
         return fake_quantize(node, low, high, name=f"{node.get_friendly_name()}/fq")
 
     def named(node: Any, name: str) -> Any:
