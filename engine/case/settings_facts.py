@@ -72,12 +72,21 @@ class CheckpointFacts(Facts):
         "tensors that are not quantized, biases left out, and differ by more than a rounding to bfloat16"
     )
     first_altered: str | None = fact("name of the first of them")
-    rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
+    unexplained: int | None = fact(
+        "of these, those whose change no gains of layers explain, and that are no misfolded norms either"
+    )
+    first_unexplained: str | None = fact("name of the first of them")
+    rescaled_layers: int | None = fact("layers that hold gains of input channels (input_gain_ratio above 1.1)")
     misfolded_norms: int | None = fact(
         "norms that were divided by gains of the layers behind them as x · w where the architecture computes "
         "x · (1 + w), or the other way round"
     )
     first_misfolded_norm: str | None = fact("name of the first of them")
+    unscaled_biases: int | None = fact(
+        "biases, also of norms, that stayed as they were where the weights of most of their channels were multiplied "
+        "by gains more than 1.1 times as large or small as the middle one"
+    )
+    first_unscaled_bias: str | None = fact("name of the first of them")
 
 
 class CoverageFacts(Facts):
