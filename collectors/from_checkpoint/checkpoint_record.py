@@ -60,7 +60,7 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
         name=pair.quantized.path.name,
         framework=framework_of(pair.quantized.path),
         format=", ".join(kinds) or None,
-        toolchain_marks=tuple(dict.fromkeys(layer.format for layer in pair.layers.values())),
+        toolchain_marks=_marks(pair),
         operators=len(operators),
         compute_operators=len(compute),
         # Weights that changed without a grid may be quantized or not.
@@ -86,6 +86,13 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
             first_unscaled_bias=next(iter(changes.unscaled_biases), None),
         ),
     )
+
+
+def _marks(pair: Pair) -> tuple[str, ...]:
+    """What tells the tool that wrote the checkpoint: its configuration first, then how layers are stored."""
+    method = pair.quantized.settings.get("quant_method")
+    declared = [f"quant_method {method}"] if isinstance(method, str) else []
+    return tuple(dict.fromkeys([*declared, *(f"weights {layer.format}" for layer in pair.layers.values())]))
 
 
 def _is_rightly_float(weight: WeightFacts) -> bool:
