@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
 from quantmedic.collectors.from_checkpoint.containers import framework_of
+from quantmedic.collectors.from_checkpoint.declared_facts import declared_facts
 from quantmedic.collectors.from_checkpoint.gain_changes import GainChanges, gain_changes
 from quantmedic.collectors.from_checkpoint.output_gains import SPREAD
 from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT
@@ -69,23 +70,28 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
         bytes_quantized=pair.quantized.nbytes,
         size_ratio=pair.quantized.nbytes / pair.floats.nbytes if pair.floats.nbytes else None,
         float_is_quantized=False,
-        checkpoint=CheckpointFacts(
-            tensors=len(pair.floats.tensors),
-            missing=len(pair.missing),
-            first_missing=next(iter(pair.missing), None),
-            mismatched=len(pair.mismatched),
-            first_mismatched=next(iter(pair.mismatched), None),
-            altered=len(pair.altered),
-            first_altered=next(iter(pair.altered), None),
-            unexplained=len(changes.unexplained),
-            first_unexplained=next(iter(changes.unexplained), None),
-            rescaled_layers=len(changes.rescaled),
-            misfolded_norms=len(changes.misfolded),
-            first_misfolded_norm=next(iter(changes.misfolded), None),
-            unscaled_biases=len(changes.unscaled_biases),
-            first_unscaled_bias=next(iter(changes.unscaled_biases), None),
-        ),
+        checkpoint=_checkpoint_facts(pair, changes),
     )
+
+
+def _checkpoint_facts(pair: Pair, changes: GainChanges) -> CheckpointFacts:
+    found: dict[str, object] = {
+        "tensors": len(pair.floats.tensors),
+        "missing": len(pair.missing),
+        "first_missing": next(iter(pair.missing), None),
+        "mismatched": len(pair.mismatched),
+        "first_mismatched": next(iter(pair.mismatched), None),
+        "altered": len(pair.altered),
+        "first_altered": next(iter(pair.altered), None),
+        "unexplained": len(changes.unexplained),
+        "first_unexplained": next(iter(changes.unexplained), None),
+        "rescaled_layers": len(changes.rescaled),
+        "misfolded_norms": len(changes.misfolded),
+        "first_misfolded_norm": next(iter(changes.misfolded), None),
+        "unscaled_biases": len(changes.unscaled_biases),
+        "first_unscaled_bias": next(iter(changes.unscaled_biases), None),
+    }
+    return CheckpointFacts.model_validate(found | declared_facts(pair))
 
 
 def _marks(pair: Pair) -> tuple[str, ...]:
@@ -113,10 +119,10 @@ def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:
         "activations are not judged"
     ]
     notices += _gain_notices(changes.facts)
-    lists: Mapping[str, list[str]] = {
+    lists: Mapping[str, Sequence[str]] = {
         "no counterpart in the quantized checkpoint": pair.missing,
         "not comparable": pair.mismatched,
-        "changed although not quantized": pair.altered,
+        "changed although not quantized": changes.unexplained,
         "left in float": pair.left,
     }
     for what, names in lists.items():

@@ -31,9 +31,9 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
     Values,
     natural_order,
 )
+from quantmedic.collectors.from_checkpoint.stored_differences import differs
 from quantmedic.collectors.from_checkpoint.tensor_roles import hidden_size, role_of
 from quantmedic.collectors.from_checkpoint.weight_groups import Measured, measure_packed, measure_values
-from quantmedic.collectors.from_checkpoint.weight_slices import slices
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
 from quantmedic.engine.case.facts import WeightFacts
@@ -48,8 +48,6 @@ _EMBEDDING_WORDS = ("embed", "token_embd", "wte", "wpe", "word_embeddings")
 _OUTPUT_WEIGHTS = ("lm_head.weight", "output.weight", "embed_out.weight")
 #: Layers whose float weights are ``[inputs, outputs]``, and the architectures that have them.
 _CONV1D_LAYERS, _CONV1D_MODELS = ("c_attn", "c_proj", "c_fc", "q_attn"), ("gpt2", "openai-gpt")
-#: Rounding to bfloat16 changes a number by at most this share of it; float16 loses what is smaller than its least step.
-_BFLOAT16, _FLOAT16_STEP = 2.0**-8, 2.0**-24
 #: A reading that gains so much explains why weights look strange, in dB.
 _EXPLAINS_DB = 6.0
 #: Weights in bfloat16 that gains alone have changed keep so much of themselves, in dB.
@@ -249,7 +247,7 @@ def _compare_codes(
 def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
     """A tensor of real numbers in both: equal, changed, or quantized without codes."""
     is_matrix = len(tensor.shape) > 1 and name.endswith("weight") and min(tensor.shape[:2]) > 1
-    if not _differs(tensor, twin):
+    if not differs(tensor, twin):
         if is_matrix:
             pair.left.append(name)
             return [_layer_of(name, twin.name, Measured(WeightFacts()), pair)]
@@ -300,22 +298,6 @@ def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Cal
 
 def _rows_of(tensor: Stored) -> Callable[[slice], Values]:
     return lambda rows: tensor.floats(rows).reshape(rows.stop - rows.start, -1)
-
-
-def _differs(tensor: Stored, twin: Stored) -> bool:
-    """Some element differs by more than a rounding to bfloat16 explains."""
-    width = math.prod(tensor.shape[1:]) if tensor.shape else 1
-    for rows in slices(tensor.rows, width, 1):
-        part = rows if tensor.shape else None
-        mine, theirs = tensor.load(part), twin.load(part)
-        if tensor.dtype == twin.dtype and np.array_equal(mine.view(np.uint8), theirs.view(np.uint8)):
-            continue
-        a, b = tensor.floats(part), twin.floats(part)
-        with np.errstate(invalid="ignore"):
-            close = (np.abs(a - b) <= _BFLOAT16 * np.abs(a) + _FLOAT16_STEP) | (a == b) | (np.isnan(a) & np.isnan(b))
-        if not close.all():
-            return True
-    return False
 
 
 def _is_spared(name: str, pair: Pair) -> bool:

@@ -6,6 +6,7 @@ The layouts follow the public documentation and sources of the tools. Codes lie 
 from collections.abc import Callable, Iterable, Mapping
 
 from quantmedic.collectors.from_checkpoint.byte_codes import plain_layer, torchao_layer
+from quantmedic.collectors.from_checkpoint.four_bit_floats import four_bit_float_layer, is_four_bit_float
 from quantmedic.collectors.from_checkpoint.gptq_awq import gptq_or_awq_layer
 from quantmedic.collectors.from_checkpoint.pack_quantized import pack_quantized_layer
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
@@ -33,6 +34,8 @@ _PARTS = (
     "zero_point",
     "weight_scales",
     "weight_zeros",
+    "weight_global_scale",
+    "weight_scale_2",
     "input_scale",
     "input_zero_point",
     "input_global_scale",
@@ -42,12 +45,24 @@ _PARTS = (
     "v_scale",
     "q_scale",
 )
+
+
+def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    return (
+        four_bit_float_layer(name, parts) if is_four_bit_float(parts) else pack_quantized_layer(name, parts, settings)
+    )
+
+
+def _weight_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    return four_bit_float_layer(name, parts) if is_four_bit_float(parts) else plain_layer(name, parts, settings)
+
+
 #: How a layer is read, by the name of the tensor with its codes.
 _FORMATS: Mapping[str, Callable[[str, Parts, Settings], PackedLayer]] = {
     "qweight": gptq_or_awq_layer,
-    "weight_packed": pack_quantized_layer,
+    "weight_packed": _packed_layer,
     "_weight_qdata": torchao_layer,
-    "weight": plain_layer,
+    "weight": _weight_layer,
 }
 
 

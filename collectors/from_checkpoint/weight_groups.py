@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from quantmedic.collectors.from_checkpoint.block_scales import end_shares
 from quantmedic.collectors.from_checkpoint.layer_probes import (
     better_reading,
     gains_of_values,
@@ -68,6 +69,8 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     reading = better_reading(layer, source)
     if reading is not None:
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
+    if layer.block_scales is not None:
+        found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
     if layer.low is None:
         found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps"))
     found |= {

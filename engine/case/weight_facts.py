@@ -195,6 +195,17 @@ class WeightFacts(Facts):
     is_router: bool | None = fact(
         "by its name and shape, the layer of a checkpoint chooses among experts; between checkpoints"
     )
+    block_scale_top_share: float | None = fact(
+        "share of the scales per block (NVFP4: float8, MXFP4: powers of two) that are the largest number of their "
+        "type, one left out: a tensor's scale is chosen so that one block has it",
+        "share",
+    )
+    block_scale_low_share: float | None = fact(
+        "share of these scales that are subnormal, so that few bits are left of them", "share"
+    )
+    lacks_global_scale: bool | None = fact(
+        "scales per block are stored without the scale of the tensor that their format asks for"
+    )
     role: TensorRole | None = fact(
         "what the weights of a language model are for, by their name or else their shape; between checkpoints"
     )
