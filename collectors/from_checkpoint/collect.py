@@ -289,7 +289,7 @@ def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Cal
     turned = (flat[1], flat[0])
     name = layer.name.rpartition(".")[2]
     is_conv1d = floats.config.get("model_type") in _CONV1D_MODELS and name in _CONV1D_LAYERS
-    if flat == layer.shape and not (is_conv1d and flat == turned):
+    if flat == layer.shape and not ((is_conv1d or layer.is_turned) and flat == turned):
         return _rows_of(tensor)
     if turned == layer.shape and len(tensor.shape) == 2:
         return lambda rows: np.ascontiguousarray(tensor.floats(None, rows).T)

@@ -59,7 +59,7 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
         for name, before, after in vectors
     ]
     readers = [
-        Reader(layer.name, prod(tensors[layer.name].shape[1:]), weight, layer.gains)
+        Reader(layer.name, len(layer.gains.columns) or prod(tensors[layer.name].shape[1:]), weight, layer.gains)
         for layer, weight in zip(found, facts, strict=True)
     ]
     explained = explained_changes(changes, readers)

@@ -87,6 +87,7 @@ class PackedLayer:
         alternatives: Other readings, by what they would mean.
         unit: Rows are read in multiples of it.
         block_scales: Scales per block where they are numbers of one byte themselves.
+        is_turned: The float weights are ``[inputs, outputs]``, also where both are as many.
         lacks_global_scale: The scale of the whole tensor, which the format asks for, is missing.
     """
 
@@ -104,6 +105,7 @@ class PackedLayer:
     unit: int = 1
     block_scales: Stored | None = None
     lacks_global_scale: bool = False
+    is_turned: bool = False
 
     @property
     def group_size(self) -> int:

@@ -5,6 +5,8 @@ The layouts follow the public documentation and sources of the tools. Codes lie 
 
 from collections.abc import Callable, Iterable, Mapping
 
+from quantmedic.collectors.from_checkpoint import bitsandbytes_codes
+from quantmedic.collectors.from_checkpoint.bitsandbytes_codes import bitsandbytes_layer, is_bitsandbytes
 from quantmedic.collectors.from_checkpoint.byte_codes import plain_layer, torchao_layer
 from quantmedic.collectors.from_checkpoint.four_bit_floats import four_bit_float_layer, is_four_bit_float
 from quantmedic.collectors.from_checkpoint.gptq_awq import gptq_or_awq_layer
@@ -45,6 +47,8 @@ _PARTS = (
     "v_scale",
     "q_scale",
 )
+#: Endings of the names of such tensors of bitsandbytes.
+_BITSANDBYTES = tuple(f".{part}" for part in bitsandbytes_codes.PARTS)
 
 
 def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
@@ -54,6 +58,8 @@ def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
 
 
 def _weight_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    if is_bitsandbytes(parts):
+        return bitsandbytes_layer(name, parts)
     return four_bit_float_layer(name, parts) if is_four_bit_float(parts) else plain_layer(name, parts, settings)
 
 
@@ -91,9 +97,9 @@ def packed_layers(tensors: Mapping[str, Stored], settings: Settings) -> tuple[di
 def belongs(name: str, bases: Iterable[str]) -> bool:
     """The tensor is a part of a quantized layer and not a weight itself."""
     base, _, last = name.rpartition(".")
-    return last in _PARTS or (last == "weight" and base in bases)
+    return last in _PARTS or name.endswith(_BITSANDBYTES) or (last == "weight" and base in bases)
 
 
 def _parts_of(base: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, "weight"))
+    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, *bitsandbytes_codes.PARTS, "weight"))
     return {part: tensors[name] for part, name in names if name in tensors}
