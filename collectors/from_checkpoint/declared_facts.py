@@ -47,7 +47,7 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
     floats = [
         name.removesuffix(".weight")
         for name, tensor in tensors.items()
-        if name.endswith(".weight") and tensor.is_float and len(tensor.shape) > 1
+        if name.endswith(".weight") and tensor.is_float and len(tensor.shape) == 2
     ]
     found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
     return {

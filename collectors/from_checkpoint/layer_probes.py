@@ -27,6 +27,8 @@ MIN_GAIN_ROWS, GAIN_ROWS = 32, 256
 GAIN_EXPLAINS = 0.75
 #: Rounds of least squares between the gains of rows and of columns.
 _GAIN_ROUNDS = 5
+#: Another round is not worth it where the last one has changed no gain by more than this share of it.
+_SETTLED = 0.002
 #: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: erased
 #: and clipped channels are not.
 _OWN_GAIN, _ALIKE = 1.1, 0.95
@@ -157,7 +159,10 @@ def _column_gains(x: Values, y: Values) -> tuple[Values, Values]:
         scaled = x * columns
         scaled *= row_gains(scaled, y)
         across = np.ascontiguousarray(scaled.T)
-        columns = columns * row_gains(across, turned).ravel()
+        change = row_gains(across, turned).ravel()
+        columns = columns * change
+        if np.abs(change - np.median(change)).max() < _SETTLED:
+            break
     product = np.einsum("ij,ij->i", across, turned, dtype=np.float64)
     norms = np.sqrt(power_of(across) * power_of(turned))
     alike = np.divide(product, norms, out=np.zeros(len(norms)), where=norms > 0)
