@@ -143,10 +143,10 @@ def _gain_notices(facts: Sequence[WeightFacts]) -> list[str]:
         return []
     most = max(weight.input_gain_ratio or 1.0 for weight in undone)
     return [
-        f"{_layers(len(undone))} hold gains of input channels (AWQ, SmoothQuant) up to a factor of {most:.3g} apart, "
+        f"{_layers_hold(len(undone))} gains of input channels (AWQ, SmoothQuant) up to a factor of {most:.3g} apart, "
         "which what comes before them undoes: errors are those beside these gains"
     ]
 
 
-def _layers(number: int) -> str:
-    return "1 layer" if number == 1 else f"{number} layers"
+def _layers_hold(number: int) -> str:
+    return "1 layer holds" if number == 1 else f"{number} layers hold"

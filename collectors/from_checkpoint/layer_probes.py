@@ -29,9 +29,9 @@ GAIN_EXPLAINS = 0.75
 _GAIN_ROUNDS = 5
 #: Another round is not worth it where the last one has changed no gain by more than this share of it.
 _SETTLED = 0.002
-#: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: erased
-#: and clipped channels are not.
-_OWN_GAIN, _ALIKE = 1.1, 0.95
+#: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: clipping
+#: and coarse rounding shrink a channel by up to a half, and erased ones are not alike.
+_LOUD, _QUIET, _ALIKE = 1.25, 0.5, 0.95
 #: Gains are above the noise of rounding where their variance is this many times as large as rounding makes it, and no
 #: less than this.
 _NOISE_RATIO, _LEAST_VARIANCE = 4.0, 0.01**2
@@ -139,7 +139,8 @@ def _explain_most(x: Values, y: Values, bits: int) -> bool:
 def _some_stand_out(columns: Values, alike: Values) -> bool:
     """Some channel has a gain of its own, and is the float one but for it."""
     known = np.log(columns[(alike > _ALIKE) & (columns > 0)])
-    return bool(known.size and np.abs(known - np.median(known)).max() > np.log(_OWN_GAIN))
+    own = known - np.median(known) if known.size else known
+    return bool((own > np.log(_LOUD)).any() or (own < np.log(_QUIET)).any())
 
 
 def _are_above_noise(columns: Values, alike: Values, rows: int) -> bool:

@@ -57,6 +57,16 @@ def test_gains_that_the_norm_undoes_are_told_and_no_fault(tmp_path: Path, seed: 
 
 
 @every_seed
+@pytest.mark.parametrize("spread", [0.03, 0.05, 0.1])
+def test_small_gains_that_the_norm_undoes_are_no_change(tmp_path: Path, seed: int, spread: float) -> None:
+    gains = gains_of(seed, spread)
+    factors = {f"{NORM}.weight": 1 / gains} | {f"{name}.weight": gains for name in BEHIND}
+    diagnosis = judged(tmp_path, FLOATS, times(FLOATS, factors))
+    assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
+    assert diagnosis.model.checkpoint.altered == 1
+
+
+@every_seed
 @every_spread
 @pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
 def test_gains_that_the_norm_does_not_undo_are_named(tmp_path: Path, seed: int, spread: float, kind: str) -> None:
