@@ -27,6 +27,8 @@ _IGNORES: Mapping[str, Callable[[str], NamePattern]] = {
 }
 #: Named wherever nothing else is known, whether or not there is one.
 _USUAL = frozenset(("lm_head", "re:.*lm_head", "re:lm_head", "*lm_head*", "visual", "vision_tower"))
+#: More patterns than this are not looked at, other than names.
+_MOST_PATTERNS = 200
 #: What the class Linear stands for among the roles of weights; routers are often no such modules.
 _LINEAR = frozenset(("attention", "mlp", "expert"))
 
@@ -106,18 +108,47 @@ def departures(
     if not layers:
         return Departures()
     found = Departures()
-    found.idle_targets.extend(_idle((scheme.pattern for scheme in said.schemes), modules))
-    found.idle_ignores.extend(_idle(said.ignores, modules))
+    ignored, named = _Names(said.ignores), _Names([scheme.pattern for scheme in said.schemes])
+    schemes = {scheme.pattern.text: scheme for scheme in reversed(said.schemes)}
+    spelled = {each for name in modules for each in _spellings(name)}
+    found.idle_targets.extend(named.idle(spelled))
+    found.idle_ignores.extend(ignored.idle(spelled))
     for name, layer in layers.items():
-        if _meant(said.ignores, name) is not None and _scheme_of(said, name) is None:
+        pattern = named.first(name)
+        scheme = schemes[pattern.text] if pattern is not None else None
+        if scheme is None and ignored.first(name) is not None:
             found.quantized.append(name)
-        elif not _is_met(_scheme_of(said, name), layer):
+        elif not _is_met(scheme, layer):
             found.unmet.append(name)
-    if said.is_complete and not any(pattern.matches is None for pattern in said.ignores):
+    if said.is_complete and ignored.is_known:
         found.left.extend(
-            name for name in floats if role_of(f"{name}.weight") in _LINEAR and _meant(said.ignores, name) is None
+            name for name in floats if role_of(f"{name}.weight") in _LINEAR and ignored.first(name) is None
         )
     return found
+
+
+class _Names:
+    """Patterns by which modules are looked up: names at once, others one after the other."""
+
+    def __init__(self, patterns: Sequence[NamePattern]) -> None:
+        self._exact = {pattern.text: pattern for pattern in patterns if pattern.is_name}
+        others = dict.fromkeys(pattern for pattern in patterns if not pattern.is_name)
+        self._others = [pattern for pattern in others if pattern.matches is not None][:_MOST_PATTERNS]
+        self.is_known = len(self._others) == len(others)
+
+    def first(self, name: str) -> NamePattern | None:
+        """The first pattern that means a module, names before others."""
+        spelled = _spellings(name)
+        exact = next((self._exact[each] for each in spelled if each in self._exact), None)
+        if exact is not None:
+            return exact
+        return next((p for p in self._others if p.matches is not None and any(map(p.matches, spelled))), None)
+
+    def idle(self, spelled: Collection[str]) -> list[str]:
+        """Patterns that mean none of the modules, spelled in each way; usual ones are left out."""
+        texts = [text for text in self._exact if text not in spelled]
+        texts += [p.text for p in self._others if p.matches is not None and not any(map(p.matches, spelled))]
+        return [text for text in texts if text.rstrip("$") not in _USUAL]
 
 
 def modules_of(names: Iterable[str]) -> set[str]:
@@ -129,31 +160,6 @@ def modules_of(names: Iterable[str]) -> set[str]:
             found.add(parent)
             parent = parent.rpartition(".")[0]
     return found
-
-
-def _idle(patterns: Iterable[NamePattern], modules: Collection[str]) -> list[str]:
-    """Patterns that mean none of the modules; those of classes and usual ones are left out."""
-    spelled = {each for name in modules for each in _spellings(name)}
-    return [
-        pattern.text
-        for pattern in dict.fromkeys(patterns)
-        if pattern.matches is not None
-        and pattern.text.rstrip("$") not in _USUAL
-        and not any(map(pattern.matches, spelled))
-    ]
-
-
-def _meant(patterns: Iterable[NamePattern], name: str) -> NamePattern | None:
-    """The first pattern that means a module."""
-    return next(
-        (p for p in patterns if p.matches is not None and any(map(p.matches, _spellings(name)))),
-        None,
-    )
-
-
-def _scheme_of(said: Declared, name: str) -> Scheme | None:
-    """The scheme that names a module by itself, not by its class."""
-    return next((each for each in said.schemes if _meant([each.pattern], name) is not None), None)
 
 
 def _is_met(scheme: Scheme | None, layer: PackedLayer) -> bool:

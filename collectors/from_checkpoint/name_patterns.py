@@ -27,10 +27,12 @@ class NamePattern:
     Attributes:
         text: As it stands there.
         matches: Tells whether it means a name; None where that is not decided by names, or not safely.
+        is_name: It means the module of this very name.
     """
 
     text: str
     matches: Callable[[str], bool] | None
+    is_name: bool = False
 
 
 def exact_or_regex(text: str) -> NamePattern:
@@ -39,7 +41,7 @@ def exact_or_regex(text: str) -> NamePattern:
         return NamePattern(text, expression(text.removeprefix("re:")))
     if _CLASS.fullmatch(text):
         return NamePattern(text, None)
-    return NamePattern(text, lambda name: name == text)
+    return NamePattern(text, lambda name: name == text, is_name=True)
 
 
 def dynamic_key(text: str) -> NamePattern:

@@ -1,9 +1,11 @@
 """NVFP4 and MXFP4: read as what they stand for, healthy ones clean, and scales that do not fit named."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from builders import checkpoints as made
@@ -154,3 +156,26 @@ def test_one_weight_that_is_far_larger_makes_other_scales_subnormal(tmp_path: Pa
     values[3, 5] = 3e4 * np.abs(values).max()
     floats[f"{PATIENT}.weight"] = ("BF16", made.bfloat16(values))
     assert ("block-scales-out-of-range", PATIENT) in found(judged(tmp_path, floats, quantized(floats, "nvfp4")))
+
+
+@every_seed
+@pytest.mark.parametrize("asked", [False, True])
+def test_float8_of_modelopt(tmp_path: Path, seed: int, asked: bool) -> None:
+    """One scale per layer, configuration in a file of its own; a cache that it asks for has no scales."""
+    floats = made.language_model(layers=2, seed=seed)
+    tensors = dict(floats)
+    for name in made.linear_names(floats):
+        values = values_of(floats, name)
+        scale = np.abs(values).max() / 448
+        del tensors[f"{name}.weight"]
+        tensors |= {
+            f"{name}.weight": ("F8_E4M3", (values / scale).astype(ml_dtypes.float8_e4m3fn)),
+            f"{name}.weight_scale": ("F32", np.array(scale, np.float32)),
+            f"{name}.input_scale": ("F32", np.array(0.02, np.float32)),
+        }
+    before, after = made.write_folder(tmp_path / "float", floats), made.write_folder(tmp_path / "quantized", tensors)
+    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8" if asked else None, "exclude_modules": ["lm_head"]}
+    (after / "hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": said}))
+    diagnosis = quantmedic.compare_weights(before, after)
+    assert [cause.cause for cause in diagnosis.causes] == (["kv-scales-missing"] if asked else [])
+    assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "NVIDIA ModelOpt"
