@@ -105,7 +105,9 @@ def _is_within(other: str, block: str, names: Mapping[str, str], name: str) -> b
 def _unscaled_biases(found: Sequence[Layer], pair: Pair) -> list[str]:
     """Biases of layers that stayed as they were while the weights of their outputs have gains."""
     names = [
-        (f"{layer.name.removesuffix('weight')}bias", np.array(layer.gains.rows)) for layer in found if layer.gains.rows
+        (f"{layer.name.removesuffix('weight')}bias", np.array(layer.gains.rows, float))
+        for layer in found
+        if layer.gains.rows
     ]
     return [name for name, gains in names if _stays(name, gains, pair)]
 

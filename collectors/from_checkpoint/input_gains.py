@@ -4,14 +4,14 @@ AWQ and SmoothQuant multiply the weights of a layer per input channel, and divid
 only one of both was done, or some of the layers behind a norm were left out, the network computes something else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_checkpoint.output_gains import LOUD, ChannelGains, may_be_parts
+from quantmedic.collectors.from_checkpoint.output_gains import LOUD, ChannelGains
 from quantmedic.collectors.from_checkpoint.tensor_roles import reads_a_norm
 from quantmedic.engine.case.facts import WeightFacts
 
@@ -69,7 +69,7 @@ class Reader:
     @property
     def columns(self) -> Floats:
         """Gains of its inputs; 1 where it has none, no number where too little is left of a channel."""
-        found = np.array(self.gains.columns) if self.gains.columns else np.ones(self.inputs)
+        found = np.array(self.gains.columns, float) if self.gains.columns else np.ones(self.inputs)
         found[[*self.gains.unsure]] = np.nan
         return found
 
@@ -90,58 +90,110 @@ class Surroundings:
 
 
 def explained_changes(changes: Iterable[NormChange], readers: Sequence[Reader]) -> list[NormChange]:
-    """Changes of norms that gains of layers undo."""
-    columns = [reader.columns for reader in readers if reader.gains.columns]
-    return [change for change in changes if any(change.is_undone_by(gains) for gains in columns)]
+    """Changes of norms that gains of layers undo: of the same block, or of layers outside of all, such as the head."""
+    own = [reader for reader in readers if reader.gains.columns]
+    outside = [reader for reader in own if not _parent(reader.name)]
+    found = []
+    for change in changes:
+        inside = [reader for reader in own if reader.name.startswith(f"{change.block}.")] or own
+        if any(change.is_undone_by(reader.columns) for reader in (*inside, *outside)):
+            found.append(change)
+    return found
 
 
 def with_left_inputs(readers: Sequence[Reader], around: Surroundings) -> list[WeightFacts]:
     """The facts with gains of input channels that nothing undoes; see ``left_input_gain``."""
+    places = _Places(readers, around.changes)
     found = []
     for reader in readers:
-        left = _left_inputs(reader, readers, around)
+        left = _left_inputs(reader, places, around)
         update = {} if left is None else {"left_input_channels": left[0], "left_input_gain": left[1]}
         found.append(reader.facts.model_copy(update=update))
     return found
 
 
-def _left_inputs(own: Reader, readers: Sequence[Reader], around: Surroundings) -> tuple[int, float] | None:
+class _Places:
+    """Which layers stand where: a mixture has tens of thousands, so that none is held against all others."""
+
+    def __init__(self, readers: Sequence[Reader], changes: Sequence[NormChange]) -> None:
+        self._changes: dict[str, list[NormChange]] = {}
+        for change in changes:
+            self._changes.setdefault(change.block, []).append(change)
+        self._writers: dict[str, list[Reader]] = {}
+        self._parts: dict[tuple[str, str], list[Reader]] = {}
+        self._undone: dict[tuple[str, str, int], Floats | None] = {}
+        for reader in readers:
+            if reader.gains.rows:
+                self._writers.setdefault(_parent(reader.name), []).append(reader)
+            for block in self._blocks_of(reader.name) if reader.gains.columns and reads_a_norm(reader.name) else ():
+                self._parts.setdefault((block, _part_of(reader.name, block)), []).append(reader)
+
+    def _blocks_of(self, name: str) -> Iterator[str]:
+        """Blocks with changed norms that a layer stands in, the innermost first."""
+        parent = _parent(name)
+        while parent:
+            if parent in self._changes:
+                yield parent
+            parent = _parent(parent)
+
+    def changes_before(self, name: str) -> Iterator[NormChange]:
+        """Norms that have changed in the blocks of a layer."""
+        for block in self._blocks_of(name):
+            yield from self._changes[block]
+
+    def writers_beside(self, name: str) -> Sequence[Reader]:
+        """Layers of the same module with gains of their outputs."""
+        return self._writers.get(_parent(name), ())
+
+    def undone_factor(self, change: NormChange, name: str, inputs: int) -> Floats | None:
+        """What a norm multiplies with, where a layer of the same part of the block undoes it."""
+        key = change.name, _part_of(name, change.block), inputs
+        if key not in self._undone:
+            self._undone[key] = self._find_factor(change, self._parts.get((change.block, key[1]), ()), inputs)
+        return self._undone[key]
+
+    @staticmethod
+    def _find_factor(change: NormChange, beside: Iterable[Reader], inputs: int) -> Floats | None:
+        columns = [each.columns for each in beside if each.inputs == inputs]
+        for factor in (each for each in change.factors if len(each) == inputs):
+            if any(_departure(factor * gains) < _EXPLAINED * _departure(factor) for gains in columns):
+                return factor
+        return None
+
+
+def _left_inputs(own: Reader, places: _Places, around: Surroundings) -> tuple[int, float] | None:
     """How many input channels have a gain that nothing undoes, and the largest of them; None: not known."""
-    forgotten = _factor_before(own, readers, around)
+    forgotten = _factor_before(own, places)
     if forgotten is not None:
         return _stand_out(forgotten * own.columns)
     if not own.gains.loud_inputs:
         return (0, 1.0) if own.gains.outputs else None
-    factors = [factor for change in around.changes for factor in change.factors]
-    factors += [np.array(other.gains.rows) for other in readers if other.gains.rows and other is not own]
+    changes = [*places.changes_before(own.name)] or around.changes
+    writers = [each for each in places.writers_beside(own.name) if each is not own]
+    factors = [factor for change in changes for factor in change.factors]
+    factors += [np.array(other.gains.rows, float) for other in writers]
     factors += around.scales(own.name, own.inputs)
     if any(_is_undone(own, factor) for factor in factors):
         return 0, 1.0
-    if own.inputs in around.lost or _is_misfolded(own, around) or _may_read_parts(own, readers):
+    is_misfolded = any(change.is_misfolded for change in changes)
+    if own.inputs in around.lost or is_misfolded or any(other.gains.outputs != own.inputs for other in writers):
         return None
     return len(own.gains.loud_inputs), max(own.gains.loud_inputs.values(), key=lambda gain: abs(np.log(gain)))
 
 
-def _factor_before(own: Reader, readers: Sequence[Reader], around: Surroundings) -> Floats | None:
+def _factor_before(own: Reader, places: _Places) -> Floats | None:
     """What the norm before the layer multiplies with, where a layer beside it undoes that and it does not itself."""
     if not reads_a_norm(own.name):
         return None
-    for change in around.changes:
-        if not own.name.startswith(f"{change.block}.") or change.is_undone_by(own.columns):
-            continue
-        beside = [each for each in readers if each is not own and _stand_together(own, each, change.block)]
-        factors = [factor for factor in change.factors if len(factor) == own.inputs]
-        for factor in factors:
-            if any(_departure(factor * each.columns) < _EXPLAINED * _departure(factor) for each in beside):
-                return factor
+    for change in places.changes_before(own.name):
+        factor = places.undone_factor(change, own.name, own.inputs)
+        if factor is not None and not change.is_undone_by(own.columns):
+            return factor
     return None
 
 
-def _stand_together(own: Reader, other: Reader, block: str) -> bool:
-    """Both read the same norm: they are of the same part of the block, and take as many inputs."""
-    if other.inputs != own.inputs or not other.gains.columns or not reads_a_norm(other.name):
-        return False
-    return _part_of(own.name, block) == _part_of(other.name, block)
+def _parent(name: str) -> str:
+    return name.removesuffix(".weight").rpartition(".")[0]
 
 
 def _part_of(name: str, block: str) -> str:
@@ -156,22 +208,6 @@ def _is_undone(own: Reader, factor: Floats) -> bool:
     loud = own.gains.loud_inputs
     near = [abs(departure[channel]) < _LEFT * abs(np.log(gain)) for channel, gain in loud.items()]
     return float(np.mean(near)) >= _SHARE
-
-
-def _is_misfolded(own: Reader, around: Surroundings) -> bool:
-    return any(change.is_misfolded and own.name.startswith(f"{change.block}.") for change in around.changes)
-
-
-def _may_read_parts(own: Reader, readers: Sequence[Reader]) -> bool:
-    """It may read a part of the outputs of a layer with gains, or one several times: fused layers, shared heads."""
-    block = own.name.rpartition(".")[0].rpartition(".")[0]
-    return any(
-        other.gains.rows
-        and other is not own
-        and other.gains.outputs != own.inputs
-        and (may_be_parts(own.inputs, other.gains.outputs) or other.name.startswith(f"{block}."))
-        for other in readers
-    )
 
 
 def _stand_out(gains: Floats) -> tuple[int, float]:

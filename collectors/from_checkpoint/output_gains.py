@@ -4,7 +4,8 @@ AWQ, SmoothQuant and equalization multiply output channels of one layer and divi
 wrong scale multiplies them, too, and nothing undoes it.
 """
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,7 @@ class ChannelGains:
         """
         inputs = () if columns.columns is None or not _are_spread(columns.columns) else _listed(columns.columns)
         common = float(np.median(gains)) if inputs else 1.0
+        has_gains = bool(inputs) or columns.slight is not None
         with np.errstate(divide="ignore", invalid="ignore"):
             own = gains / common
         return cls(
@@ -78,27 +80,30 @@ class ChannelGains:
             if not inputs or columns.alike is None
             else _stand_out(_beside_middle(inputs, columns.alike), columns.alike),
             _listed(own) if _are_spread(own[alike > _ALIKE]) else (),
-            () if columns.alike is None else tuple(np.flatnonzero(columns.alike <= _ALIKE).tolist()),
+            tuple(np.flatnonzero(columns.alike <= _ALIKE).tolist()) if has_gains and columns.alike is not None else (),
         )
 
     def as_plain(self) -> Plain:
         """Plain values, as JSON keeps them."""
         loud, loud_inputs = sorted(self.loud.items()), sorted(self.loud_inputs.items())
-        return loud, self.outputs, self.inputs, self.slight, loud_inputs, self.rows, self.unsure
+        return loud, self.outputs, [*self.inputs], [*self.slight], loud_inputs, [*self.rows], self.unsure
 
     @classmethod
     def from_plain(cls, plain: Plain) -> "ChannelGains":
         loud, outputs, inputs, slight, loud_inputs, rows, unsure = plain
-        return cls(dict(loud), outputs, tuple(inputs), tuple(slight), dict(loud_inputs), tuple(rows), tuple(unsure))
+        return cls(
+            dict(loud), outputs, _listed(inputs), _listed(slight), dict(loud_inputs), _listed(rows), tuple(unsure)
+        )
 
 
-def _listed(values: Numbers) -> tuple[float, ...]:
-    return tuple(values.astype(float).tolist())
+def _listed(values: Iterable[float]) -> Sequence[float]:
+    """Numbers of four bytes each: a mixture has thousands of layers with gains."""
+    return array("f", values)
 
 
 def _beside_middle(gains: Sequence[float], alike: Numbers) -> Floats:
     """Gains over the middle one of those that are known."""
-    own = np.array(gains)
+    own = np.array(gains, float)
     known = own[(alike > _ALIKE) & (own > 0)]
     return own / np.median(known) if known.size else own
 
@@ -120,12 +125,24 @@ def with_left_gains(
 ) -> list[WeightFacts]:
     """The facts with gains of output channels that nothing in the checkpoint undoes; see ``left_gain``."""
     readers = [own for own in gains if own.inputs]
+    beside: dict[str, list[ChannelGains]] = {}
+    for own, weight in zip(gains, facts, strict=True):
+        if own.inputs:
+            beside.setdefault(_parent(weight), []).append(own)
     found = []
     for own, weight in zip(gains, facts, strict=True):
-        left = left_gain(own, readers, altered) if weight.rounding.mse is not None else None
+        # Those of the same module first: in a mixture of thousands of layers the others are too many.
+        near = left_gain(own, beside.get(_parent(weight), ()), frozenset())
+        undone = near is not None and near[0] == 0
+        left = (near if undone else left_gain(own, readers, altered)) if weight.rounding.mse is not None else None
         update = {} if left is None else {"left_gain_channels": left[0], "left_gain": left[1]}
         found.append(weight.model_copy(update=update))
     return found
+
+
+def _parent(weight: WeightFacts) -> str:
+    """Name of the module that a layer stands in."""
+    return (weight.name or "").removesuffix(".weight").rpartition(".")[0]
 
 
 def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozenset[int]) -> tuple[int, float] | None:
@@ -156,7 +173,7 @@ def may_be_parts(inputs: int, outputs: int) -> bool:
 
 def undoes(inputs: Sequence[float], loud: Loud) -> bool:
     """Gains of one side times those of the other are one factor for all channels."""
-    products = np.array(inputs)
+    products = np.array(inputs, float)
     for channel, gain in loud.items():
         products[channel] *= gain
     common = np.median(products)
