@@ -197,3 +197,22 @@ def test_expressions_that_may_never_end_are_not_matched(text: str) -> None:
 )
 def test_usual_expressions_are_matched(text: str) -> None:
     assert expression(text) is not None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"config_groups": {"g": {"targets": [1, None, "a"], "weights": {"num_bits": "x", "group_size": []}}}},
+        {"config_groups": {"g": 5, "h": {"targets": "Linear", "weights": {}}}, "ignore": "lm_head"},
+        {"config_groups": [], "ignore": {"a": 1}, "modules_to_not_convert": 7, "exclude_modules": [[]]},
+        {"dynamic": {"(": 3, "-:[": {}, ".*": {"bits": True}}},
+        {"dynamic": [], "kv_cache_scheme": [], "kv_cache_quant_algo": 8},
+        {"kv_cache_scheme": {"num_bits": {}, "type": [1]}, "quant_method": 5},
+    ],
+)
+def test_configurations_of_strangers_raise_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
+    floats = made.language_model(1)
+    before = made.write_folder(tmp_path / "float", floats)
+    config = {"quantization_config": settings, "tie_word_embeddings": "yes", "text_config": 3}
+    after = made.write_folder(tmp_path / "quantized", made.quantized_model(floats, "gptq"), config)
+    assert quantmedic.compare_weights(before, after).model.checkpoint.tensors == len(floats)
