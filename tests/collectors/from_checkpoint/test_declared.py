@@ -11,6 +11,8 @@ import quantmedic
 from quantmedic.collectors.from_checkpoint.name_patterns import expression
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 BLOCKS = 2
 PATIENT = "model.layers.1.mlp.down_proj"
 KEYS = [f"model.layers.{block}.self_attn" for block in range(BLOCKS)]

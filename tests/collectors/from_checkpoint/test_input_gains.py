@@ -12,6 +12,8 @@ import quantmedic
 from quantmedic.collectors.from_checkpoint.bias_gains import is_left_unscaled
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 Values = NDArray[Any]
 FLOATS = made.language_model(layers=2)
 ATTENTION = "model.layers.1.self_attn."

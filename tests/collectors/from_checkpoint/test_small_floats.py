@@ -17,6 +17,8 @@ from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 Writer = Callable[..., made.Tensors]
 WRITERS: dict[str, Writer] = {
     "nvfp4": small.of_compressed_tensors,

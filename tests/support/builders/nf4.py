@@ -34,7 +34,8 @@ def nf4(name: str, values: Array, kind: str = "nf4", *, nested: bool = False, se
         rest = np.pad(largest - offset, (0, -len(largest) % NESTED)).reshape(-1, NESTED)
         steps = np.abs(rest).max(axis=1).astype(np.float32)
         levels = np.sort(np.random.default_rng(seed).uniform(-1, 1, 256)).astype(np.float32)
-        codes = np.abs((rest / steps[:, None])[..., None] - levels).argmin(axis=-1).astype(np.uint8)
+        shares = rest / np.where(steps == 0, 1, steps)[:, None]
+        codes = np.abs(shares[..., None] - levels).argmin(axis=-1).astype(np.uint8)
         largest = (levels[codes] * steps[:, None] + np.float32(offset)).ravel()[: len(largest)]
         state |= {"nested_blocksize": NESTED, "nested_dtype": "float32", "nested_offset": offset}
         more = {
