@@ -448,8 +448,6 @@ def _samples_text(diagnosis: Diagnosis) -> str:
         read = diagnosis.model.failure.data_samples
         fault = " before a fault" if diagnosis.model.failure.data_problem else ""
         return f"{count(read, 'calibration sample')} read{fault}"
-    if diagnosis.model.language.texts is not None:
-        return samples_of_language(diagnosis.model.language)
     if judged_alone(diagnosis):
         return "no data"
     parts = [
@@ -457,7 +455,7 @@ def _samples_text(diagnosis: Diagnosis) -> str:
         + _samples_per_layer(diagnosis, dataset)
         for dataset in diagnosis.datasets
     ]
-    return ", ".join(parts) or f"data sets {NOT_MEASURED}"
+    return ", ".join(parts) or samples_of_language(diagnosis.model.language) or f"data sets {NOT_MEASURED}"
 
 
 def _samples_per_layer(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:

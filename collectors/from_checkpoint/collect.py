@@ -7,18 +7,18 @@ data sets, so that whatever rests on activations is not judged.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_checkpoint.containers import framework_of, open_both
+from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
+from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
+from quantmedic.collectors.from_checkpoint.containers import open_both
 from quantmedic.collectors.from_checkpoint.core_ml_package import names_by_underscores
-from quantmedic.collectors.from_checkpoint.layer_peers import with_peers
-from quantmedic.collectors.from_checkpoint.norms import has_offset_norms, misfolded_norms
-from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, with_left_gains
+from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import belongs
@@ -31,70 +31,27 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
     Values,
     natural_order,
 )
+from quantmedic.collectors.from_checkpoint.stored_differences import differs
+from quantmedic.collectors.from_checkpoint.tensor_roles import hidden_size, role_of
 from quantmedic.collectors.from_checkpoint.weight_groups import Measured, measure_packed, measure_values
-from quantmedic.collectors.from_checkpoint.weight_slices import slices
+from quantmedic.collectors.from_checkpoint.weight_values import match_names
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
-from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
-from quantmedic.engine.case.records import Case, CaseRecord, OperatorRecord
+from quantmedic.engine.case.facts import WeightFacts
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
-#: Prefixes that tools put before the names of all tensors, or leave out.
-_PREFIXES = ("model.", "transformer.", "module.", "language_model.", "base_model.model.", "_orig_mod.", "model.model.")
 #: Endings of constants that old checkpoints store and new ones do not.
 _CONSTANTS = ("rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias", "position_ids")
 _EMBEDDING_WORDS = ("embed", "token_embd", "wte", "wpe", "word_embeddings")
 _OUTPUT_WEIGHTS = ("lm_head.weight", "output.weight", "embed_out.weight")
 #: Layers whose float weights are ``[inputs, outputs]``, and the architectures that have them.
 _CONV1D_LAYERS, _CONV1D_MODELS = ("c_attn", "c_proj", "c_fc", "q_attn"), ("gpt2", "openai-gpt")
-#: Rounding to bfloat16 changes a number by at most this share of it; float16 loses what is smaller than its least step.
-_BFLOAT16, _FLOAT16_STEP = 2.0**-8, 2.0**-24
 #: A reading that gains so much explains why weights look strange, in dB.
 _EXPLAINS_DB = 6.0
-_NAMES_SHOWN = 5
-#: What stands above all findings of checkpoints.
-WEIGHTS_ALONE = (
-    "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
-    "activations are not judged"
-)
+#: Weights in bfloat16 that gains alone have changed keep so much of themselves, in dB.
+_RESCALED_DB = 40.0
 _MAX_THREADS = 8
-
-
-@dataclass
-class _Pair:
-    """Both checkpoints, and what comparing them has found.
-
-    Attributes:
-        layers: Quantized layers that can be read, by name.
-        refused: Why others cannot be read, by name.
-        names: Names in the quantized checkpoint by the name in the float one.
-        missing: Float tensors without a counterpart.
-        mismatched: Tensors that cannot be compared, and why.
-        altered: Tensors that changed although they are not quantized.
-        left: Weights that are float in both.
-    """
-
-    floats: Checkpoint
-    quantized: Checkpoint
-    layers: dict[str, PackedLayer]
-    refused: Mapping[str, str]
-    names: Mapping[str, str]
-    notices: list[str]
-    missing: list[str] = field(default_factory=list)
-    mismatched: list[str] = field(default_factory=list)
-    altered: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """One operator to be, with its name in both checkpoints."""
-
-    name: str
-    quantized_name: str
-    facts: WeightFacts
-    is_embedding: bool
-    gains: ChannelGains = field(default_factory=ChannelGains)
 
 
 #: What comparing tensors adds to a pair beside layers.
@@ -110,7 +67,7 @@ Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
 class CheckpointPair:
     """Two checkpoints that belong together, compared some tensors at a time."""
 
-    def __init__(self, pair: _Pair) -> None:
+    def __init__(self, pair: Pair) -> None:
         """Compare what this pair holds."""
         self._pair = pair
 
@@ -158,7 +115,7 @@ def collect_checkpoints(
         ModelError: A checkpoint cannot be read, is of the wrong kind, or the two do not belong together.
     """
     pair = _open_pair(float_path, quantized_path)
-    found: list[_Layer] = []
+    found: list[Layer] = []
     ordered = sorted(pair.floats.tensors, key=natural_order)
     if elsewhere is not None:
         found = _compare_elsewhere(ordered, pair, elsewhere, progress)
@@ -168,10 +125,10 @@ def collect_checkpoints(
                 found += _compare_tensor(name, pair, workers)
                 progress("weights", done, len(ordered))
     _refuse_strangers(found, pair)
-    return Case(_record(found, pair, version), {})
+    return Case(record_of(found, pair, version), {})
 
 
-def _compare_elsewhere(names: Sequence[str], pair: _Pair, elsewhere: Elsewhere, progress: Progress) -> list[_Layer]:
+def _compare_elsewhere(names: Sequence[str], pair: Pair, elsewhere: Elsewhere, progress: Progress) -> list[Layer]:
     """The layers, in order; what else is found goes into the pair, in order as well."""
     groups = _group_by_size(names, pair.floats)
     found: dict[int, Found] = {}
@@ -183,7 +140,7 @@ def _compare_elsewhere(names: Sequence[str], pair: _Pair, elsewhere: Elsewhere, 
             getattr(pair, name).extend(part[name])
     rows = [row for _, part in sorted(found.items()) for row in part["layers"]]
     return [
-        _Layer(name, other, WeightFacts.model_validate(facts), end, ChannelGains.from_plain(gains))
+        Layer(name, other, WeightFacts.model_validate(facts), end, ChannelGains.from_plain(gains))
         for name, other, facts, end, gains in rows
     ]
 
@@ -200,7 +157,7 @@ def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
     return list(groups.values())
 
 
-def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
+def _open_pair(float_path: Path, quantized_path: Path) -> Pair:
     (floats, packed_floats, refused_floats), (quantized, layers, refused) = open_both(float_path, quantized_path)
     codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
     codes += [f"{name}.weight" for name in (*packed_floats, *refused_floats) if f"{name}.weight" in floats.tensors]
@@ -212,7 +169,8 @@ def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
         )
     settings = Settings.of(quantized.settings)
     names = _names_by_float_name(floats, quantized, {**layers, **refused})
-    pair = _Pair(floats, quantized, layers, refused, names, _contradictions(layers, settings))
+    notices = _contradictions(layers, settings)
+    pair = Pair(floats, quantized, layers, refused, names, notices, hidden=hidden_size(floats.tensors))
     pair.mismatched += [f"{name}: {why}" for name, why in refused.items()]
     return pair
 
@@ -241,14 +199,11 @@ def _names_by_float_name(floats: Checkpoint, quantized: Checkpoint, layers: Iter
     own = {name for name in quantized.tensors if not belongs(name, layers)}
     own |= {f"{base}.weight" if base else "weight" for base in layers}
     spelled = names_by_underscores(floats.tensors)
-    choices = [{name: name for name in own}, {spelled.get(name, name): name for name in own}]
-    for prefix in _PREFIXES:
-        choices.append({name.removeprefix(prefix): name for name in own})
-        choices.append({prefix + name: name for name in own})
+    choices = [match_names(floats.tensors, own), {spelled.get(name, name): name for name in own}]
     return max(choices, key=lambda names: sum(name in floats.tensors for name in names))
 
 
-def _compare_tensor(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
     """The layer that one float tensor is the weight of, if it is one; what else is found goes into the pair."""
     tensor, other = pair.floats.tensors[name], pair.names.get(name)
     if other is None:
@@ -271,8 +226,8 @@ def _compare_tensor(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list
 
 
 def _compare_codes(
-    name: str, tensor: Stored, layer: PackedLayer, pair: _Pair, workers: ThreadPoolExecutor
-) -> list[_Layer]:
+    name: str, tensor: Stored, layer: PackedLayer, pair: Pair, workers: ThreadPoolExecutor
+) -> list[Layer]:
     source = _float_source(tensor, layer, pair.floats)
     if source is None:
         pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(layer.shape)} as {layer.format}")
@@ -285,13 +240,13 @@ def _compare_codes(
     return [_layer_of(name, f"{layer.name}.weight".lstrip("."), measured, pair)]
 
 
-def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
     """A tensor of real numbers in both: equal, changed, or quantized without codes."""
     is_matrix = len(tensor.shape) > 1 and name.endswith("weight") and min(tensor.shape[:2]) > 1
-    if not _differs(tensor, twin):
+    if not differs(tensor, twin):
         if is_matrix:
             pair.left.append(name)
-            return [_Layer(name, twin.name, WeightFacts(name=name), _is_embedding(name))]
+            return [_layer_of(name, twin.name, Measured(WeightFacts()), pair)]
         return []
     if not is_matrix:
         if not name.endswith("bias"):
@@ -301,17 +256,25 @@ def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: _Pair, worke
     measured = measure_values(_rows_of(tensor), _rows_of(twin), shape, workers)
     if measured.facts.quantizer.bits is None and pair.layers:
         # Where other layers have codes, real numbers that changed were not quantized.
-        pair.altered.append(name)
-        measured = Measured(WeightFacts(name=name), notices=measured.notices)
+        if not _is_rescaled(measured):
+            pair.altered.append(name)
+        measured = Measured(WeightFacts(name=name), measured.gains, measured.notices)
         pair.left.append(name)
     return [_layer_of(name, twin.name, measured, pair)]
 
 
-def _layer_of(name: str, quantized_name: str, measured: Measured, pair: _Pair) -> _Layer:
+def _is_rescaled(measured: Measured) -> bool:
+    """Gains of inputs are all that was done to the weights."""
+    level = measured.facts.rounding.sqnr_db
+    return bool(measured.gains.inputs) and level is not None and level > _RESCALED_DB
+
+
+def _layer_of(name: str, quantized_name: str, measured: Measured, pair: Pair) -> Layer:
     pair.notices += [f"{name}: {notice}" for notice in measured.notices]
     is_router = is_router_of_experts(name, pair.floats.tensors)
-    facts = measured.facts.model_copy(update={"name": name, "is_router": is_router})
-    return _Layer(name, quantized_name, facts, _is_embedding(name), measured.gains)
+    role = "router" if is_router else role_of(name, pair.floats.tensors[name].shape, pair.hidden)
+    facts = measured.facts.model_copy(update={"name": name, "is_router": is_router, "role": role})
+    return Layer(name, quantized_name, facts, _is_embedding(name), measured.gains)
 
 
 def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
@@ -322,7 +285,7 @@ def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Cal
     turned = (flat[1], flat[0])
     name = layer.name.rpartition(".")[2]
     is_conv1d = floats.config.get("model_type") in _CONV1D_MODELS and name in _CONV1D_LAYERS
-    if flat == layer.shape and not (is_conv1d and flat == turned):
+    if flat == layer.shape and not ((is_conv1d or layer.is_turned) and flat == turned):
         return _rows_of(tensor)
     if turned == layer.shape and len(tensor.shape) == 2:
         return lambda rows: np.ascontiguousarray(tensor.floats(None, rows).T)
@@ -333,23 +296,7 @@ def _rows_of(tensor: Stored) -> Callable[[slice], Values]:
     return lambda rows: tensor.floats(rows).reshape(rows.stop - rows.start, -1)
 
 
-def _differs(tensor: Stored, twin: Stored) -> bool:
-    """Some element differs by more than a rounding to bfloat16 explains."""
-    width = math.prod(tensor.shape[1:]) if tensor.shape else 1
-    for rows in slices(tensor.rows, width, 1):
-        part = rows if tensor.shape else None
-        mine, theirs = tensor.load(part), twin.load(part)
-        if tensor.dtype == twin.dtype and np.array_equal(mine.view(np.uint8), theirs.view(np.uint8)):
-            continue
-        a, b = tensor.floats(part), twin.floats(part)
-        with np.errstate(invalid="ignore"):
-            close = (np.abs(a - b) <= _BFLOAT16 * np.abs(a) + _FLOAT16_STEP) | (a == b) | (np.isnan(a) & np.isnan(b))
-        if not close.all():
-            return True
-    return False
-
-
-def _is_spared(name: str, pair: _Pair) -> bool:
+def _is_spared(name: str, pair: Pair) -> bool:
     """The tensor is not needed: a constant of the architecture, or output weights that are the embeddings."""
     if any(name.endswith(ending) for ending in _CONSTANTS) or not pair.floats.tensors[name].is_float:
         return True
@@ -362,7 +309,7 @@ def _is_embedding(name: str) -> bool:
     return any(word in name.lower() for word in _EMBEDDING_WORDS) and not name.endswith(_OUTPUT_WEIGHTS)
 
 
-def _refuse_strangers(layers: Iterable[_Layer], pair: _Pair) -> None:
+def _refuse_strangers(layers: Iterable[Layer], pair: Pair) -> None:
     """Refuse checkpoints whose weights have nothing in common, unless another reading of the codes explains it."""
     known = [layer for layer in layers if layer.facts.similarity is not None]
     strange = [
@@ -381,105 +328,3 @@ def _refuse_strangers(layers: Iterable[_Layer], pair: _Pair) -> None:
         ],
         help="give the float weights it was made from; if those were rotated (QuaRot, SpinQuant), the rotated ones",
     )
-
-
-def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
-    altered = frozenset(size for name in pair.altered for size in pair.floats.tensors[name].shape)
-    facts = with_peers(with_left_gains([layer.facts for layer in found], [layer.gains for layer in found], altered))
-    norms = misfolded_norms(
-        [(name, pair.floats.tensors[name], pair.quantized.tensors[pair.names[name]]) for name in pair.altered],
-        {layer.name: layer.gains.inputs for layer in found},
-        has_offset=has_offset_norms(pair.floats.config),
-    )
-    operators = tuple(
-        OperatorRecord(
-            index=index,
-            name=layer.name.removesuffix(".weight"),
-            float_name=layer.name.removesuffix(".weight"),
-            quantized_name=layer.quantized_name.removesuffix(".weight"),
-            op_type="Gather" if layer.is_embedding else "Gemm",
-            inputs=(),
-            outputs=(),
-            is_compute=not layer.is_embedding,
-            is_first=None,
-            is_last=None,
-            executed_as=None,
-            weight=weight,
-            bias=BiasFacts(),
-        )
-        for index, (layer, weight) in enumerate(zip(found, facts, strict=True))
-    )
-    files = {"float": pair.floats, "quantized": pair.quantized}
-    return CaseRecord.of_files(
-        quantmedic_version=version,
-        model=_checkpoint_model(operators, pair, norms),
-        operators=operators,
-        notices=tuple(_checkpoint_notices(pair)),
-        run={
-            **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},
-            **{f"{kind}_sha256": checkpoint.fingerprint() for kind, checkpoint in files.items()},
-            "quantization_config": {
-                key: value for key, value in pair.quantized.settings.items() if isinstance(value, str | int | float)
-            },
-        },
-    )
-
-
-def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair, norms: Sequence[str]) -> ModelFacts:
-    compute = [op for op in operators if op.is_compute]
-    quantized = sum(op.weight.quantizer.bits is not None for op in compute)
-    changed = sum(op.weight.rounding.mse is not None for op in compute)
-    kinds = dict.fromkeys(_weight_format(op.weight) for op in operators if op.weight.format is not None)
-    rescaled = sum((op.weight.input_gain_ratio or 1.0) > 1.0 for op in operators)
-    return ModelFacts(
-        name=pair.quantized.path.name,
-        framework=framework_of(pair.quantized.path),
-        format=", ".join(kinds) or None,
-        toolchain_marks=tuple(dict.fromkeys(layer.format for layer in pair.layers.values())),
-        operators=len(operators),
-        compute_operators=len(compute),
-        # Weights that changed without a grid may be quantized or not.
-        quantized_share=quantized / len(compute) if compute and quantized >= changed else None,
-        bytes_float=pair.floats.nbytes,
-        bytes_quantized=pair.quantized.nbytes,
-        size_ratio=pair.quantized.nbytes / pair.floats.nbytes if pair.floats.nbytes else None,
-        float_is_quantized=False,
-        checkpoint=CheckpointFacts(
-            tensors=len(pair.floats.tensors),
-            missing=len(pair.missing),
-            first_missing=next(iter(pair.missing), None),
-            mismatched=len(pair.mismatched),
-            first_mismatched=next(iter(pair.mismatched), None),
-            altered=len(pair.altered),
-            first_altered=next(iter(pair.altered), None),
-            rescaled_layers=rescaled,
-            misfolded_norms=len(norms),
-            first_misfolded_norm=next(iter(norms), None),
-        ),
-    )
-
-
-def _weight_format(weight: WeightFacts) -> str:
-    quantizer = weight.quantizer
-    grouped = f" in groups of {weight.group_size}" if quantizer.granularity == "per_block" else ""
-    return f"{weight.format} {quantizer.bits}-bit{grouped}"
-
-
-def _checkpoint_notices(pair: _Pair) -> list[str]:
-    """What the report says above all findings."""
-    notices = [WEIGHTS_ALONE]
-    lists: Mapping[str, list[str]] = {
-        "no counterpart in the quantized checkpoint": pair.missing,
-        "not comparable": pair.mismatched,
-        "changed although not quantized": pair.altered,
-        "left in float": pair.left,
-    }
-    for what, names in lists.items():
-        if names:
-            more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-            notices.append(f"{what}: {', '.join(names[:_NAMES_SHOWN])}{more}")
-    extra = sorted(set(pair.names.values()) - {pair.names[n] for n in pair.floats.tensors if n in pair.names})
-    if extra:
-        more = f" and {len(extra) - _NAMES_SHOWN} more" if len(extra) > _NAMES_SHOWN else ""
-        notices.append(f"only in the quantized checkpoint: {', '.join(extra[:_NAMES_SHOWN])}{more}")
-    return [*notices, *pair.notices]

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, open_core_ml
+from quantmedic.collectors.from_checkpoint.fused_experts import with_single_experts
 from quantmedic.collectors.from_checkpoint.gguf_checkpoint import is_gguf, open_gguf
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
@@ -27,7 +28,9 @@ def open_both(float_path: Path, quantized_path: Path) -> tuple[Opened, Opened]:
             help="give the float weights as safetensors",
         )
     floats = _open_container(float_path)
-    return floats, _open_container(quantized_path, None if is_gguf(float_path) else floats[0].tensors)
+    quantized = _open_container(quantized_path, None if is_gguf(float_path) else floats[0].tensors)
+    whole, packed, experts = with_single_experts(floats[0], quantized[0])
+    return (whole, *floats[1:]), (packed, {**quantized[1], **experts}, quantized[2])
 
 
 def _open_container(path: Path, floats: Collection[str] | None = None) -> Opened:

@@ -5,17 +5,14 @@ of ``ggml-common.h``; what is computed here in float32 equals what the package `
 hold 256 weights, whose scales are codes of a few bits times a scale of the block.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.from_checkpoint.gguf_block_parts import BlockType, Bytes, Unpacked, read_halves
+from quantmedic.collectors.from_checkpoint.gguf_lattice_blocks import LATTICE_TYPES
 from quantmedic.collectors.from_checkpoint.weight_fields import Values
-
-Bytes = NDArray[np.uint8]
 
 #: Types by their number: name, weights of a block, bytes of a block.
 _TYPES: Mapping[int, tuple[str, int, int]] = {
@@ -42,51 +39,6 @@ def type_name(number: int) -> str | None:
     return _TYPES[number][0] if number in _TYPES else None
 
 
-class Unpacked(NamedTuple):
-    """Some blocks ``[blocks, weights]``: codes or their numbers; scales, and offsets or None ``[blocks, groups]``."""
-
-    codes: Array
-    scale: Values
-    offset: Values | None
-
-
-@dataclass(frozen=True)
-class BlockType:
-    """How one type is read.
-
-    Attributes:
-        bits: Bits of a code.
-        group: Weights that share a scale.
-        signed: Codes are signed, and there are no offsets.
-        unpack: Takes blocks ``[blocks, bytes]``.
-        even: Codes have even steps.
-    """
-
-    bits: int
-    group: int
-    signed: bool
-    unpack: Callable[[Bytes], Unpacked]
-    even: bool = True
-
-    @property
-    def low(self) -> int | None:
-        """Smallest code; None where steps are not even."""
-        if not self.even:
-            return None
-        return -(2 ** (self.bits - 1)) if self.signed else 0
-
-    @property
-    def high(self) -> int | None:
-        """Largest code; None where steps are not even."""
-        low = self.low
-        return None if low is None else low + 2**self.bits - 1
-
-
-def _read_halves(blocks: Bytes, start: int) -> Values:
-    """A float16 of each block, ``[blocks, 1]``."""
-    return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
-
-
 def _fields(packed: Bytes, bits: int, run: int) -> Bytes:
     """Fields of each byte ``[blocks, fields]``, the lowest first: those of ``run`` bytes in a row follow each other."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8).reshape(1, 1, -1, 1)
@@ -99,11 +51,11 @@ def _less_zero(codes: Bytes, zero: int) -> NDArray[np.int8]:
 
 
 def _q4_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(_less_zero(_fields(blocks[:, 2:], 4, 16), 8), _read_halves(blocks, 0), None)
+    return Unpacked(_less_zero(_fields(blocks[:, 2:], 4, 16), 8), read_halves(blocks, 0), None)
 
 
 def _q4_1(blocks: Bytes) -> Unpacked:
-    return Unpacked(_fields(blocks[:, 4:], 4, 16), _read_halves(blocks, 0), _read_halves(blocks, 2))
+    return Unpacked(_fields(blocks[:, 4:], 4, 16), read_halves(blocks, 0), read_halves(blocks, 2))
 
 
 def _five_bits(blocks: Bytes) -> Bytes:
@@ -113,21 +65,21 @@ def _five_bits(blocks: Bytes) -> Bytes:
 
 
 def _q5_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(_less_zero(_five_bits(blocks), 16), _read_halves(blocks, 0), None)
+    return Unpacked(_less_zero(_five_bits(blocks), 16), read_halves(blocks, 0), None)
 
 
 def _q5_1(blocks: Bytes) -> Unpacked:
-    return Unpacked(_five_bits(blocks), _read_halves(blocks, 0), _read_halves(blocks, 2))
+    return Unpacked(_five_bits(blocks), read_halves(blocks, 0), read_halves(blocks, 2))
 
 
 def _q8_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _read_halves(blocks, 0), None)
+    return Unpacked(np.ascontiguousarray(blocks[:, 2:]).view(np.int8), read_halves(blocks, 0), None)
 
 
 def _q2_k(blocks: Bytes) -> Unpacked:
     scales, packed = blocks[:, :16], blocks[:, 16:80]
-    scale = _read_halves(blocks, 80) * (scales & np.uint8(15)).astype(np.float32)
-    offset = _read_halves(blocks, 82) * (scales >> np.uint8(4)).astype(np.float32)
+    scale = read_halves(blocks, 80) * (scales & np.uint8(15)).astype(np.float32)
+    offset = read_halves(blocks, 82) * (scales >> np.uint8(4)).astype(np.float32)
     return Unpacked(_fields(packed, 2, 32), scale, -offset)
 
 
@@ -136,7 +88,7 @@ def _q3_k(blocks: Bytes) -> Unpacked:
     six = _fields(scales[:, :8], 4, 8) | (_fields(scales[:, 8:], 2, 4) << np.uint8(4))
     missing = _fields(high, 1, 32) ^ np.uint8(1)  # a bit that is 0 takes 4 away
     codes = _fields(packed, 2, 32).astype(np.int8) - (missing << np.uint8(2)).astype(np.int8)
-    return Unpacked(codes, _read_halves(blocks, 108) * _less_zero(six, 32).astype(np.float32), None)
+    return Unpacked(codes, read_halves(blocks, 108) * _less_zero(six, 32).astype(np.float32), None)
 
 
 def _scales_of_six_bits(blocks: Bytes) -> tuple[Values, Values]:
@@ -145,7 +97,7 @@ def _scales_of_six_bits(blocks: Bytes) -> tuple[Values, Values]:
     low, high = np.uint8(0x3F), np.uint8(0x30)
     scales = np.hstack([first & low, (rest & np.uint8(15)) | ((first >> np.uint8(2)) & high)])
     offsets = np.hstack([second & low, (rest >> np.uint8(4)) | ((second >> np.uint8(2)) & high)])
-    return _read_halves(blocks, 0) * scales.astype(np.float32), -(_read_halves(blocks, 2) * offsets.astype(np.float32))
+    return read_halves(blocks, 0) * scales.astype(np.float32), -(read_halves(blocks, 2) * offsets.astype(np.float32))
 
 
 def _q4_k(blocks: Bytes) -> Unpacked:
@@ -161,16 +113,16 @@ def _q6_k(blocks: Bytes) -> Unpacked:
     low, high, scales = blocks[:, :128], blocks[:, 128:192], blocks[:, 192:208]
     codes = _less_zero(_fields(low, 4, 64) | (_fields(high, 2, 32) << np.uint8(4)), 32)
     own = np.ascontiguousarray(scales).view(np.int8).astype(np.float32)
-    return Unpacked(codes, _read_halves(blocks, 208) * own, None)
+    return Unpacked(codes, read_halves(blocks, 208) * own, None)
 
 
 def _iq4_nl(blocks: Bytes) -> Unpacked:
-    return Unpacked(_UNEVEN[_fields(blocks[:, 2:], 4, 16)], _read_halves(blocks, 0), None)
+    return Unpacked(_UNEVEN[_fields(blocks[:, 2:], 4, 16)], read_halves(blocks, 0), None)
 
 
 def _iq4_xs(blocks: Bytes) -> Unpacked:
     six = _fields(blocks[:, 4:8], 4, 1) | (_fields(blocks[:, 2:4], 2, 1) << np.uint8(4))
-    scale = _read_halves(blocks, 0) * _less_zero(six, 32).astype(np.float32)
+    scale = read_halves(blocks, 0) * _less_zero(six, 32).astype(np.float32)
     return Unpacked(_UNEVEN[_fields(blocks[:, 8:], 4, 16)], scale, None)
 
 
@@ -179,6 +131,13 @@ def _mxfp4(blocks: Bytes) -> Unpacked:
     tiny = np.uint32(0x00200000) << exponent  # below the least normal float32
     bits = np.where(exponent < 2, tiny, (exponent - np.uint32(1)) << np.uint32(23))
     return Unpacked(_FOUR_BIT_FLOATS[_fields(blocks[:, 1:], 4, 16)], bits.astype(np.uint32).view(np.float32), None)
+
+
+def _nvfp4(blocks: Bytes) -> Unpacked:
+    exponent, mantissa = (blocks[:, :4] >> np.uint8(3)).astype(np.int32) & 15, (blocks[:, :4] & 7).astype(np.float32)
+    scale = np.where(exponent == 0, np.ldexp(mantissa, -10), np.ldexp(1 + mantissa / 8, exponent - 8))
+    scale[(blocks[:, :4] == 0) | (blocks[:, :4] == 0x7F)] = 0.0
+    return Unpacked(_FOUR_BIT_FLOATS[_fields(blocks[:, 4:], 4, 8)], scale.astype(np.float32), None)
 
 
 #: Types that are read, by name.
@@ -196,4 +155,6 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "IQ4_NL": BlockType(4, 32, True, _iq4_nl, even=False),
     "IQ4_XS": BlockType(4, 32, True, _iq4_xs, even=False),
     "MXFP4": BlockType(4, 32, True, _mxfp4, even=False),
+    "NVFP4": BlockType(4, 16, True, _nvfp4, even=False),
+    **LATTICE_TYPES,
 }

@@ -98,7 +98,7 @@ def open_gguf(
     tensors: dict[str, Stored] = {}
     layers: dict[str, PackedLayer] = {}
     refused: dict[str, str] = {}
-    for tensor in (part for whole in model.tensors for part in _experts(whole)):
+    for tensor, own in ((part, whole.name) for whole in model.tensors for part in _experts(whole)):
         name = _own_name(tensor.name, floats, tensors)
         base = name.removesuffix("weight").removesuffix(".")
         try:
@@ -109,7 +109,7 @@ def open_gguf(
                 tensors[f"{base}.weight"] = Stored(
                     name, tensor.path, "U8", (stored_bytes(tensor.kind, tensor.shape),), tensor.offset
                 )
-                layers[base] = _layer(base, tensor, order)
+                layers[base] = _layer(own.removesuffix(".weight"), tensor, order)
         except UnreadableLayerError as why:
             refused[base] = str(why)
     if not tensors and not refused:

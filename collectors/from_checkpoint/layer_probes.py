@@ -7,7 +7,7 @@ import numpy as np
 
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Reading
-from quantmedic.collectors.from_checkpoint.weight_fields import Values
+from quantmedic.collectors.from_checkpoint.weight_fields import Integers, Values
 from quantmedic.collectors.from_checkpoint.weight_slices import Source, row_gains, stored_source
 from quantmedic.collectors.pair.weight_grids import (
     ALIKE_ROUNDED,
@@ -27,6 +27,14 @@ MIN_GAIN_ROWS, GAIN_ROWS = 32, 256
 GAIN_EXPLAINS = 0.75
 #: Rounds of least squares between the gains of rows and of columns.
 _GAIN_ROUNDS = 5
+#: Another round is not worth it where the last one has changed no gain by more than this share of it.
+_SETTLED = 0.002
+#: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: clipping
+#: and coarse rounding shrink a channel by up to a half, and erased ones are not alike.
+_LOUD, _QUIET, _ALIKE = 1.25, 0.5, 0.95
+#: Gains are above the noise of rounding where their variance is this many times as large as rounding makes it, and no
+#: less than this.
+_NOISE_RATIO, _LEAST_VARIANCE = 4.0, 0.01**2
 
 
 @dataclass
@@ -36,10 +44,20 @@ class Gains:
     Attributes:
         columns: Factor of each input channel; None where no gains are found.
         ratio: Largest factor over the smallest; None where it is not known.
+        slight: Factors that are above the noise, although too small to be taken out; None where there are none.
+        alike: Cosine of stored and float weights of each input channel.
     """
 
     columns: Values | None = None
     ratio: float | None = None
+    slight: Values | None = None
+    alike: Values | None = None
+
+    def in_order(self, order: Integers) -> "Gains":
+        """The same of channels that were sorted by this order."""
+        return Gains(
+            _restored(self.columns, order), self.ratio, _restored(self.slight, order), _restored(self.alike, order)
+        )
 
 
 @dataclass(frozen=True)
@@ -74,16 +92,20 @@ def packed_gains(layer: PackedLayer, source: Source) -> Gains:
     """``channel_gains`` of a layer whose codes are understood."""
     rows = slice(0, min(layer.shape[0], GAIN_ROWS))
     gains = channel_gains(*_probe(layer, source, rows, layer.declared), layer.bits)
-    order = stored_source(layer)(rows).order if gains.columns is not None else None
-    if order is None or gains.columns is None:
-        return gains
-    restored = np.empty_like(gains.columns)
-    restored[order] = gains.columns
-    return Gains(restored, gains.ratio)
+    order = stored_source(layer)(rows).order
+    return gains if order is None else gains.in_order(order)
+
+
+def _restored(values: Values | None, order: Integers) -> Values | None:
+    if values is None:
+        return None
+    found = np.empty_like(values)
+    found[order] = values
+    return found
 
 
 def gains_of_values(source: Source, stored: Source, outputs: int, bits: int) -> Gains:
-    """``channel_gains`` of weights that are stored as real numbers on a grid of so many bits."""
+    """``channel_gains`` of weights that are stored as real numbers, on a grid of so many bits or on none."""
     rows = slice(0, min(outputs, GAIN_ROWS))
     return channel_gains(_finite_or_zero(source(rows)), _finite_or_zero(stored(rows)), bits)
 
@@ -98,19 +120,54 @@ def channel_gains(x: Values, y: Values, bits: int) -> Gains:
     """
     if len(x) < MIN_GAIN_ROWS:
         return Gains()
+    columns, alike = _column_gains(x, y)
+    sizes = np.abs(columns[columns != 0])
+    if sizes.size and (_explain_most(x, y, bits) or _some_stand_out(columns, alike)):
+        return Gains(columns, float(sizes.max() / sizes.min()), alike=alike)
+    return Gains(ratio=1.0, slight=columns if _are_above_noise(columns, alike, len(x)) else None, alike=alike)
+
+
+def _explain_most(x: Values, y: Values, bits: int) -> bool:
+    """Gains of rows and columns explain most of what the weights differ by."""
     plain = cosine(y, x)
     if plain > CERTAIN and bits <= 4:  # Nothing but rounding; of more bits less is left by rounding.
-        return Gains(ratio=1.0)
+        return False
     even = cosine(*(balance_gains(a[:, :, None]) for a in (y, x)))
-    if even < ALIKE_ROUNDED or 1 - even**2 > (1 - GAIN_EXPLAINS) * (1 - plain**2):
-        return Gains(ratio=1.0)
+    return even >= ALIKE_ROUNDED and 1 - even**2 <= (1 - GAIN_EXPLAINS) * (1 - plain**2)
+
+
+def _some_stand_out(columns: Values, alike: Values) -> bool:
+    """Some channel has a gain of its own, and is the float one but for it."""
+    known = np.log(columns[(alike > _ALIKE) & (columns > 0)])
+    own = known - np.median(known) if known.size else known
+    return bool((own > np.log(_LOUD)).any() or (own < np.log(_QUIET)).any())
+
+
+def _are_above_noise(columns: Values, alike: Values, rows: int) -> bool:
+    """The gains of channels that are alike differ by more than rounding makes them."""
+    kept = (alike > _ALIKE) & (columns > 0)
+    if kept.sum() < MIN_GAIN_ROWS:
+        return False
+    noise = float(np.mean((1 / alike[kept] ** 2 - 1) / rows))
+    return float(np.log(columns[kept]).var()) > max(_NOISE_RATIO * noise, _LEAST_VARIANCE)
+
+
+def _column_gains(x: Values, y: Values) -> tuple[Values, Values]:
+    """Gains of input channels beside those of output channels, and the cosines that they leave."""
     columns = np.ones(x.shape[1], np.float32)
+    turned = np.ascontiguousarray(y.T)
     for _ in range(_GAIN_ROUNDS):
         scaled = x * columns
         scaled *= row_gains(scaled, y)
-        columns = columns * row_gains(np.ascontiguousarray(scaled.T), np.ascontiguousarray(y.T)).ravel()
-    sizes = np.abs(columns[columns != 0])
-    return Gains(columns, float(sizes.max() / sizes.min()) if sizes.size else None)
+        across = np.ascontiguousarray(scaled.T)
+        change = row_gains(across, turned).ravel()
+        columns = columns * change
+        if np.abs(change - np.median(change)).max() < _SETTLED:
+            break
+    product = np.einsum("ij,ij->i", across, turned, dtype=np.float64)
+    norms = np.sqrt(power_of(across) * power_of(turned))
+    alike = np.divide(product, norms, out=np.zeros(len(norms)), where=norms > 0)
+    return columns, alike.astype(np.float32)
 
 
 def _probe(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> tuple[Values, Values]:

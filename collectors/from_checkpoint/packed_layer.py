@@ -80,12 +80,15 @@ class PackedLayer:
 
     Attributes:
         shape: Output and input channels.
-        low: Smallest code; None for float8, whose steps are not even.
-        high: Largest code; None for float8.
+        low: Smallest code; None for small floats, whose steps are not even.
+        high: Largest code; None for small floats.
         read: Takes output channels and a reading.
         declared: The reading that the format and its configuration ask for.
         alternatives: Other readings, by what they would mean.
         unit: Rows are read in multiples of it.
+        block_scales: Scales per block where they are numbers of one byte themselves.
+        is_turned: The float weights are ``[inputs, outputs]``, also where both are as many.
+        lacks_global_scale: The scale of the whole tensor, which the format asks for, is missing.
     """
 
     name: str
@@ -100,6 +103,9 @@ class PackedLayer:
     declared: Reading
     alternatives: Mapping[str, Reading]
     unit: int = 1
+    block_scales: Stored | None = None
+    lacks_global_scale: bool = False
+    is_turned: bool = False
 
     @property
     def group_size(self) -> int:

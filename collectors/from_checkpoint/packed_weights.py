@@ -5,7 +5,10 @@ The layouts follow the public documentation and sources of the tools. Codes lie 
 
 from collections.abc import Callable, Iterable, Mapping
 
+from quantmedic.collectors.from_checkpoint import bitsandbytes_codes
+from quantmedic.collectors.from_checkpoint.bitsandbytes_codes import bitsandbytes_layer, is_bitsandbytes
 from quantmedic.collectors.from_checkpoint.byte_codes import plain_layer, torchao_layer
+from quantmedic.collectors.from_checkpoint.four_bit_floats import four_bit_float_layer, is_four_bit_float
 from quantmedic.collectors.from_checkpoint.gptq_awq import gptq_or_awq_layer
 from quantmedic.collectors.from_checkpoint.pack_quantized import pack_quantized_layer
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
@@ -33,6 +36,8 @@ _PARTS = (
     "zero_point",
     "weight_scales",
     "weight_zeros",
+    "weight_global_scale",
+    "weight_scale_2",
     "input_scale",
     "input_zero_point",
     "input_global_scale",
@@ -42,12 +47,28 @@ _PARTS = (
     "v_scale",
     "q_scale",
 )
+#: Endings of the names of such tensors of bitsandbytes.
+_BITSANDBYTES = tuple(f".{part}" for part in bitsandbytes_codes.PARTS)
+
+
+def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    return (
+        four_bit_float_layer(name, parts) if is_four_bit_float(parts) else pack_quantized_layer(name, parts, settings)
+    )
+
+
+def _weight_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    if is_bitsandbytes(parts):
+        return bitsandbytes_layer(name, parts)
+    return four_bit_float_layer(name, parts) if is_four_bit_float(parts) else plain_layer(name, parts, settings)
+
+
 #: How a layer is read, by the name of the tensor with its codes.
 _FORMATS: Mapping[str, Callable[[str, Parts, Settings], PackedLayer]] = {
     "qweight": gptq_or_awq_layer,
-    "weight_packed": pack_quantized_layer,
+    "weight_packed": _packed_layer,
     "_weight_qdata": torchao_layer,
-    "weight": plain_layer,
+    "weight": _weight_layer,
 }
 
 
@@ -76,9 +97,9 @@ def packed_layers(tensors: Mapping[str, Stored], settings: Settings) -> tuple[di
 def belongs(name: str, bases: Iterable[str]) -> bool:
     """The tensor is a part of a quantized layer and not a weight itself."""
     base, _, last = name.rpartition(".")
-    return last in _PARTS or (last == "weight" and base in bases)
+    return last in _PARTS or name.endswith(_BITSANDBYTES) or (last == "weight" and base in bases)
 
 
 def _parts_of(base: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, "weight"))
+    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, *bitsandbytes_codes.PARTS, "weight"))
     return {part: tensors[name] for part, name in names if name in tensors}

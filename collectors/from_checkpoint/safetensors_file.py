@@ -30,6 +30,8 @@ Values = NDArray[np.float32]
 INDEX = "model.safetensors.index.json"
 #: Where quantization settings stand: the key in ``config.json``, or files of their own that older tools wrote.
 _SETTINGS = ("config.json", "quantize_config.json", "quant_config.json")
+#: Where NVIDIA ModelOpt writes them.
+_MODELOPT = "hf_quant_config.json"
 #: Bytes of each tensor that tell checkpoints of one architecture apart.
 _FINGERPRINT = 4096
 _HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
@@ -290,6 +292,9 @@ def _quantization_settings(folder: Path, config: Mapping[str, object]) -> Mappin
     for name in _SETTINGS[1:]:
         if (folder / name).is_file():
             return _json_object(folder / name)
+    if (folder / _MODELOPT).is_file():
+        found = _json_object(folder / _MODELOPT).get("quantization")
+        return {"quant_method": "modelopt", **(found if isinstance(found, dict) else {})}
     return {}
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from quantmedic.collectors.from_checkpoint.block_scales import end_shares
 from quantmedic.collectors.from_checkpoint.layer_probes import (
-    Gains,
     better_reading,
     gains_of_values,
     packed_gains,
@@ -29,6 +29,8 @@ from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
 _DISTINCT_SHARE = 0.5
 _GROUP_SIZES = (1024, 512, 256, 128, 64, 32, 16)
 _GRID_ROWS = 32
+#: Real numbers without a grid are at least as fine as this.
+_BITS_WITHOUT_GRID = 16
 #: Facts that need a step, which real numbers do not have.
 _NEEDS_STEP = ("misplaced_share", "clipped_share", "end_share", "outlier_groups", "outlier_noise_share")
 _NEEDS_GROUPS = ("groups", "dead_groups", "dead_group", "worst_group_sqnr_db", "worst_group")
@@ -67,6 +69,8 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     reading = better_reading(layer, source)
     if reading is not None:
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
+    if layer.block_scales is not None:
+        found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
     if layer.low is None:
         found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps"))
     found |= {
@@ -77,7 +81,7 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         "group_size": layer.group_size,
         "input_gain_ratio": gains.ratio,
     }
-    own = ChannelGains.of_rows(*totals.output_gains(), gains.columns)
+    own = ChannelGains.of_sides(*totals.output_gains(), gains)
     return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 
@@ -111,7 +115,7 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         nothing = np.full((rows.stop - rows.start, count), np.nan, np.float32)
         return Part(stored(rows), Grid(nothing, nothing, nothing), starts)
 
-    gains = Gains() if bits is None else gains_of_values(source, stored, outputs, bits)
+    gains = gains_of_values(source, stored, outputs, bits or _BITS_WITHOUT_GRID)
     totals = LayerTotals(inputs)
     spans = list(slices(outputs, inputs, 1))
     for sums in workers.map(lambda rows: sum_slice(rows, source, part, gains.columns, count == 1), spans):
@@ -129,7 +133,7 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         "group_size": (size or inputs) if bits is not None else None,
         "input_gain_ratio": gains.ratio,
     }
-    own = ChannelGains.of_rows(*totals.output_gains(), gains.columns)
+    own = ChannelGains.of_sides(*totals.output_gains(), gains)
     return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 

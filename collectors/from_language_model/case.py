@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_checkpoint.collect import WEIGHTS_ALONE
+from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.collectors.from_language_model.tokens import LENGTH
 from quantmedic.engine.case.records import Case

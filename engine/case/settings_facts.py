@@ -72,12 +72,54 @@ class CheckpointFacts(Facts):
         "tensors that are not quantized, biases left out, and differ by more than a rounding to bfloat16"
     )
     first_altered: str | None = fact("name of the first of them")
-    rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
+    unexplained: int | None = fact(
+        "of these, those whose change no gains of layers explain, and that are no misfolded norms either"
+    )
+    first_unexplained: str | None = fact("name of the first of them")
+    rescaled_layers: int | None = fact("layers that hold gains of input channels (input_gain_ratio above 1.1)")
     misfolded_norms: int | None = fact(
         "norms that were divided by gains of the layers behind them as x · w where the architecture computes "
         "x · (1 + w), or the other way round"
     )
     first_misfolded_norm: str | None = fact("name of the first of them")
+    unscaled_biases: int | None = fact(
+        "biases, also of norms, that stayed as they were where the weights of most of their channels were multiplied "
+        "by gains more than 1.1 times as large or small as the middle one"
+    )
+    first_unscaled_bias: str | None = fact("name of the first of them")
+    kv_cache: str | None = fact(
+        "type of the codes of the K and V cache that the configuration asks for with stored scales, such as float8"
+    )
+    kv_blocks: int | None = fact("attention layers, where the configuration asks for such a cache")
+    kv_missing: int | None = fact("of these, those without a scale of K or of V")
+    first_kv_missing: str | None = fact("name of the first of them")
+    kv_of_one: int | None = fact("of these, those whose scales of K and V are both 1, as nothing calibrated them")
+    fused_layers: int | None = fact(
+        "layers that runtimes put together from several (q, k, v; gate, up), of parts with a scale per tensor beside "
+        "scales per block"
+    )
+    fused_ratio: float | None = fact("largest / smallest scale of such parts, of the layer where it is most", "ratio")
+    fused_differing: int | None = fact("fused layers whose parts have different scales, by over 1 %")
+    first_fused: str | None = fact("name of the one whose scales differ most")
+    idle_targets: int | None = fact("patterns of modules to be quantized that match none; classes do not count")
+    first_idle_target: str | None = fact("the first of them")
+    idle_ignores: int | None = fact(
+        "patterns of modules to be left in float that match none; classes and the output weights do not count"
+    )
+    first_idle_ignore: str | None = fact("the first of them")
+    declared_float: int | None = fact("layers that the configuration leaves in float, and that have codes")
+    first_declared_float: str | None = fact("name of the first of them")
+    declared_quantized: int | None = fact(
+        "linear layers of attention, MLP and experts that the configuration quantizes, and that are stored in float"
+    )
+    first_declared_quantized: str | None = fact("name of the first of them")
+    unmet_overrides: int | None = fact(
+        "layers that the configuration gives bits or a group size by name, and that have others"
+    )
+    first_unmet_override: str | None = fact("name of the first of them")
+    untied: str | None = fact(
+        "how embeddings and output weights differ that the configuration says are one tensor; empty where they do not"
+    )
 
 
 class CoverageFacts(Facts):

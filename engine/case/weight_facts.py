@@ -5,6 +5,9 @@ from typing import Literal
 from quantmedic.engine.case.fact_base import Facts, Role, fact
 from quantmedic.engine.case.tensor_facts import ErrorFacts, QuantizerFacts
 
+#: What a weight of a language model is for.
+TensorRole = Literal["embedding", "norm", "attention", "mlp", "expert", "router", "lm_head"]
+
 
 class WeightFacts(Facts):
     """The weights of one layer, float values against the integers that replace them."""
@@ -192,6 +195,20 @@ class WeightFacts(Facts):
     is_router: bool | None = fact(
         "by its name and shape, the layer of a checkpoint chooses among experts; between checkpoints"
     )
+    block_scale_top_share: float | None = fact(
+        "share of the scales per block (NVFP4: float8, MXFP4: powers of two) that are the largest number of their "
+        "type, one left out: a tensor's scale is chosen so that one block has it",
+        "share",
+    )
+    block_scale_low_share: float | None = fact(
+        "share of these scales that are subnormal, so that few bits are left of them", "share"
+    )
+    lacks_global_scale: bool | None = fact(
+        "scales per block are stored without the scale of the tensor that their format asks for"
+    )
+    role: TensorRole | None = fact(
+        "what the weights of a language model are for, by their name or else their shape; between checkpoints"
+    )
     left_gain_channels: int | None = fact(
         "output channels that are stored over 1.25 times, or under half, as large as the float ones (by least "
         "squares, with a cosine above 0.95), where no layer that reads so many inputs divides by as much; between "
@@ -199,6 +216,16 @@ class WeightFacts(Facts):
     )
     left_gain: float | None = fact(
         "of these channels the stored over the float weights, where that is furthest from 1; 1 where there are none",
+        "ratio",
+    )
+    left_input_channels: int | None = fact(
+        "input channels that count over 1.25 times, or under half, as much as in the float model beside the others, "
+        "because weights were multiplied (with a cosine above 0.95) and no norm, layer or scale before them divides "
+        "by as much, or because a norm was divided and these weights were left out; between checkpoints"
+    )
+    left_input_gain: float | None = fact(
+        "of these channels what they count against the float model, where that is furthest from 1; 1 where there are "
+        "none",
         "ratio",
     )
     peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")

@@ -57,6 +57,7 @@ class LayerRow(Contract):
     representative: ErrorRow
     validation: ErrorRow
     groups: GroupRow | None = Field(default=None, description="where checkpoints were compared")
+    role: str | None = Field(default=None, description="what the weights are for, where checkpoints were compared")
     operations: int | None = None
     time_ms: float | None = None
     time_share: float | None = None

@@ -178,10 +178,11 @@ def _advise(
         "repair": _repair_code(findings, index.facts)
     }
     types, form = {layer.op_type for layer in layers}, index.facts.model.format
-    snippets = _fitting_snippets(remedy, fields, form, types, tensors)
-    if remedy.snippets and not snippets:
+    fitting = _fitting_snippets(remedy, fields, form, types, tensors)
+    if remedy.snippets and not fitting:
         reason = "nothing in the float model has a name that its options could take"
         return [], [*held, Withheld(id=remedy.id, title=remedy.title, because=reason)]
+    snippets = tuple(snippet for snippet in fitting if snippet.takes(index.facts.model.framework))
     advice = _advice_of(remedy, fields, snippets, layers, tensors).model_copy(
         update={
             "now": _present_values(remedy, concerned, index),

@@ -228,6 +228,8 @@ def _general_pages(
     """
     if model.framework == FLOAT_ALONE:
         return () if _explains_loss(causes) else ("failed",)
+    if model.checkpoint.tensors is not None:
+        return ()  # calibration and images are no matter of checkpoints: their faults have remedies of their own
     tuning = ("threshold-error-method", "calibration-search", "bias-correction")
     layers = ("leave-layers-in-float", "mixed-precision-images", "hessian-scores", "gptq", "qat")
     data = ("preprocessing", "representative-data")

@@ -46,6 +46,7 @@ def layer_rows(facts: CaseFacts, results: Sequence[RuleResult]) -> tuple[LayerRo
                 representative=_error_row(output, "representative"),
                 validation=_error_row(output, "validation"),
                 groups=_group_row(layer.weight),
+                role=layer.weight.role,
                 operations=layer.operations,
                 time_ms=layer.time_ms,
                 time_share=layer.time_share,

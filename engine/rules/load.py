@@ -127,7 +127,8 @@ def _with_forms(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path)
                     where=place_of_keys(path, [remedy.id, "snippets", number, "options"]),
                     help="forms stand in toolchains.yaml; without one, write code instead of options",
                 )
-        filled = {"forms": {name: known[name] for name in snippet.options}}
+        frameworks = snippet.frameworks or (toolchain.frameworks if toolchain is not None else ())
+        filled = {"forms": {name: known[name] for name in snippet.options}, "frameworks": frameworks}
         snippets.append(snippet.model_copy(update=filled | {"helpers": toolchain.helpers if toolchain else {}}))
     return remedy.model_copy(update={"snippets": tuple(snippets)})
 

@@ -40,7 +40,11 @@ VALUE_FIELDS: dict[str, str] = {
     "channel_axes": "those with one scale where other weights have one per channel, each with its axis of outputs",
 }
 #: Fields whose line of the snippet stands once for each name of a list.
-EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors"}
+EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors", "quantized_layer": "quantized_layers"}
+
+
+#: Frameworks of models that are files of weights alone: toolchains have to say that they write them.
+WEIGHT_FILES = ("safetensors", "gguf", "coreml")
 
 
 class Snippet(Data):
@@ -73,6 +77,11 @@ class Snippet(Data):
     )
     whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
     formats: tuple[str, ...] = Field(default=(), description="only for models of these formats, as model.format")
+    frameworks: tuple[str, ...] = Field(
+        default=(),
+        exclude=True,
+        description="only for models of these frameworks; the loader fills in those of the toolchain",
+    )
     types: tuple[str, ...] = Field(default=(), description="only for layers of these types, and then before others")
     written_by: tuple[str, ...] = Field(
         default=(),
@@ -90,6 +99,10 @@ class Snippet(Data):
         if not (self.code or self.options):
             raise ValueError("a snippet needs code or options")
         return self
+
+    def takes(self, framework: str | None) -> bool:
+        """The toolchain quantizes models of this framework."""
+        return framework in self.frameworks if self.frameworks else framework not in WEIGHT_FILES
 
     @property
     def fields(self) -> frozenset[str]:

@@ -105,6 +105,9 @@ class Toolchain(BaseModel):
         default=(), description="frameworks whose models have the names that it takes; empty: those of any"
     )
     naming: str = Field(default="", description="how it names the layers of other models, and where to look")
+    frameworks: tuple[str, ...] = Field(
+        default=(), description="frameworks whose models it quantizes; empty: all but files of weights alone"
+    )
     forms: Mapping[str, Form] = Field(default={}, description="calls and files that take options")
     in_force: Mapping[str, tuple[InForce, ...]] = Field(
         default={}, description="settings of the quantized model that a form has to state, by the form"

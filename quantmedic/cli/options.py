@@ -399,7 +399,8 @@ judging_options = OptionGroup(
             "--toolchain",
             metavar="NAME",
             help="Write the prescription for: ort, mct, litert, tflite, inc, nncf, fx, pt2e, torchao, aimet, modelopt, "
-            "horizon. [default: what the model carries marks of]",
+            "horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the model carries "
+            "marks of]",
         ),
     },
 )

@@ -184,6 +184,7 @@ DEFAULT_WEIGHTS = Preset(
     (
         "index",
         "name",
+        "weight.role",
         "weight.format",
         "weight.quantizer.bits",
         "weight.quantizer.granularity",

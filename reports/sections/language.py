@@ -46,8 +46,10 @@ def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
 
 
 def samples_of_language(language: LanguageFacts) -> str:
-    """How much was predicted."""
-    return f"{count(language.texts or 0, 'text')}, {count(language.tokens or 0, 'token')} predicted"
+    """How much was predicted; empty where nothing was."""
+    if language.texts is None:
+        return ""
+    return f"{count(language.texts, 'text')}, {count(language.tokens or 0, 'token')} predicted"
 
 
 def _sentences(language: LanguageFacts) -> Iterator[str]:

@@ -132,6 +132,7 @@ class LayerLine:
     worst_weight_channel: Annotated[str, "rounding SQNR of the worst output channel of the weights in dB"]
     worst_group: Annotated[str, "rounding SQNR of the worst group of weights in dB, and where it is"]
     dead_groups: Annotated[str, "groups of weights stored as one value"]
+    role: Annotated[str, "what the weights of a language model are for"]
     findings: Annotated[tuple[str, ...], "codes of the rules that flagged it"]
 
 
@@ -438,6 +439,7 @@ def _layer_line(row: LayerRow, role: Role) -> LayerLine:
         worst_weight_channel=level(row.groups.worst_channel_sqnr_db) if row.groups else NOT_MEASURED,
         worst_group=_worst_group(row),
         dead_groups=number(row.groups.dead) if row.groups else NOT_MEASURED,
+        role=visible(row.role or NOT_MEASURED),
         findings=tuple(visible(code) for code in row.findings),
     )
 

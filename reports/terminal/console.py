@@ -423,9 +423,12 @@ def _parameter_rows(table: LayerTable) -> Iterator[str]:
 
 
 def _weight_rows(table: LayerTable) -> Iterator[str]:
-    yield f"{'#':>5}  {'weights':<44} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}  findings (SQNR in dB)"
+    head = f"{'#':>5}  {'weights':<44} {'for':<9} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}"
+    yield f"{head}  findings (SQNR in dB)"
     for row in table.rows:
         known = f"{row.weight_sqnr:>9} {row.worst_weight_channel:>14} {row.dead_groups:>12}"
         if row.weight_sqnr == NOT_MEASURED:
             known = "in float".rjust(9)
-        yield f"{row.index:>5}  {visible(row.name, 44):<44} {known}  {' '.join(row.findings)}".rstrip()
+        role = "-" if row.role == NOT_MEASURED else row.role
+        where = f"{row.index:>5}  {visible(row.name, 44):<44} {role:<9}"
+        yield f"{where} {known}  {' '.join(row.findings)}".rstrip()

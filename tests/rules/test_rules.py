@@ -289,7 +289,9 @@ def test_every_remedy_of_a_rule_can_be_advised_for_its_findings(rule: Rule) -> N
     assert not [held for held in withheld if not held.because.startswith(reasons)]
     for advice in advised:
         fields = {*NAME_FIELDS, *EACH_FIELDS, *BASE.remedies[advice.id].values}
-        assert bool(advice.snippets) == bool(BASE.remedies[advice.id].snippets)
+        # Of the toolchains of language models none quantizes the ONNX model of the case.
+        fitting = [snippet for snippet in BASE.remedies[advice.id].snippets if snippet.takes("onnx")]
+        assert bool(advice.snippets) == bool(fitting)
         for code in render_snippets(advice, [rule.id]):
             assert not [name for name in fields if f"{{{name}}}" in code]
 

@@ -1,5 +1,6 @@
 """Scales of output channels that nothing undoes, and those that another layer does."""
 
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -112,5 +113,6 @@ def test_what_may_undo_a_gain_is_not_judged(
 
 
 def test_gains_travel_as_plain_values() -> None:
-    own = ChannelGains({3: 4.0, 1: 0.25}, 8, (1.0, 3.0))
+    numbers = [array("f", values) for values in ((1.0, 3.0), (1.5,), (0.5, 2.0))]
+    own = ChannelGains({3: 4.0, 1: 0.25}, 8, numbers[0], numbers[1], {1: 3.0}, numbers[2], (0, 2))
     assert ChannelGains.from_plain(own.as_plain()) == own

@@ -32,6 +32,11 @@ ORT = "quantizer relu > relu_QuantizeLinear_Output > relu_DequantizeLinear_Outpu
         ("fx", "FX"),
         ("nncf", "NNCF"),
         ("TensorRT", "NVIDIA ModelOpt"),
+        ("llm-compressor", "llm-compressor"),
+        ("autogptq", "GPTQModel"),
+        ("awq", "AutoAWQ"),
+        ("bnb", "bitsandbytes"),
+        ("gguf", "llama.cpp"),
     ],
 )
 def test_names_as_users_say_them(asked: str, name: str) -> None:

@@ -14,6 +14,8 @@ HERE = Path(__file__).parent
 RNG = np.random.default_rng(0)
 TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 TYPES += ("IQ4_NL", "IQ4_XS", "MXFP4")
+# Later ones come last, so that the random blocks of the others stay as they are.
+TYPES += ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "NVFP4")
 
 
 def blocks(kind):

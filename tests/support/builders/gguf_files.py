@@ -14,6 +14,8 @@ from builders.checkpoints import Array, Tensors, from_bfloat16
 
 NUMBERS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11}
 NUMBERS |= {"Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ2_XXS": 16, "IQ4_NL": 20, "IQ4_XS": 23, "BF16": 30, "MXFP4": 39}
+NUMBERS |= {"IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29, "TQ1_0": 34, "TQ2_0": 35}
+NUMBERS |= {"NVFP4": 40, "Q1_0": 41}
 HEADS, KV_HEADS = 4, 2
 LLAMA: Mapping[str, int | str] = {
     "general.architecture": "llama",

@@ -1,0 +1,154 @@
+"""Two compared checkpoints as the record of a case: its operators, its model, and what is told above all findings."""
+
+from collections.abc import Mapping, Sequence
+
+from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
+from quantmedic.collectors.from_checkpoint.containers import framework_of
+from quantmedic.collectors.from_checkpoint.declared_facts import declared_facts
+from quantmedic.collectors.from_checkpoint.gain_changes import GainChanges, gain_changes
+from quantmedic.collectors.from_checkpoint.output_gains import SPREAD
+from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT
+from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
+from quantmedic.engine.case.records import CaseRecord, OperatorRecord
+
+_NAMES_SHOWN = 5
+#: What stands above all findings of checkpoints.
+WEIGHTS_ALONE = (
+    "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
+    "activations are not judged"
+)
+
+
+def record_of(found: list[Layer], pair: Pair, version: str) -> CaseRecord:
+    changes = gain_changes(found, pair)
+    facts = changes.facts
+    operators = tuple(
+        OperatorRecord(
+            index=index,
+            name=layer.name.removesuffix(".weight"),
+            float_name=layer.name.removesuffix(".weight"),
+            quantized_name=layer.quantized_name.removesuffix(".weight"),
+            op_type="Gather" if layer.is_embedding else "Gemm",
+            inputs=(),
+            outputs=(),
+            is_compute=not layer.is_embedding,
+            is_first=None,
+            is_last=None,
+            executed_as=None,
+            weight=weight,
+            bias=BiasFacts(),
+        )
+        for index, (layer, weight) in enumerate(zip(found, facts, strict=True))
+    )
+    files = {"float": pair.floats, "quantized": pair.quantized}
+    return CaseRecord.of_files(
+        quantmedic_version=version,
+        model=_checkpoint_model(operators, pair, changes),
+        operators=operators,
+        notices=tuple(_checkpoint_notices(pair, changes)),
+        run={
+            **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},
+            **{f"{kind}_sha256": checkpoint.fingerprint() for kind, checkpoint in files.items()},
+            "quantization_config": {
+                key: value for key, value in pair.quantized.settings.items() if isinstance(value, str | int | float)
+            },
+        },
+    )
+
+
+def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes: GainChanges) -> ModelFacts:
+    compute = [op for op in operators if op.is_compute]
+    counted = [op for op in compute if not _is_rightly_float(op.weight)]
+    quantized = sum(op.weight.quantizer.bits is not None for op in counted)
+    changed = sum(op.weight.rounding.mse is not None for op in counted)
+    kinds = dict.fromkeys(_weight_format(op.weight) for op in operators if op.weight.format is not None)
+    return ModelFacts(
+        name=pair.quantized.path.name,
+        framework=framework_of(pair.quantized.path),
+        format=", ".join(kinds) or None,
+        toolchain_marks=_marks(pair),
+        operators=len(operators),
+        compute_operators=len(compute),
+        # Weights that changed without a grid may be quantized or not.
+        quantized_share=quantized / len(counted) if counted and quantized >= changed else None,
+        bytes_float=pair.floats.nbytes,
+        bytes_quantized=pair.quantized.nbytes,
+        size_ratio=pair.quantized.nbytes / pair.floats.nbytes if pair.floats.nbytes else None,
+        float_is_quantized=False,
+        checkpoint=_checkpoint_facts(pair, changes),
+    )
+
+
+def _checkpoint_facts(pair: Pair, changes: GainChanges) -> CheckpointFacts:
+    found: dict[str, object] = {
+        "tensors": len(pair.floats.tensors),
+        "missing": len(pair.missing),
+        "first_missing": next(iter(pair.missing), None),
+        "mismatched": len(pair.mismatched),
+        "first_mismatched": next(iter(pair.mismatched), None),
+        "altered": len(pair.altered),
+        "first_altered": next(iter(pair.altered), None),
+        "unexplained": len(changes.unexplained),
+        "first_unexplained": next(iter(changes.unexplained), None),
+        "rescaled_layers": len(changes.rescaled),
+        "misfolded_norms": len(changes.misfolded),
+        "first_misfolded_norm": next(iter(changes.misfolded), None),
+        "unscaled_biases": len(changes.unscaled_biases),
+        "first_unscaled_bias": next(iter(changes.unscaled_biases), None),
+    }
+    return CheckpointFacts.model_validate(found | declared_facts(pair))
+
+
+def _marks(pair: Pair) -> tuple[str, ...]:
+    """What tells the tool that wrote the checkpoint: its configuration first, then how layers are stored."""
+    method = pair.quantized.settings.get("quant_method")
+    declared = [f"quant_method {method}"] if isinstance(method, str) else []
+    return tuple(dict.fromkeys([*declared, *(f"weights {layer.format}" for layer in pair.layers.values())]))
+
+
+def _is_rightly_float(weight: WeightFacts) -> bool:
+    """Weights that are usually left in float, and were."""
+    return weight.role in RIGHTLY_FLOAT and weight.quantizer.bits is None
+
+
+def _weight_format(weight: WeightFacts) -> str:
+    quantizer = weight.quantizer
+    grouped = f" in groups of {weight.group_size}" if quantizer.granularity == "per_block" else ""
+    return f"{weight.format} {quantizer.bits}-bit{grouped}"
+
+
+def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:
+    """What the report says above all findings."""
+    notices = [WEIGHTS_ALONE]
+    notices += _gain_notices(changes.facts)
+    lists: Mapping[str, Sequence[str]] = {
+        "no counterpart in the quantized checkpoint": pair.missing,
+        "not comparable": pair.mismatched,
+        "changed although not quantized": changes.unexplained,
+        "left in float": pair.left,
+    }
+    for what, names in lists.items():
+        if names:
+            more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+            notices.append(f"{what}: {', '.join(names[:_NAMES_SHOWN])}{more}")
+    extra = sorted(set(pair.names.values()) - {pair.names[n] for n in pair.floats.tensors if n in pair.names})
+    if extra:
+        more = f" and {len(extra) - _NAMES_SHOWN} more" if len(extra) > _NAMES_SHOWN else ""
+        notices.append(f"only in the quantized checkpoint: {', '.join(extra[:_NAMES_SHOWN])}{more}")
+    return [*notices, *pair.notices]
+
+
+def _gain_notices(facts: Sequence[WeightFacts]) -> list[str]:
+    """That layers hold gains, so that their errors are those beside them."""
+    undone = [weight for weight in facts if (weight.input_gain_ratio or 1.0) > SPREAD and weight.left_input_gain == 1.0]
+    if not undone:
+        return []
+    most = max(weight.input_gain_ratio or 1.0 for weight in undone)
+    return [
+        f"{_layers_hold(len(undone))} gains of input channels (AWQ, SmoothQuant) up to a factor of {most:.3g} apart, "
+        "which what comes before them undoes: errors are those beside these gains"
+    ]
+
+
+def _layers_hold(number: int) -> str:
+    return "1 layer holds" if number == 1 else f"{number} layers hold"

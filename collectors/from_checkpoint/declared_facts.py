@@ -1,0 +1,70 @@
+"""Facts of a quantized checkpoint by itself: what its configuration declares against what its tensors are."""
+
+from collections.abc import Sequence
+
+from quantmedic.collectors.from_checkpoint.comparison import Pair
+from quantmedic.collectors.from_checkpoint.declared_layers import declared, departures, modules_of
+from quantmedic.collectors.from_checkpoint.fused_scales import fused_scales
+from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
+from quantmedic.collectors.from_checkpoint.stored_differences import differs
+from quantmedic.collectors.from_checkpoint.tied_weights import is_tied, untied
+
+#: Scales of fused parts are different from here on.
+_ALIKE = 1.01
+
+
+def declared_facts(pair: Pair) -> dict[str, object]:
+    """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
+    return {**_kv_facts(pair), **_fused_facts(pair), **_layer_facts(pair), **_tied_facts(pair)}
+
+
+def _kv_facts(pair: Pair) -> dict[str, object]:
+    weights = [pair.names[name] for name in pair.floats.tensors if name in pair.names]
+    found = kv_scales(pair.quantized.settings, weights, pair.quantized.tensors)
+    if found.asked is None or not found.blocks:
+        return {}
+    counted = _counted("kv_missing", found.missing)
+    return {"kv_cache": found.asked, "kv_blocks": found.blocks, "kv_of_one": len(found.of_one), **counted}
+
+
+def _fused_facts(pair: Pair) -> dict[str, object]:
+    found = fused_scales(pair.layers, pair.quantized.tensors)
+    if found.worst is None:
+        return {}
+    return {
+        "fused_layers": len(found.ratios),
+        "fused_ratio": found.ratios[found.worst],
+        "fused_differing": sum(ratio > _ALIKE for ratio in found.ratios.values()),
+        "first_fused": found.worst,
+    }
+
+
+def _layer_facts(pair: Pair) -> dict[str, object]:
+    said = declared(pair.quantized.settings)
+    if not said.ignores and not said.schemes:
+        return {}
+    tensors = pair.quantized.tensors
+    floats = [
+        name.removesuffix(".weight")
+        for name, tensor in tensors.items()
+        if name.endswith(".weight") and tensor.is_float and len(tensor.shape) == 2
+    ]
+    found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
+    return {
+        **_counted("idle_targets", found.idle_targets, "first_idle_target"),
+        **_counted("idle_ignores", found.idle_ignores, "first_idle_ignore"),
+        **_counted("declared_float", found.quantized),
+        **_counted("declared_quantized", found.left),
+        **_counted("unmet_overrides", found.unmet, "first_unmet_override"),
+    }
+
+
+def _tied_facts(pair: Pair) -> dict[str, object]:
+    config = pair.quantized.config
+    if not is_tied(config):
+        return {}
+    return {"untied": untied(config, pair.quantized.tensors, pair.layers, differs) or ""}
+
+
+def _counted(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
+    return {name: len(found), first or f"first_{name}": found[0] if found else None}

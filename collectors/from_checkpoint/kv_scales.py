@@ -1,0 +1,71 @@
+"""Scales of the K and V cache: those that the configuration asks for against those that are stored."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+
+#: Layers that make keys, by which blocks with a cache are counted.
+_KEYS = re.compile(r"(.*\.)?(k_proj|qkv_proj|c_attn|kv_a_proj_with_mqa|query_key_value|Wqkv)\.[^.]+")
+#: Names of the scales below the attention of a block: compressed-tensors, its older form, ModelOpt, llama.cpp's kin.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "k": ("k_scale", "k_proj.k_scale", "k_proj.output_scale", "attn.k_scale", "k_cache.scale"),
+    "v": ("v_scale", "v_proj.v_scale", "v_proj.output_scale", "attn.v_scale", "v_cache.scale"),
+}
+#: Types whose small scales ModelOpt raises to 1 on purpose.
+_CLAMPED = frozenset(("fp8",))
+
+
+@dataclass(frozen=True)
+class KvScales:
+    """What was found of the scales of the cache.
+
+    Attributes:
+        asked: Type of codes that the configuration asks for; None where it asks for none, or for scales while running.
+        blocks: Attention layers.
+        missing: Those without a scale of K or of V, in order.
+        of_one: Those whose scales are both 1, as they are where nothing was calibrated.
+    """
+
+    asked: str | None = None
+    blocks: int = 0
+    missing: list[str] = field(default_factory=list)
+    of_one: list[str] = field(default_factory=list)
+
+
+def kv_scales(settings: Mapping[str, object], names: Iterable[str], tensors: Mapping[str, Stored]) -> KvScales:
+    """Scales of the cache in a quantized checkpoint.
+
+    Args:
+        settings: Its configuration of the quantization.
+        names: Names of all weights, in the quantized checkpoint.
+        tensors: Its tensors.
+    """
+    asked = asked_cache(settings)
+    if asked is None:
+        return KvScales()
+    blocks = sorted({match[1] or "" for name in names if (match := _KEYS.fullmatch(name))})
+    found = KvScales(asked, len(blocks))
+    for block in blocks:
+        scales = [_scale_of(block, kind, tensors) for kind in _NAMES]
+        if None in scales:
+            found.missing.append(block.rstrip("."))
+        elif asked not in _CLAMPED and all(scale == 1.0 for scale in scales):
+            found.of_one.append(block.rstrip("."))
+    return found
+
+
+def asked_cache(settings: Mapping[str, object]) -> str | None:
+    """Type of the codes of the cache that a configuration asks for, with scales that are stored."""
+    scheme = settings.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping) and scheme.get("dynamic") is not True:
+        return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
+    algorithm = settings.get("kv_cache_quant_algo")
+    return algorithm.lower() if isinstance(algorithm, str) and algorithm.lower() != "none" else None
+
+
+def _scale_of(block: str, kind: str, tensors: Mapping[str, Stored]) -> float | None:
+    """The scale of a block: one number, or the largest of one per head."""
+    stored = next((tensors[f"{block}{name}"] for name in _NAMES[kind] if f"{block}{name}" in tensors), None)
+    return float(stored.floats().max()) if stored is not None and stored.is_float and stored.size else None

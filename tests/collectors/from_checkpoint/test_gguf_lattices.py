@@ -1,0 +1,54 @@
+"""Checkpoints of two bits by lattices: sound ones are clean, and a layer with other scales is named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import checkpoints as made
+from builders import gguf_files as llama
+from builders.gguf_lattices import iq2_s
+
+import quantmedic
+from quantmedic.collectors.from_checkpoint.gguf_lattices import lattice
+from quantmedic.engine.contract.diagnosis import Diagnosis
+
+pytestmark = pytest.mark.thorough
+
+PATIENT = "model.layers.0.mlp.up_proj"
+SIZES = {"IQ1": (2048, 8), "IQ2_XXS": (256, 8), "IQ2_XS": (512, 8), "IQ2_S": (1024, 8), "IQ3_XXS": (256, 4)}
+SIZES |= {"IQ3_S": (512, 4)}
+every_seed = pytest.mark.parametrize("seed", range(3))
+
+
+def judged(folder: Path, seed: int, gain: float = 1.0) -> Diagnosis:
+    model = made.language_model(1, seed)
+    floats = {name: tensor for name, tensor in model.items() if "down_proj" not in name}  # not in blocks of 256
+    blocks = llama.converted(floats, lambda _: "F16")
+    for name in made.linear_names(floats):
+        own = llama.llama_name(f"{name}.weight")
+        values = made.from_bfloat16(floats[f"{name}.weight"][1])
+        if "q_proj" in name or "k_proj" in name:
+            values = llama.permute(values, llama.HEADS if "q_proj" in name else llama.KV_HEADS)
+        values = values * (gain if name == PATIENT else 1.0)
+        blocks[own] = ("IQ2_S", values.shape, iq2_s(values, lattice("IQ2_S")))
+    before = made.write_folder(folder / "float", floats)
+    return quantmedic.compare_weights(before, llama.written(folder / "x.gguf", blocks))
+
+
+@every_seed
+def test_sound_ones_are_clean(tmp_path: Path, seed: int) -> None:
+    diagnosis = judged(tmp_path, seed)
+    assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
+    assert all((row.weight_sqnr_db or 0.0) > 10 for row in diagnosis.layers if row.weight_bits)
+
+
+@every_seed
+def test_scales_that_are_too_large_are_named(tmp_path: Path, seed: int) -> None:
+    found = [(cause.cause, cause.subjects) for cause in judged(tmp_path, seed, gain=4.0).causes]
+    assert found == [("wrong-weight-scale", (PATIENT,))]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_points_are_different(name: str) -> None:
+    points = lattice(name)
+    assert points.shape == SIZES[name] and len(np.unique(points, axis=0)) == len(points)
