@@ -455,7 +455,7 @@ def _samples_text(diagnosis: Diagnosis) -> str:
         + _samples_per_layer(diagnosis, dataset)
         for dataset in diagnosis.datasets
     ]
-    return ", ".join(parts) or samples_of_language(diagnosis.model.language) or f"data sets {NOT_MEASURED}"
+    return samples_of_language(diagnosis.model.language) or ", ".join(parts) or f"data sets {NOT_MEASURED}"
 
 
 def _samples_per_layer(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
