@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 import torch
 from builders import checkpoints as made
+from builders import gguf_files
 from builders import language_models as lm
 from builders.commands import run_quantmedic
 
@@ -257,3 +258,24 @@ def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, P
     folder = lm.saved(model, tmp_path / "quantized")
     found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
     assert found.verdict == "degraded"
+
+
+@pytest.mark.parametrize("kind, most", [("Q8_0", 1e-4), ("Q4_K", 0.02)])
+def test_models_of_llama_cpp_are_run(kind: str, most: float, tmp_path: Path) -> None:
+    """Rows of q and k stand in another order in the file: in the wrong one, predictions would be others altogether."""
+    tensors = made.language_model(layers=2)
+    floats = made.write_folder(tmp_path / "float", tensors, lm.packed_config(""))
+    file = gguf_files.written(tmp_path / "model.gguf", gguf_files.converted(tensors, lambda name: kind))
+    ids = np.random.default_rng(1).integers(3, made.VOCABULARY, (4, 48))
+    language, _ = run_language_models(floats, file, write_ids(tmp_path / "ids.npz", ids))
+    assert 0 < (language.kl_mean or 0) < most
+
+
+def test_float_weights_of_llama_cpp_lack_a_config(tmp_path: Path) -> None:
+    tensors = made.language_model(layers=1)
+    files = [
+        gguf_files.written(tmp_path / f"{kind}.gguf", gguf_files.converted(tensors, lambda name, kind=kind: kind))
+        for kind in ("F16", "Q8_0")
+    ]
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        run_language_models(*files, write_ids(tmp_path / "ids.npz", np.full((1, 4), 5)))
