@@ -46,6 +46,24 @@ from quantmedic.reports.sections.tables import (
     threshold_lines,
     without_data,
 )
+from quantmedic.reports.sections.verdict_words import (
+    ACCEPTED,
+    FAILED_ALONE,
+    FAILED_VERDICTS,
+    FILE_VERDICTS,
+    FILES_ONLY,
+    FLOAT_IS_QUANTIZED,
+    REFUSED,
+    SAME_MODEL,
+    STATIC_ONLY,
+    STATIC_VERDICTS,
+    STRENGTHS,
+    UNDECIDED,
+    UNKNOWN_FAILURE,
+    VERDICTS,
+    WEIGHT_VERDICTS,
+    WEIGHTS_ONLY,
+)
 from quantmedic.reports.sections.workflow import WorkflowStep, workflow_steps
 from quantmedic.reports.text import (
     NAME_LIMIT,
@@ -64,59 +82,6 @@ from quantmedic.reports.text import (
 GENERAL = "general"
 #: Characters of a line of a log.
 LINE_LIMIT = 400
-VERDICTS = {
-    "healthy": "No cause of medium or high severity was found.",
-    "degraded": "Quantization costs accuracy.",
-    "not-comparable": "The two models cannot be compared as they are.",
-}
-#: The same where weights alone were compared.
-WEIGHT_VERDICTS = {
-    "healthy": "No fault of medium or high severity was found in the weights.",
-    "degraded": "The checkpoint has a fault.",
-    "not-comparable": "The two checkpoints cannot be compared as they are.",
-}
-WEIGHTS_ONLY = "Weights alone were compared: what their errors do to the outputs was not measured."
-#: The same where both models were read and not run.
-STATIC_VERDICTS = {
-    "healthy": "No fault of medium or high severity was found in weights, graph and quantization parameters.",
-    "degraded": "The quantized model has a fault.",
-    "not-comparable": "The two models cannot be compared as they are.",
-}
-STATIC_ONLY = (
-    "Weights, graph and quantization parameters alone were judged: without data, neither accuracy nor activations were "
-    "measured."
-)
-#: The same where nothing but files of a toolchain was read.
-FILE_VERDICTS = {
-    "degraded": "The toolchain's files show a fault.",
-    "not-comparable": "The toolchain's files show no fault of medium or high severity. That is not a pass: the float "
-    "and the quantized model were not compared.",
-}
-FILES_ONLY = "Files of a toolchain alone were read: neither model was run, and whether accuracy is lost is not known."
-#: The same where quantization gave no model.
-FAILED_VERDICTS = {
-    "failed": "Quantization failed.",
-    "not-comparable": "There is no quantized model, and the log shows no failure.",
-}
-FAILED_ALONE = "No quantized model was made, so nothing was measured: the log and the float model alone were judged."
-#: What to supply where no rule knows the failure.
-UNKNOWN_FAILURE = (
-    "No rule knows this failure, so no cause is named. Give the whole log with --log, from the first line of the "
-    "command on, and the calibration data with --representative; words that you have found out yourself can be added "
-    "as a pattern (quantmedic explain failed)."
-)
-STRENGTHS = {
-    "proven": "The drop is proven: its whole 95 % interval lies above zero.",
-    "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
-    "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
-}
-#: The same of a drop that is not proven, where something else shows that the model is degraded.
-UNDECIDED = "Whether that costs {metric} is undecided: zero lies inside the 95 % interval of the drop."
-SAME_MODEL = "Both files are the same model: nothing was compared."
-FLOAT_IS_QUANTIZED = "The float model is quantized itself: what quantization costs cannot be measured against it."
-#: Why a gate that accepts a degraded model does, and one that refuses a healthy one.
-ACCEPTED = "The gate accepts it all the same, for no limit of the policy is exceeded."
-REFUSED = "The gate refuses it: a limit of the policy is exceeded, or was not judged."
 
 
 @dataclass(frozen=True)
@@ -375,6 +340,10 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if (fault := diagnosis.metrics.label_fault) not in (None, "none"):
         return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
     statement = diagnosis.evidence_strength.statement
+    if (high := diagnosis.evidence_strength.high) is not None and high < 0:
+        return STRENGTHS["gained"]
+    if statement == "unproven" and diagnosis.evidence_strength.low is None:
+        return STRENGTHS["no-interval"]
     if diagnosis.verdict == "undecided":
         return ""
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":

@@ -75,6 +75,7 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
         bytes_quantized=pair.quantized.nbytes,
         size_ratio=pair.quantized.nbytes / pair.floats.nbytes if pair.floats.nbytes else None,
         float_is_quantized=False,
+        same_as_float="bytes" if _is_unchanged(operators, pair) else "no",
         checkpoint=_checkpoint_facts(pair, changes),
     )
 
@@ -109,6 +110,13 @@ def _marks(pair: Pair) -> tuple[str, ...]:
 def _is_rightly_float(weight: WeightFacts) -> bool:
     """Weights that are usually left in float, and were."""
     return weight.role in RIGHTLY_FLOAT and weight.quantizer.bits is None
+
+
+def _is_unchanged(operators: tuple[OperatorRecord, ...], pair: Pair) -> bool:
+    """Nothing is quantized and nothing differs: both are one checkpoint."""
+    quantized = any(op.weight.quantizer.bits is not None or op.weight.rounding.mse is not None for op in operators)
+    different = [*pair.altered, *pair.missing, *pair.mismatched, *pair.layers]
+    return not quantized and not different and pair.floats.fingerprint() == pair.quantized.fingerprint()
 
 
 def _weight_format(weight: WeightFacts) -> str:

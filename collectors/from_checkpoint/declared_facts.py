@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from quantmedic.collectors.from_checkpoint.comparison import Pair
+from quantmedic.collectors.from_checkpoint.config_differences import config_differences
 from quantmedic.collectors.from_checkpoint.declared_layers import declared, departures, modules_of
 from quantmedic.collectors.from_checkpoint.fused_scales import fused_scales
 from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
@@ -15,7 +16,9 @@ _ALIKE = 1.01
 
 def declared_facts(pair: Pair) -> dict[str, object]:
     """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
-    return {**_kv_facts(pair), **_fused_facts(pair), **_layer_facts(pair), **_tied_facts(pair)}
+    differences = config_differences(pair.floats.config, pair.quantized.config)
+    told = {} if differences is None else {"config_differences": differences, "differing_settings": len(differences)}
+    return {**_kv_facts(pair), **_fused_facts(pair), **_layer_facts(pair), **_tied_facts(pair), **told}
 
 
 def _kv_facts(pair: Pair) -> dict[str, object]:

@@ -61,7 +61,8 @@ def run_language_models(
     skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent)
     sides = _open_sides(skeleton, float_path, quantized_path)
     vocabulary, width = _shape_of_head(skeleton)
-    texts = read_texts(tokens, float_path, vocabulary, length=length)
+    most = getattr(skeleton.model.config, "max_position_embeddings", None)
+    texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
     heads = _head_of(skeleton, sides[0]), _head_of(skeleton, sides[1])
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
@@ -117,6 +118,13 @@ def _with_trial(found: LanguageFacts, mended: float) -> LanguageFacts:
 def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
     wanted = set(skeleton.model.state_dict())
     floats, quantized = open_both(float_path, quantized_path)
+    beyond = f"{skeleton.name_of(skeleton.layers)}.{len(skeleton.layers)}."
+    if any(name.startswith(beyond) for name in floats[0].tensors):
+        raise ModelError(
+            "config.json counts fewer blocks than the weights have",
+            where=[str(float_path), f"config   {len(skeleton.layers)} blocks", f"weights  {beyond}…"],
+            help="put the config.json there that the weights were saved with",
+        )
     return _values_of(floats, wanted), _values_of(quantized, wanted)
 
 
@@ -194,8 +202,9 @@ def _language_facts(
     same = _by_text(scores.same_top.astype(np.float64), texts)
     divergence = _by_text(scores.divergence, texts)
     worst = max(blocks, key=lambda block: block.own_share or 0.0)
-    kl_low, kl_high = np.maximum(mean_interval(divergence), 0.0).tolist()
-    same_low, same_high = np.clip(mean_interval(same), 0.0, 1.0).tolist()
+    several = len(texts) > 1  # one text alone has no interval
+    kl_low, kl_high = np.maximum(mean_interval(divergence), 0.0).tolist() if several else (None, None)
+    same_low, same_high = np.clip(mean_interval(same), 0.0, 1.0).tolist() if several else (None, None)
     return sound.model_copy(
         update={
             "kl_mean": float(scores.divergence.mean()),

@@ -12,12 +12,16 @@ from quantmedic.engine.limits import TEXT_BYTES
 Ids = NDArray[np.int64]
 #: Tokens of a text that are used, unless another length is asked for.
 LENGTH = 512
+#: Parts of a text that stands alone.
+_PARTS = 64
 #: A text needs one token to predict and one to predict it from.
 _SHORTEST = 2
 
 
 def read_texts(path: Path, tokenizer: Path, vocabulary: int, *, length: int = LENGTH) -> list[Ids]:
-    """Token ids of each text, at most ``length``; texts of fewer than two tokens are left out.
+    """Token ids of each text, at most ``length``; one that stands alone is cut into parts of as many tokens.
+
+    Texts of fewer than two tokens are left out.
 
     Args:
         path: ``.npz`` or ``.npy`` with ids, ``[texts, tokens]`` or one array per text; ``.jsonl`` with a list of ids
@@ -32,11 +36,19 @@ def read_texts(path: Path, tokenizer: Path, vocabulary: int, *, length: int = LE
     if not path.is_file():
         raise DataError("no such file of texts", where=str(path), help="give .jsonl, .npz, .npy or a text file")
     found = _read_arrays(path) if path.suffix in (".npz", ".npy") else _read_lines(path, tokenizer)
+    if len(found) == 1:  # one long text is read as several, as others do, so that there is an interval
+        found = [found[0][k : k + length] for k in range(0, len(found[0]), length)][:_PARTS]
     texts = [ids[:length] for ids in found if len(ids) >= _SHORTEST]
     if not texts:
         raise DataError("the file holds no text of two tokens or more", where=str(path), help="give some full texts")
     for number, ids in enumerate(texts, 1):
-        beyond = ids[(ids < 0) | (ids >= vocabulary)]
+        if (ids < 0).any():
+            raise DataError(
+                "a token is below 0",
+                where=f"{path}  text {number}",
+                help="leave out what only fills texts up (padding)",
+            )
+        beyond = ids[ids >= vocabulary]
         if len(beyond):
             raise DataError(
                 "a token is beyond the vocabulary of the model",

@@ -76,6 +76,11 @@ class LayerFacts(Facts):
     )
     op_type: str | None = fact("operator type without its quantization (Conv, not QLinearConv)")
     index: int | None = fact("topological index")
+    block_gain: float | None = fact(
+        "share of the divergence of a language model that the float weights of the layer's block take away, of the "
+        "block that makes most noise",
+        "share",
+    )
     is_compute: bool | None = fact("operator with weights or a matrix product: Conv, Gemm, MatMul, …")
     is_first: bool | None = fact("first compute operator")
     is_last: bool | None = fact("last compute operator")

@@ -76,6 +76,14 @@ class CheckpointFacts(Facts):
         "of these, those whose change no gains of layers explain, and that are no misfolded norms either"
     )
     first_unexplained: str | None = fact("name of the first of them")
+    faults: int | None = fact(
+        "layers with other weights, scales, codes or gains than the float ones (as W016, W018, W025, W027 name them), "
+        "and unexplained"
+    )
+    config_differences: tuple[str, ...] | None = fact(
+        "settings of the network that both configurations name and that differ, quantized (float), the first eight"
+    )
+    differing_settings: int | None = fact("number of config_differences")
     rescaled_layers: int | None = fact("layers that hold gains of input channels (input_gain_ratio above 1.1)")
     misfolded_norms: int | None = fact(
         "norms that were divided by gains of the layers behind them as x · w where the architecture computes "

@@ -30,7 +30,8 @@ from quantmedic.cli.terminal import progress_bars
     "--tokens",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Run both language models on these texts: .jsonl with text or input_ids, .npz of token ids, or plain text.",
+    help="Run both language models on these texts: .jsonl with text or input_ids, .npz or .npy of token ids [texts, "
+    "tokens], or plain text; text needs tokenizer.json beside FLOAT.",
 )
 @click.option("--text-length", type=click.IntRange(2), metavar="N", help="Tokens that are used of each text.  [512]")
 @rule_options

@@ -107,7 +107,7 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "float": floats,
         "healthy": lm.saved(lm.rounded(lm.opened(floats), lambda name: 8), folder / "healthy"),
         "coarse": lm.saved(lm.rounded(lm.opened(floats), lambda name: 3), folder / "coarse"),
-        "sick": lm.saved(lm.rounded(lm.opened(floats), but_one), folder / "sick"),
+        "sick": lm.saved(lm.rounded(lm.opened(floats), but_one, 16), folder / "sick"),
         "texts": write_ids(folder / "ids.npz", lm.spoken(model, 24, 48)),
     }
 
@@ -131,6 +131,34 @@ def test_noise_of_all_blocks_is_named(patients: dict[str, Path]) -> None:
     found = quantmedic.compare_weights(patients["float"], patients["coarse"], tokens=patients["texts"])
     names = {cause.cause for cause in found.causes}
     assert found.verdict == "degraded" and "coarse-weights-everywhere" in names and "noise-of-one-block" not in names
+
+
+def test_weights_that_are_wrong_come_before_the_noise_that_they_make(patients: dict[str, Path], tmp_path: Path) -> None:
+    model = lm.opened(patients["healthy"])
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.mul_(1.7)
+    found = quantmedic.compare_weights(
+        patients["float"], lm.saved(model, tmp_path / "scaled"), tokens=patients["texts"]
+    )
+    assert found.verdict == "degraded" and found.causes[0].cause == "wrong-weight-scale"
+    assert not {"noise-of-one-block", "coarse-weights-everywhere"} & {cause.cause for cause in found.causes}
+
+
+def test_another_configuration_is_named(patients: dict[str, Path], tmp_path: Path) -> None:
+    folder = lm.saved(lm.opened(patients["healthy"]), tmp_path / "other")
+    lm.edit_config(folder, rms_norm_eps=0.1)
+    found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
+    assert found.causes[0].cause == "configurations-differ" and "rms_norm_eps: 0.1 (1e-06)" in found.causes[0].message
+
+
+def test_the_same_folder_twice_is_said(patients: dict[str, Path]) -> None:
+    found = quantmedic.compare_weights(patients["float"], patients["float"], tokens=patients["texts"])
+    assert found.verdict == "not-comparable" and found.causes[0].cause == "same-model"
+
+
+def test_swapped_folders_are_said(patients: dict[str, Path]) -> None:
+    found = quantmedic.compare_weights(patients["sick"], patients["float"], tokens=patients["texts"])
+    assert "Are they swapped?" in render_markdown(build_context(found, {}))
 
 
 def test_a_healthy_model_is_healthy(patients: dict[str, Path]) -> None:
@@ -172,7 +200,9 @@ def test_forms_of_texts(patients: dict[str, Path], tmp_path: Path) -> None:
         assert (language.texts, language.tokens) == counts
     np.save(tmp_path / "one.npy", np.arange(5, 25))
     language, metric = run_language_models(patients["float"], patients["healthy"], tmp_path / "one.npy", length=8)
-    assert (language.texts, language.tokens) == (1, 7) and metric.drop_low is None
+    assert (language.texts, language.tokens) == (3, 17) and metric.drop_low is not None, "one text is read in parts"
+    language, metric = run_language_models(patients["float"], patients["healthy"], tmp_path / "one.npy", length=20)
+    assert (language.texts, language.kl_low, metric.drop_low) == (1, None, None), "one part has no interval"
 
 
 def test_words_are_read_by_the_tokenizer_of_the_float_model(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -191,7 +221,7 @@ def test_words_are_read_by_the_tokenizer_of_the_float_model(patients: dict[str, 
     [
         ("none.jsonl", "", "holds no text"),
         ("beyond.jsonl", "[5, 299, 300]", "beyond the vocabulary"),
-        ("negative.jsonl", "[5, -1]", "beyond the vocabulary"),
+        ("negative.jsonl", "[5, -1]", "below 0"),
         ("broken.jsonl", "[5, 6\n", "a line is no JSON"),
         ("odd.jsonl", '{"label": 3}', "neither token ids nor a text"),
         ("huge.jsonl", "[5, 99999999999999999999]", "neither token ids nor a text"),
@@ -216,6 +246,7 @@ def test_arrays_of_real_numbers_are_no_tokens(patients: dict[str, Path], tmp_pat
     "changes, says",
     [
         ({"hidden_size": 128}, "another shape than config.json says"),
+        ({"num_hidden_layers": 3}, "fewer blocks than the weights have"),
         ({"num_hidden_layers": 5}, "lacks weights that its config.json asks for"),
         ({"model_type": "nowhere"}, "cannot be built from its config.json"),
         ({"model_type": "t5", "architectures": ["T5Model"]}, "cannot be built from its config.json"),

@@ -61,13 +61,14 @@ def opened(folder: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
-def rounded(model: Any, bits: Callable[[str], int | None]) -> Any:
-    """Weights on a symmetric grid per output channel; None leaves a tensor as it is."""
+def rounded(model: Any, bits: Callable[[str], int | None], size: int = 0) -> Any:
+    """Weights on a symmetric grid per output channel, or per group; None of bits leaves a tensor as it is."""
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.ndim > 1 and (own := bits(name)) is not None:
-                step = value.abs().amax(-1, keepdim=True).clamp(min=1e-9) / (2 ** (own - 1) - 1)
-                value.copy_((value / step).round() * step)
+                groups = value.view(len(value), -1, size or value.shape[-1])
+                step = groups.abs().amax(-1, keepdim=True).clamp(min=1e-9) / (2 ** (own - 1) - 1)
+                value.copy_(((groups / step).round() * step).view_as(value))
     return model
 
 
