@@ -45,6 +45,8 @@ BETTER = 0.1
 FRAMEWORKS = ("onnx", "torch", "litert", "openvino")
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
+#: First letter of rules about whether a comparison is sound.
+_SANITY = "S"
 
 
 def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) -> Diagnosis:
@@ -111,7 +113,13 @@ def _with_executed_gain(
         for cause in causes
     ]
     leading = repaired if grave and trial.proven else set[str]()
-    return tuple(sorted(found, key=lambda cause: (SEVERITIES.index(cause.severity), cause.cause not in leading)))
+
+    def place(cause: CauseReport) -> tuple[int, bool, bool]:
+        # What makes the comparison itself doubtful, such as values that are no number, stays in front.
+        is_doubt = cause.severity == "high" and any(rule.startswith(_SANITY) for rule in cause.rules)
+        return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
+
+    return tuple(sorted(found, key=place))
 
 
 def _float_is_worse(metrics: MetricFacts) -> bool:
