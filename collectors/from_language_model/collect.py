@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_checkpoint.containers import open_both
+from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, Weights, WeightValues, match_names
 from quantmedic.collectors.from_language_model.blocks import States, run_blocks, spans_of
 from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
@@ -100,7 +100,8 @@ class _Run:
         blocks = run_blocks(self.skeleton, sides, self.texts, self.states, self.progress)
         before = np.concatenate([np.arange(span.start, span.stop - 1) for span in spans_of(self.texts)])
         scores = score_tokens(
-            (self.states.floats[before], self.states.quantized[before]),
+            (self.states.floats, self.states.quantized),
+            before,
             np.concatenate([ids[1:] for ids in self.texts]),
             self.heads,
             _shape_of_head(self.skeleton)[0],
@@ -128,7 +129,7 @@ def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> t
     return _values_of(floats, wanted), _values_of(quantized, wanted)
 
 
-def _values_of(opened: Any, wanted: set[str]) -> WeightValues:
+def _values_of(opened: Opened, wanted: set[str]) -> WeightValues:
     checkpoint, layers, refused = opened
     bases = {f"{name}.weight" if name else "weight" for name in (*layers, *refused)}
     names = match_names(wanted, {*checkpoint.tensors, *bases})

@@ -59,6 +59,7 @@ class _Side:
 
 def score_tokens(
     hidden: tuple[NDArray[np.float32], NDArray[np.float32]],
+    places: NDArray[np.int64],
     targets: NDArray[np.int64],
     heads: tuple[Head, Head],
     vocabulary: int,
@@ -70,7 +71,8 @@ def score_tokens(
     everything made of them is float64.
 
     Args:
-        hidden: Behind the last norm of the float and of the quantized model, ``[tokens, width]``.
+        hidden: Behind the last norm of the float and of the quantized model, ``[tokens, width]``; may lie on disk.
+        places: Tokens that are followed by another one.
         targets: The token that follows each.
         heads: Output layers of both.
         vocabulary: Rows of the output layers.
@@ -83,7 +85,7 @@ def score_tokens(
         weights = [head(rows) for head in heads]
         for k, span in enumerate(spans):
             both = [
-                shape(torch.nn.functional.linear(torch.from_numpy(own[span]), *weight)).double()
+                shape(torch.nn.functional.linear(torch.from_numpy(np.array(own[places[span]])), *weight)).double()
                 for own, weight in zip(hidden, weights, strict=True)
             ]
             own, other = sides[k]

@@ -77,6 +77,7 @@ def test_slices_of_the_vocabulary_change_nothing(rows: int, tokens: int, monkeyp
     targets = random.integers(0, 50, 20)
     found = score_tokens(
         (hidden[0], hidden[1]),
+        np.arange(20),
         targets,
         (lambda rows: (weights[0][rows], None), lambda rows: (weights[1][rows], None)),
         50,
