@@ -83,23 +83,50 @@ def run_blocks(
     Raises:
         ModelError: Weights are missing or cannot be read, or a block cannot be run.
     """
-    spans = spans_of(texts)
-    calls: dict[int, Sequence[Call]] = {}
-    both = (states.floats, states.quantized)
+    spans, both = spans_of(texts), (states.floats, states.quantized)
     for weights, hidden in zip(sides, both, strict=True):
-        with _front(skeleton, weights, texts) as front:
-            for ids, span in zip(texts, spans, strict=True):
-                first, calls[len(ids)] = front(torch.from_numpy(ids))
-                hidden[span] = first[0].numpy()
+        calls = _run_front(skeleton, weights, texts, hidden)  # the same of both
     found = []
     for index in range(len(skeleton.layers)):
         found.append(_run_block(skeleton, index, sides, spans, states, calls))
         progress("blocks", index + 1, len(skeleton.layers))
     for weights, hidden in zip(sides, both, strict=True):
-        with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights), torch.inference_mode():
-            for span in spans:
-                hidden[span] = skeleton.norm(torch.from_numpy(hidden[span])).numpy()
+        _run_norm(skeleton, weights, spans, hidden)
     return _with_shares(found)
+
+
+def run_alone(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values, progress: Progress) -> None:
+    """Run one model; what its last block hands on is left in ``hidden``, behind the norm.
+
+    Raises:
+        ModelError: See ``run_blocks``.
+    """
+    spans = spans_of(texts)
+    calls = _run_front(skeleton, weights, texts, hidden)
+    for index, layer in enumerate(skeleton.layers):
+        name = skeleton.name_of(layer)
+        with loaded(layer, name, weights):
+            for span in spans:
+                inputs = np.array(hidden[span])
+                hidden[span] = _call(layer, name, inputs, calls[len(inputs)][index])
+        progress("blocks", index + 1, len(skeleton.layers))
+    _run_norm(skeleton, weights, spans, hidden)
+
+
+def _run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values) -> Calls:
+    """Leave what goes into the first block in ``hidden``; what each block is called with."""
+    calls: dict[int, Sequence[Call]] = {}
+    with _front(skeleton, weights, texts) as front:
+        for ids, span in zip(texts, spans_of(texts), strict=True):
+            first, calls[len(ids)] = front(torch.from_numpy(ids))
+            hidden[span] = first[0].numpy()
+    return calls
+
+
+def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], hidden: Values) -> None:
+    with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights), torch.inference_mode():
+        for span in spans:
+            hidden[span] = skeleton.norm(torch.from_numpy(hidden[span])).numpy()
 
 
 def spans_of(texts: Sequence[Ids]) -> list[slice]:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
-from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, Weights, WeightValues, match_names
-from quantmedic.collectors.from_language_model.blocks import States, run_blocks, spans_of
+from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues, match_names
+from quantmedic.collectors.from_language_model.blocks import States, run_alone, run_blocks, spans_of
 from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, read_texts
@@ -67,13 +67,15 @@ def run_language_models(
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        run = _Run(skeleton, texts, States(*rooms), heads, progress)
-        blocks, scores = run.compare(sides)
+        run = _Run(skeleton, texts, States(*rooms), heads)
+        blocks = run_blocks(skeleton, sides, texts, run.states, progress)
+        scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
         found = _language_facts(scores, texts, vocabulary, blocks)
         if (found.worst_block_share or 0.0) > TRIED_SHARE:
-            _, mended = run.compare((sides[0], MixedValues(sides[1], sides[0], f"{found.worst_block}.")))
-            found = _with_trial(found, float(mended.divergence.mean()))
+            mixed = MixedValues(sides[1], sides[0], f"{found.worst_block}.")
+            run_alone(skeleton, mixed, texts, run.states.quantized, progress)
+            found = _with_trial(found, float(run.score().divergence.mean()))
     return found, perplexity_facts(scores, texts)
 
 
@@ -86,20 +88,17 @@ class _Run:
         texts: Token ids.
         states: Room for hidden states.
         heads: Output layers of both.
-        progress: Called after every block.
     """
 
     skeleton: Skeleton
     texts: Sequence[Ids]
     states: States
     heads: tuple[Head, Head]
-    progress: Progress
 
-    def compare(self, sides: tuple[Weights, Weights]) -> tuple[list[BlockFacts], Scores]:
-        """Noise of the blocks, and what both models predict of the next tokens."""
-        blocks = run_blocks(self.skeleton, sides, self.texts, self.states, self.progress)
+    def score(self) -> Scores:
+        """What both models predict of the next tokens, from the states that their blocks have left."""
         before = np.concatenate([np.arange(span.start, span.stop - 1) for span in spans_of(self.texts)])
-        scores = score_tokens(
+        return score_tokens(
             (self.states.floats, self.states.quantized),
             before,
             np.concatenate([ids[1:] for ids in self.texts]),
@@ -107,7 +106,6 @@ class _Run:
             _shape_of_head(self.skeleton)[0],
             _logit_shape(self.skeleton.model.config),
         )
-        return blocks, scores
 
 
 def _with_trial(found: LanguageFacts, mended: float) -> LanguageFacts:

@@ -423,19 +423,15 @@ def test_nothing_is_prescribed_that_would_make_the_better_model_worse(
     assert (prescribe(harmed, BASE).prescription is not None) == prescribed
 
 
-def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> None:
-    """Integer kernels of torch cannot be edited: what was executed stands for the cause, and decides its severity."""
-    untried = cause("one", advice("per-channel-weights")).model_copy(update={"severity": "medium"})
-    found = diagnosis(untried, cause("two", advice("unsigned-activations")).model_copy(update={"severity": "low"}))
-    text = prescribe(found, BASE).prescription
-    assert text is not None and code_of(text) is not None
+def executed(found: Diagnosis, code: str, gain_db: float) -> Diagnosis:
+    """The diagnosis with the prescription of one cause carried out, and what that has brought."""
     run = ExecutionRecord(
         toolchain="onnxruntime",
         choices=("one:per-channel-weights",),
         titles=("per channel",),
-        code=code_of(text) or "",
+        code=code,
         reads="the representative set",
-        trial=tried(20.0).model_copy(update={"kind": PRESCRIPTION, "share": 0.99}),
+        trial=tried(gain_db).model_copy(update={"kind": PRESCRIPTION, "share": 0.99}),
     )
     proof = Proof(
         dataset="validation",
@@ -448,7 +444,16 @@ def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> 
         executions=(run,),
         best=0,
     )
-    proven = prescribe(found.model_copy(update={"proof": proof}), BASE)
+    return prescribe(found.model_copy(update={"proof": proof}), BASE)
+
+
+def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> None:
+    """Integer kernels of torch cannot be edited: what was executed stands for the cause, and decides its severity."""
+    untried = cause("one", advice("per-channel-weights")).model_copy(update={"severity": "medium"})
+    found = diagnosis(untried, cause("two", advice("unsigned-activations")).model_copy(update={"severity": "low"}))
+    text = prescribe(found, BASE).prescription
+    assert text is not None and code_of(text) is not None
+    proven = executed(found, code_of(text) or "", 20.0)
     assert proven.prescription is not None and proven.prescription.grade == "executed"
     first, second = proven.causes
     assert (first.severity, first.proven, first.measured_gain_db) == ("high", True, 20.0)
@@ -467,26 +472,7 @@ def test_what_was_executed_and_heals_leads_whatever_a_copy_shows(edited: float) 
     found = diagnosis(untried, weak)
     choice = Choice("one:per-channel-weights", ((weak, weak.remedies[0]),), weak.remedies[0].title, None)
     text = code_of(write_prescription(found, [choice], ORT))
-    run = ExecutionRecord(
-        toolchain="onnxruntime",
-        choices=("one:per-channel-weights",),
-        titles=("per channel",),
-        code=text or "",
-        reads="the representative set",
-        trial=tried(20.0).model_copy(update={"kind": PRESCRIPTION, "share": 0.99}),
-    )
-    proof = Proof(
-        dataset="validation",
-        fitted=64,
-        judged=64,
-        cross_fitted=False,
-        budget_seconds=60.0,
-        spent_seconds=1.0,
-        stopped="first",
-        executions=(run,),
-        best=0,
-    )
-    proven = prescribe(found.model_copy(update={"proof": proof}), BASE)
+    proven = executed(found, text or "", 20.0)
     assert [each.cause for each in proven.causes] == ["one", "untried"]
     assert proven.causes[0].severity == "high"
     assert proven.causes[0].measured_gain_db == max(edited, 20.0)
