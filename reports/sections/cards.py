@@ -1,7 +1,7 @@
 """Cause cards: what is wrong, the proof, the remedy, and what it explains."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explaine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.headline import is_number
-from quantmedic.engine.diagnosis.snippets import is_whole, render_snippets
+from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.remedies import Snippet
 from quantmedic.engine.rules.toolchain import Chosen
@@ -66,6 +66,9 @@ class Example:
     note: Annotated[str, "remark, may be empty"]
     checked: Annotated[str, "how far it was checked"]
     caution: Annotated[str, "says whether the call has the settings in force; empty where there is none"]
+    sets: Annotated[Mapping[str, Sequence[str]], "lines that set its options, by what takes them"] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -292,7 +295,13 @@ def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(
-            Example(code, snippet.note or "", MARKS[snippet.mark], _caution(snippet, advice))
+            Example(
+                code,
+                snippet.note or "",
+                MARKS[snippet.mark],
+                _caution(snippet, advice),
+                changed_settings(snippet, advice, cause.rules),
+            )
         )
     own = toolchain.name if toolchain is not None else None
     best = own if own in examples else next(iter(examples), None)
