@@ -69,7 +69,7 @@ REPORT_STEPS = (
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
-WORKSHOP = {"tests", "benchmarks", "examples"}
+WORKSHOP = {"tests", "benchmarks", "docs", "examples"}
 FRAMEWORKS = {
     "torch",
     "onnx",
