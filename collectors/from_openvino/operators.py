@@ -5,6 +5,7 @@ Sets), ONNX's operator documentation for its nodes.
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +21,12 @@ from quantmedic.collectors.from_openvino.site import (
     number_of,
     operands,
     rank_of,
+    shape_of,
     text_of,
 )
+
+if TYPE_CHECKING:
+    import openvino
 
 
 def _plainly(kind: str, site: Site) -> None:
@@ -230,3 +235,16 @@ BIASED = {
     "GroupConvolutionBackpropData": windows.transposed_convolution,
     "MatMul": windows.matrix_product,
 }
+
+
+def fits_as_bias(source: "openvino.Output", op: "openvino.Node") -> bool:
+    """It has one number for each channel of a convolution, or each column of a product of matrices."""
+    shape, written = source.get_partial_shape(), shape_of(op.output(0))
+    if shape.is_dynamic or written is None:
+        return False
+    sides = [side.get_length() for side in shape]
+    if op.get_type_name() == "MatMul":
+        return len(written) == 2 and written[1] is not None and sides in ([written[1]], [1, written[1]])
+    channels = written[1]
+    rank = len(written)
+    return channels is not None and sides in ([1, channels, *([1] * (rank - 2))], [channels, *([1] * (rank - 2))])
