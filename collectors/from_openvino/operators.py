@@ -4,12 +4,14 @@ Sources: OpenVINO's operation specifications for what an operator does (https://
 Sets), ONNX's operator documentation for its nodes.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quantmedic.collectors.from_openvino import shapes, windows
+from quantmedic.collectors.from_openvino import normalization, shapes, windows
+from quantmedic.collectors.from_openvino.constants import Held
 from quantmedic.collectors.from_openvino.site import (
     Site,
     Translate,
@@ -235,6 +237,20 @@ BIASED = {
     "GroupConvolutionBackpropData": windows.transposed_convolution,
     "MatMul": windows.matrix_product,
 }
+
+
+def translator_of(op: "openvino.Node") -> Translate | None:
+    """What writes an operator in ONNX by itself; None for one without a counterpart."""
+    if normalization.is_normalization(op):
+        return normalization.normalization
+    return OPERATORS.get(op.get_type_name())
+
+
+def biased_translator_of(op: "openvino.Node") -> Callable[[Site, Held | None], None] | None:
+    """What writes an operator together with the Add behind it; None for one that takes none."""
+    if normalization.is_normalization(op):
+        return normalization.normalization
+    return BIASED.get(op.get_type_name())
 
 
 def fits_as_bias(source: "openvino.Output", op: "openvino.Node") -> bool:

@@ -20,7 +20,7 @@ from quantmedic.collectors.from_openvino.code_chains import code_chain
 from quantmedic.collectors.from_openvino.constants import Held, unpack
 from quantmedic.collectors.from_openvino.folding import FOLDED, REAL, TYPES, fold, round_weights
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
-from quantmedic.collectors.from_openvino.operators import BIASED, OPERATORS, fits_as_bias
+from quantmedic.collectors.from_openvino.operators import biased_translator_of, fits_as_bias, translator_of
 from quantmedic.collectors.from_openvino.site import Untranslatable, Value, shape_of
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -295,7 +295,7 @@ class _Translator:
                 return
         elif self._is_folded(op) or self._waits_for_bias(op) or self._has_bias(op):
             return
-        translate_it = OPERATORS.get(op.get_type_name())
+        translate_it = translator_of(op)
         site = Site(self, op)
         try:
             if translate_it is None or _is_in_integers(op):
@@ -323,7 +323,7 @@ class _Translator:
 
     def _waits_for_bias(self, op: "openvino.Node") -> bool:
         """Leave an operator to the Add behind it, where that is its bias."""
-        if op.get_type_name() not in BIASED:
+        if biased_translator_of(op) is None:
             return False
         readers = list(op.output(0).get_target_inputs())
         if len(readers) != 1 or (add := readers[0].get_node()).get_type_name() != "Add":
@@ -341,11 +341,11 @@ class _Translator:
         if waiting is None:
             return False
         held = next((h for k in (0, 1) if (h := self.held_of(op.input_value(k))) is not None), None)
-        site = Site(self, waiting, written_by=op)
+        site, translate_it = Site(self, waiting, written_by=op), biased_translator_of(waiting)
         try:
-            if held is None:
+            if held is None or translate_it is None:
                 raise Untranslatable
-            BIASED[waiting.get_type_name()](site, held)
+            translate_it(site, held)
         except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
             self._add_foreign(waiting)
             return False
