@@ -208,8 +208,8 @@ MISTAKES = [
     ),
     ("[check]\nbudget = [\n1]\n", 3, "each of check.budget must be a table, not 1"),
     ("[[check.budget]]\nmax_drop = 1\n", 1, 'check.budget.metric is missing: write a name such as "top1"'),
-    ('[[check.budget]]\nmetric = "top1"\n', 1, "a budget of top1 has max_drop and no min"),
-    ('[[check.budget]]\nmetric = "sqnr_db"\nmax_drop = 1\n', 1, "a budget of sqnr_db has min and no max_drop"),
+    ('[[check.budget]]\nmetric = "top1"\n', 1, "a budget of top1 has max_drop and no max nor min"),
+    ('[[check.budget]]\nmetric = "sqnr_db"\nmax_drop = 1\n', 1, "a budget of sqnr_db has min and no max nor max_drop"),
     ('[[check.budget]]\nmetric = "agreement"\nmin = 99\n', 1, "min of agreement is a share such as 0.99"),
     (
         '[[check.budget]]\nmetric = "top1"\nmax_drop = "1"\n',
@@ -266,7 +266,7 @@ MISTAKES = [
         '[[check.budget]]\nmetric = "bleu"\nmax_drop = 1\n',
         2,
         'unknown metric "bleu"; known: top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@1, '
-        "perplexity, agreement, sqnr_db and module:function",
+        "perplexity, agreement, sqnr_db, kl, same_top and module:function",
     ),
     (
         '[[check.budget]]\nmetric = "mae"\nmax_drop = 1\nunit = "points"\n',
