@@ -724,9 +724,10 @@ def test_the_page_shows_values_and_defaults_as_they_are(
     tmp_path: Path, header: str, key: str, value: str, default: str
 ) -> None:
     table = header.strip("[]")
-    required = (
-        REQUIRED[table].replace("top1", "sqnr_db").replace("max_drop = 1\n", "") if key == "min" else REQUIRED[table]
-    )
+    metric = {"min": "sqnr_db", "max": "kl"}.get(key)
+    required = REQUIRED[table]
+    if metric is not None:
+        required = required.replace("top1", metric).replace("max_drop = 1\n", "")
     others = "".join(line for line in required.splitlines(keepends=True) if not line.startswith(f"{key} ="))
     without = written(tmp_path, f"{header}\n{others}")
     loaded = load_policy(written(tmp_path / "with", f"{header}\n{others}{key} = {value}\n"))
