@@ -14,6 +14,7 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
+from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
@@ -192,10 +193,13 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
         gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
     names = {name for step in given.steps for name in step.causes}
+    proof = diagnosis.proof
+    again = proof is not None and proof.baseline is not None and given.executed == proof.executions[proof.baseline]
+    changes = REQUANTIZED if again else "; ".join(step.changes for step in given.steps if step.changes)
     title = ", and ".join(step.title for step in given.steps)
     return FirstStep(
         capital(visible(title, 300)),
-        visible("; ".join(step.changes for step in given.steps if step.changes), 600),
+        visible(changes, 600),
         gain,
         next((card.code for card in causes if card.cause in names), ""),
         _first_label(diagnosis) if trial.share is None or trial.share >= HALF else NOT_ENOUGH,
