@@ -16,6 +16,7 @@ from quantmedic.engine.errors import for_python
 from quantmedic.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from quantmedic.api.answer import Diagnosis
     from quantmedic.api.cases import load_case, save_case
     from quantmedic.api.checks import check
     from quantmedic.api.collect import collect
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from quantmedic.api.failed import collect_failed
     from quantmedic.api.fix import fix
     from quantmedic.api.imports import import_files
-    from quantmedic.api.judging import inspect, judge
+    from quantmedic.api.inspection import inspect
+    from quantmedic.api.judging import judge
     from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
+    "Diagnosis",
     "__version__",
     "calibrations",
     "check",
@@ -78,6 +81,7 @@ __all__ = [
 
 #: The module of each public name.
 _HOMES = {
+    "Diagnosis": "api.answer",
     "calibrations": "api.searches.calibrations",
     "check": "api.checks",
     "collect": "api.collect",
@@ -93,7 +97,7 @@ _HOMES = {
     "fallback": "api.searches.fallbacks",
     "fix": "api.fix",
     "import_files": "api.imports",
-    "inspect": "api.judging",
+    "inspect": "api.inspection",
     "judge": "api.judging",
     "learn_rounding": "api.repairs",
     "load_case": "api.cases",
@@ -116,6 +120,15 @@ def __getattr__(name: str) -> object:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in _HOMES:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    function = for_python(getattr(import_module(f"quantmedic.{_HOMES[name]}"), name))
-    globals()[name] = function
-    return function
+    found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
+    if not isinstance(found, type):
+        signature = import_module("quantmedic.api.signatures").spelled_out(found)
+        found = for_python(found)
+        setattr(found, "__signature__", signature)  # noqa: B010  # a function has no such attribute for mypy
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The API, before any of it is imported, too."""
+    return sorted(__all__)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.judging import inspect_under, judge
+from quantmedic.api.inspection import inspect_under
+from quantmedic.api.judging import judge
 from quantmedic.api.options import CollectOptions, DataOptions, ToolchainOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase

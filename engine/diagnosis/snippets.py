@@ -15,6 +15,7 @@ from quantmedic.engine.rules.options import (
     is_code,
     mark_changes,
     merge_all,
+    setting_lines,
     with_helpers,
     write,
     write_excerpt,
@@ -91,8 +92,24 @@ def filled_options(snippet: Snippet, fields: Mapping[str, object], origin: str) 
 
 def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
     """The text of every snippet of an advice, in order."""
-    origin = f"{', '.join(rules)}: {advice.id}"
+    origin = _origin(advice, rules)
     return [_snippet_text(snippet, advice, origin) for snippet in advice.snippets]
+
+
+def _origin(advice: Advice, rules: Iterable[str]) -> str:
+    """Who asks for it, for errors."""
+    return f"{', '.join(rules)}: {advice.id}"
+
+
+def changed_settings(snippet: Snippet, advice: Advice, rules: Iterable[str]) -> dict[str, list[str]]:
+    """Lines that set the options of a snippet, by the call or file that takes them; none of its own code.
+
+    Raises:
+        RuleError: They ask for names, and there are none.
+    """
+    filled = filled_options(snippet, advice.fields, _origin(advice, rules))
+    lines = {name: setting_lines(snippet.forms[name], options) for name, options in filled.items()}
+    return {name: found for name, found in lines.items() if found}
 
 
 def is_whole(snippet: Snippet, advice: Advice) -> bool:

@@ -266,6 +266,17 @@ def write_excerpt(name: str, form: Form, options: Options) -> str:
     return "\n".join(_layout({f"{name}()": places | keywords}, lead, "", 0, _Python()))
 
 
+def setting_lines(form: Form, options: Options) -> list[str]:
+    """Each option on a line of its own, in the language of the form; arguments by their places are left out."""
+    if form.language == "yaml":
+        return [*_yaml(options, 0)]
+    named = {str(key): value for key, value in options.items() if not isinstance(key, int)}
+    if form.language == "json":
+        return [f"{quote(key)}: {_flat(value, _Json())}" for key, value in named.items()]
+    between = " = " if form.steps else "="
+    return [f"{key}{between}{_flat(value, _Python())}" for key, value in named.items()]
+
+
 def with_helpers(code: str, helpers: Mapping[str, str]) -> str:
     """Python code behind the definitions that it uses; a later one may use those before it."""
     for name, text in reversed(list(helpers.items())):

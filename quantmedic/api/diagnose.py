@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
+from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import kept_where_there_is_room, load_case
 from quantmedic.api.collect import collect
 from quantmedic.api.failed import collect_failed
-from quantmedic.api.judging import check_toolchain, inspect, judge
+from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.options import DataSource, DiagnoseArguments, ModelSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import no_progress
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
+from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, save_case
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
@@ -25,7 +26,6 @@ from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import Grade
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import require_folder, scratch_folder
 from quantmedic.engine.rules.rulebase import RuleBase

@@ -1,8 +1,9 @@
 """A measured case, judged: neither models nor data are needed."""
 
+from quantmedic.api.answer import Diagnosis
+from quantmedic.api.inspection import inspect_under
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.harm import as_if_harmed
@@ -66,7 +67,7 @@ def judge(
         sizes=lambda drop: sizes_to_tell(case, facts.model.metric, drop),
         previous=_compare_previous(previous, case, base) if previous is not None else None,
     )
-    return prescribe(diagnosis, base, toolchain)
+    return Diagnosis.of(prescribe(diagnosis, base, toolchain), opened)
 
 
 def _attribution(opened: Inspection) -> Attribution | None:
@@ -75,19 +76,6 @@ def _attribution(opened: Inspection) -> Attribution | None:
     if budget is None:
         return None
     return Attribution(budget, case.record, lambda findings: targets_of(findings, case, facts))
-
-
-def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:
-    """A case opened for looking: facts of every layer, distributions, channels, the graph."""
-    base = rules or load_rulebase()
-    return Inspection(case, derive(case, base), base)
-
-
-def inspect_under(case: Case | Inspection, base: RuleBase) -> Inspection:
-    """The case opened under these rules, whose thresholds its facts depend on."""
-    if isinstance(case, Case):
-        return inspect(case, base)
-    return case if case.base is base else inspect(case.case, base)
 
 
 def check_toolchain(asked: str | None, base: RuleBase) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.judging import inspect, judge
+from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import judge
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quantmedic.api.cases import CASE_FILE, save_case
-from quantmedic.api.judging import inspect_under
+from quantmedic.api.inspection import inspect_under
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from quantmedic.api.answer import Diagnosis
 from quantmedic.api.judging import judge
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import click
 
+from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, load_case, unfinished_path
 from quantmedic.api.checks import check as check_case
 from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
-from quantmedic.api.judging import check_toolchain, inspect
+from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import check_toolchain
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
@@ -35,7 +37,6 @@ from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.machines.json import render_json

@@ -24,6 +24,7 @@ from quantmedic.engine.errors import QuantmedicError
 COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
+    "watch": LazyCommand("quantmedic.cli.watch:watch", "Diagnose again whenever a file changes."),
     "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `report` judges."),
     "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
     "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two safetensors checkpoints."),

@@ -306,6 +306,7 @@ class ReportOptions:
     formats: Sequence[str] = ()
     quiet: bool = False
     verbose: bool = False
+    open_page: bool = False
 
     @property
     def verbosity(self) -> "Verbosity":
@@ -347,6 +348,7 @@ report_options = OptionGroup(
         ),
         "quiet": _QUIET,
         "verbose": _VERBOSE,
+        "open_page": option("--open", "open_page", is_flag=True, help="Open the page in the browser."),
     },
 )
 

@@ -1,17 +1,19 @@
 """A case judged, printed and written, as every command does that ends with a report."""
 
+import sys
 from typing import NamedTuple
 
 import click
 
 from quantmedic.api.cases import load_case
-from quantmedic.api.judging import check_toolchain, inspect, judge
+from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
 from quantmedic.cli.streams import print_line, print_report
-from quantmedic.cli.terminal import ascii_only, interrupted_status, with_color, wrote_text
+from quantmedic.cli.terminal import ascii_only, interrupted_status, show_page, with_color, wrote_text
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -44,10 +46,12 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     assert report.output is not None
     opened = inspect(case, judging.base)
     diagnosis = judge(opened, judging.base, previous=judging.previous, toolchain=judging.toolchain)
-    formats = report.formats or DEFAULT_FORMATS
+    formats = [*(report.formats or DEFAULT_FORMATS), *(["html"] if report.open_page else [])]
     _print(diagnosis, report)  # first: whatever happens to the files, the verdict is seen
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
     print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
+    if report.open_page:
+        show_page(report.output / "index.html")
     return diagnosis
 
 
@@ -65,8 +69,9 @@ def print_warnings(diagnosis: Diagnosis) -> None:
 
 
 def _print(diagnosis: Diagnosis, report: ReportOptions) -> None:
-    print_warnings(diagnosis)
+    if report.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        print_warnings(diagnosis)  # on one terminal the same causes stand in the report
     text = render_console(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
     print_report(text)
-    if not report.quiet:
+    if report.verbose:
         print_line("")

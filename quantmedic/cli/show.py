@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from quantmedic.api.cases import load_case
-from quantmedic.api.judging import inspect, judge
+from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import judge
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, OptionGroup, option
@@ -137,7 +138,7 @@ def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
     if csv_file is not None:
         _write_csv(budget_csv(diagnosis.loss_budget), csv_file, count(len(diagnosis.loss_budget.lines), "line"))
         return
-    print_report(terminal_text(budget_lines(box, "verbose", plain), ascii_only=ascii_only()))
+    print_report(terminal_text(budget_lines(box, plain), ascii_only=ascii_only()))
 
 
 def _write_csv(text: str, target: str, rows: str) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import webbrowser
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,8 +86,16 @@ def with_color() -> bool:
 
 
 def wrote_text(files: Iterable[tuple[Path, int]]) -> str:
-    """The line that ends a command: files and their sizes."""
-    return "wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in files)
+    """The line that ends a command: the first file with its size, and the names of those beside it."""
+    (first, size), *others = files
+    beside = ", ".join(path.name if path.parent == first.parent else str(path) for path, _ in others)
+    return f"wrote {first} ({size_text(size)}){f'; beside it {beside}' if beside else ''}"
+
+
+def show_page(page: Path) -> None:
+    """Open a page in the user's browser, or say that there is none."""
+    if not webbrowser.open(page.resolve().as_uri()):
+        print_report(f"no browser was found here: open {page} yourself\n", err=True)
 
 
 def ascii_only() -> bool:

@@ -1,7 +1,7 @@
 """Cause cards: what is wrong, the proof, the remedy, and what it explains."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explaine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.headline import is_number
-from quantmedic.engine.diagnosis.snippets import is_whole, render_snippets
+from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.remedies import Snippet
 from quantmedic.engine.rules.toolchain import Chosen
@@ -66,6 +66,9 @@ class Example:
     note: Annotated[str, "remark, may be empty"]
     checked: Annotated[str, "how far it was checked"]
     caution: Annotated[str, "says whether the call has the settings in force; empty where there is none"]
+    sets: Annotated[Mapping[str, Sequence[str]], "lines that set its options, by what takes them"] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class CauseCard:
     message: Annotated[str, "what is wrong, one sentence"]
     gains: Annotated[tuple[Gain, ...], "measured and predicted gains, measured first"]
     layers: Annotated[tuple[str, ...], "names of the layers concerned, worst first"]
+    found: Annotated[str, "what was found, where a fact says it in words: how the data differ, say; may be empty"]
+    deciding: Annotated[str, "the fact that decides, with its value and threshold"]
     evidence: Annotated[tuple[EvidenceLine, ...], "facts of the worst subjects"]
     more_evidence: Annotated[tuple[EvidenceLine, ...], "facts of the remaining subjects"]
     more_subjects: Annotated[int, "number of the remaining subjects"]
@@ -179,6 +184,8 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         message=visible(cause.message.strip(), 600),
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
+        found=next((visible(row.value) for row in first if row.comparison == SHOWN and isinstance(row.value, str)), ""),
+        deciding=_deciding_text(_evidence_lines(first)),
         evidence=_evidence_lines(first),
         more_evidence=_evidence_lines(rest),
         more_subjects=len({row.subject for row in rest}),
@@ -231,6 +238,16 @@ def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
             )
         )
     return tuple(lines)
+
+
+def _deciding_text(lines: Sequence[EvidenceLine]) -> str:
+    """The first fact that was held against a limit, in one line; of none, how many facts there are."""
+    compared = [line for line in lines if line.comparison in (">", "<", "≥", "≤")]
+    line = next(iter(compared), None)
+    if line is None:
+        return count(len(lines), "fact")
+    more = f", and {count(len(lines) - 1, 'other fact')}" if len(lines) > 1 else ""
+    return f"{line.fact} {line.value} {line.comparison} {line.threshold} at {line.subject}{more}"
 
 
 def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
@@ -292,7 +309,13 @@ def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(
-            Example(code, snippet.note or "", MARKS[snippet.mark], _caution(snippet, advice))
+            Example(
+                code,
+                snippet.note or "",
+                MARKS[snippet.mark],
+                _caution(snippet, advice),
+                changed_settings(snippet, advice, cause.rules),
+            )
         )
     own = toolchain.name if toolchain is not None else None
     best = own if own in examples else next(iter(examples), None)

@@ -6,11 +6,11 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.first_step import FirstStep
 from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
-from quantmedic.reports.terminal.console import NAME_LIMIT, NOTICES_SHOWN, brings
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
+from quantmedic.reports.terminal.summary import NAME_LIMIT, brings
 from quantmedic.reports.text import visible
 
-FINDINGS_SHOWN, EXEMPTIONS_SHOWN = 10, 10
+FINDINGS_SHOWN, EXEMPTIONS_SHOWN, NOTICES_SHOWN = 10, 10, 3
 GATE_NAME_LIMIT = 32
 #: Columns of a gate's status and of what stands between columns.
 WORD, GAP = 4, 2

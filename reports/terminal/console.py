@@ -1,28 +1,31 @@
-"""The terminal report: the same story in a hundred columns of plain text."""
+"""The terminal report: the same story in a hundred columns of plain text, on one screen or whole."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
-from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Example, Gain, RemedyCard
+from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Example, RemedyCard
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
 from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
 from quantmedic.reports.terminal.loss_budget import budget_lines
+from quantmedic.reports.terminal.summary import (
+    NAME_LIMIT,
+    brings,
+    file_with,
+    gain_phrase,
+    rules_text,
+    summary_lines,
+    verdict_lines,
+)
 from quantmedic.reports.text import NOT_MEASURED, count, visible
 
-NAME_LIMIT = 48
 LAYER_LIMIT = 40
 SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
-NOT_JUDGED_SHOWN = 4
-NOTICES_SHOWN = 3
-REPORTED_SHOWN = 5
-CHANGES_SHOWN = 4
-TRIALS_SHOWN = 6
 TRIAL_NAME = 32
 TRIAL_GAIN = 24
 SNIPPET_LINES = 24
@@ -35,12 +38,19 @@ def render_console(
 
     Args:
         diagnosis: What to show.
-        verbosity: ``quiet`` prints verdict and drop alone, ``verbose`` every layer and every subject.
+        verbosity: ``quiet`` prints verdict and drop alone, ``normal`` what fits on one screen, ``verbose`` every
+            layer and every subject.
         color: Use the colours of the terminal.
         ascii_only: Write no character beyond ASCII.
     """
-    paint = paint_style if color else plain
-    return terminal_text(_report_lines(diagnosis, verbosity, paint), ascii_only=ascii_only)
+    context, paint = build_context(diagnosis, {}), paint_style if color else plain
+    if verbosity == "quiet":
+        lines: Iterable[str] = verdict_lines(context, paint)
+    elif verbosity == "normal":
+        lines = summary_lines(context, diagnosis.advice, paint)
+    else:
+        lines = _report_lines(diagnosis, context, paint)
+    return terminal_text(lines, ascii_only=ascii_only)
 
 
 def warning_lines(diagnosis: Diagnosis) -> list[str]:
@@ -53,39 +63,27 @@ def warning_lines(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def brings(gain: Gain | None) -> str:
-    """What a remedy brings, to stand behind its name; empty where nothing measured or predicted it."""
-    return f", {_gain_text(gain)}" if gain is not None else ""
-
-
-def _gain_text(gain: Gain) -> str:
-    return f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}"
-
-
-def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    context = build_context(diagnosis, {})
-    yield from _verdict_lines(context, paint)
-    if verbosity == "quiet":
-        return
+def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) -> Iterator[str]:
+    yield from verdict_lines(context, paint)
     yield from wrap_line(context.drop_text)
-    if context.budget is not None and (context.verdict != "healthy" or verbosity == "verbose"):
-        yield from budget_lines(context.budget, verbosity, paint)
+    if context.budget is not None:
+        yield from budget_lines(context.budget, paint)
     if context.first is not None and (context.causes or context.proof is not None):
         yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")
-    for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
+    for notice in context.warnings:
         yield from wrap_line(f"warning: {notice}", indent=2)
     if context.failure is not None:
         yield ""
         yield from _failure_lines(context.failure, paint)
     if context.previous is not None:
         yield ""
-        yield from _previous_lines(context.previous, verbosity, paint)
+        yield from _previous_lines(context.previous, paint)
     if context.advice_place == "first":
         yield from _advice_lines(context, diagnosis.advice)
-    yield from _cause_lines(context, verbosity, paint)
+    yield from _cause_lines(context, paint)
     if context.proof is not None:
         yield ""
-        yield from _proof_lines(context.proof, verbosity, paint)
+        yield from _proof_lines(context.proof, paint)
     if context.prescription is not None:
         yield ""
         yield from _prescription_lines(context.prescription, paint)
@@ -96,30 +94,15 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
         yield from _comparison_table(context.compared, paint)
     if context.imports:
         yield ""
-        yield from _import_lines(context, verbosity, paint)
+        yield from _import_lines(context, paint)
     yield ""
-    yield from _rule_lines(context, verbosity, paint)
-    if verbosity == "verbose" and context.failure is None:
+    yield from _rule_lines(context, paint)
+    if context.failure is None:
         yield ""
         table = layer_table(diagnosis, None)
         yield from _layer_rows(table)
         if any(len(visible(row.name)) > LAYER_LIMIT for row in table.rows):
             yield "  whole names, and all facts of a layer: quantmedic show CASE --layer #"
-
-
-def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
-    verdict = paint(context.verdict_word.upper(), context.verdict)
-    gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
-    beside = "  ".join(part for part in (gate, context.judged_alone) if part)
-    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
-    yield paint(f"{context.model_text}   {context.samples_text}", "dim")
-    yield ""
-    if drop := context.drop:
-        change = paint(f"drop {drop.change}", "bold")
-        yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
-    for text in context.language.told if context.language is not None else ():
-        yield from wrap_line(text)
-    yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
 
 
 def _advice_lines(context: ReportContext, stems: Sequence[str]) -> Iterator[str]:
@@ -140,31 +123,28 @@ def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:
     yield from wrap_line(box.unknown)
 
 
-def _proof_lines(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _proof_lines(box: ProofBox, paint: Paint) -> Iterator[str]:
     yield paint(f"what was tried: {box.summary}", "bold")
     yield from wrap_line(box.split, indent=2, hang=0)
     if box.halves:
         yield from wrap_line(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
-    most = None if verbosity == "verbose" else TRIALS_SHOWN
     if box.executions:
         yield "  prescriptions, executed as printed:"
-        yield from _trial_table(box.executions, most, paint)
+        yield from _trial_table(box.executions, paint)
     if box.unexecuted:
         none = "no further prescription" if box.executions else "no prescription"
         yield from wrap_line(f"{none} was executed: {box.unexecuted}", indent=2)
     if box.trials:
         yield "  remedies, edited on a copy of the quantized model:"
-        yield from _trial_table(box.trials, most, paint)
+        yield from _trial_table(box.trials, paint)
     if box.chain:
         steps = ", then ".join(line.remedy for line in box.chain)
         yield from wrap_line(f"{box.chain_text.removesuffix('.')}: {steps}", indent=2)
 
 
-def _trial_table(lines: Sequence[TrialLine], most: int | None, paint: Paint) -> Iterator[str]:
-    for line in lines[:most]:
+def _trial_table(lines: Sequence[TrialLine], paint: Paint) -> Iterator[str]:
+    for line in lines:
         yield from _trial_lines(line, paint)
-    if len(lines) > len(lines[:most]):
-        yield f"  {len(lines[most:])} more (--verbose)"
 
 
 def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
@@ -198,52 +178,25 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
         yield from wrap_line(remark, indent=2, hang=0)
 
 
-def _previous_lines(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _previous_lines(box: PreviousBox, paint: Paint) -> Iterator[str]:
     yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
     yield from wrap_line(", ".join(box.outcome), indent=2)
-    shown = box.changes if verbosity == "verbose" else box.changes[:CHANGES_SHOWN]
-    more = f"; {len(box.changes) - len(shown)} more (--verbose)" if len(box.changes) > len(shown) else ""
-    yield from wrap_line(f"changed: {'; '.join(shown) or 'no setting that is measured'}{more}", indent=2)
+    yield from wrap_line(f"changed: {'; '.join(box.changes) or 'no setting that is measured'}", indent=2)
     for line in box.tried:
         yield from wrap_line(f"tried: {line}", indent=2)
 
 
-def _cause_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    """Causes one by one; of those that the network withstands one line each, unless all is printed."""
-    folded = context.latent is not None and context.latent.folded and verbosity != "verbose"
+def _cause_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
+    """Causes one by one."""
     for card in context.causes:
-        if not (card.latent and folded):
-            yield ""
-            yield from _cause_block(card, verbosity, paint, _file_with(card, context.prescription))
-    if context.latent is not None and folded:
         yield ""
-        yield paint(f"{context.latent.title} (--verbose tells all)", "bold")
-        for card in context.causes:
-            if card.latent:
-                yield from wrap_line(_latent_text(card), indent=2)
+        yield from _cause_block(card, paint, file_with(card, context.prescription))
 
 
-def _latent_text(card: CauseCard) -> str:
-    # Of data or the whole model the cause itself says what it is about.
-    places = list(dict.fromkeys(line.subject for line in card.evidence if line.subject != card.scope))
-    others = len(places) - 1 + card.more_subjects
-    where = f" at {visible(places[0], NAME_LIMIT)}{f' and {others} more' if others else ''}" if places else ""
-    gains = ", ".join(map(_gain_text, card.gains))
-    help_ = f"; help: {card.remedies[0].title}" if card.remedies else ""
-    return f"{card.code} {visible(card.cause, NAME_LIMIT)}{where}: {gains}{help_}"
-
-
-def _file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
-    """The file that holds the first remedy of a cause with all other settings; empty where none does."""
-    titles = [step.title for step in box.steps if step.supported] if box is not None else []
-    held = box is not None and any(remedy.title in titles for remedy in card.remedies[:1])
-    return box.configurations[0].file if box is not None and held and box.configurations else ""
-
-
-def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint, file: str) -> Iterator[str]:
+def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
     parts += [card.harm] if card.latent else []
-    parts += [_gain_text(gain) for gain in card.gains]
+    parts += [gain_phrase(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
@@ -252,33 +205,19 @@ def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint, file: str)
     yield from wrap_line(card.message, indent=3, hang=0)
     yield from wrap_line(card.exempted, indent=3, hang=2)
     yield from wrap_line(card.tried, indent=3, hang=2)
-    verbose = verbosity == "verbose"
-    worst, others = _worst_evidence(card)
-    yield from _evidence_lines([*worst, *others] if verbose else worst)
-    if (hidden := len({line.subject for line in others}) + card.more_subjects) and not verbose:
-        yield f"     {hidden} more (--verbose)"
-    if verbose:
-        yield from _evidence_lines(card.more_evidence)
+    yield from _evidence_lines([*card.evidence, *card.more_evidence])
     for text in card.connections:
         yield from wrap_line(text, indent=3, hang=0)
     if card.explains:
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
-    for remedy in card.remedies if verbose else card.remedies[:1]:
+    for remedy in card.remedies:
         stands_above = any(gain.kind == "measured" for gain in card.gains) and remedy is card.remedies[0]
         yield from _remedy_lines(remedy, paint, stands_above, file if remedy is card.remedies[0] else "")
     if not card.remedies and card.withheld:
         yield "   help: none; every remedy is withheld"
-    for held in card.withheld if verbose or not card.remedies else ():
+    for held in card.withheld:
         where = f" ({held.concerns})" if held.concerns else ""
         yield from wrap_line(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
-    if len(card.remedies) > 1 and not verbose:
-        yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (--verbose)"
-
-
-def _worst_evidence(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
-    """Evidence of the worst subject, and that of the others on the card."""
-    first = card.evidence[0].subject if card.evidence else ""
-    return [e for e in card.evidence if e.subject == first], [e for e in card.evidence if e.subject != first]
 
 
 def _evidence_lines(lines: Sequence[EvidenceLine]) -> Iterator[str]:
@@ -360,14 +299,13 @@ def _comparison_table(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[
         yield "* departs most from the stage before"
 
 
-def _import_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _import_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield paint("files of the toolchain", "bold")
     for row in context.imports:
         yield from wrap_line(f"{row.file}: {'; '.join(row.tells) or 'nothing that is known'}", indent=2)
         if row.unknown:
             yield from wrap_line(f"unknown keys: {', '.join(row.unknown)}", indent=4)
-    shown = context.reported if verbosity == "verbose" else context.reported[:REPORTED_SHOWN]
-    for line in shown:
+    for line in context.reported:
         figures = {
             "cosine": line.cosine,
             "SQNR": f"{line.sqnr} dB" if line.sqnr else "",
@@ -377,19 +315,12 @@ def _import_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) ->
         }
         text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
         yield f"    {visible(line.name, NAME_LIMIT):<{NAME_LIMIT}} {text}"
-    if len(context.reported) > len(shown):
-        yield f"    {len(context.reported) - len(shown)} more (--verbose)"
 
 
-def _rule_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
-    total = f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
-    yield paint(total, "bold")
-    shown = context.not_judged if verbosity == "verbose" else context.not_judged[:NOT_JUDGED_SHOWN]
-    for line in shown:
+def _rule_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
+    yield paint(rules_text(context), "bold")
+    for line in context.not_judged:
         yield from _missing_fact_lines(line)
-    if len(context.not_judged) > len(shown):
-        yield f"  {len(context.not_judged) - len(shown)} more (--verbose)"
 
 
 def _missing_fact_lines(line: RuleLine) -> Iterator[str]:

@@ -47,10 +47,25 @@ def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
     return _to_ascii(text) if ascii_only else text
 
 
-def wrap_line(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH) -> list[str]:
-    """Text in lines of at most ``width`` columns; words are cut where one alone is longer."""
-    first, later = " " * indent, " " * (indent + hang)
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+def wrap_line(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH, most: int | None = None) -> list[str]:
+    """Text in lines of at most ``width`` columns; words are cut where one alone is longer.
+
+    Args:
+        text: One paragraph.
+        indent: Spaces in front of the first line.
+        hang: Spaces more in front of the others.
+        width: Columns.
+        most: So many lines at most, the last of which ends with an ellipsis where something is left out.
+    """
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hang),
+        break_on_hyphens=False,
+        max_lines=most,
+        placeholder=" …",
+    )
 
 
 def paint_style(text: str, style: str) -> str:

@@ -4,17 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from quantmedic.engine.diagnosis.budget_lines import NAMED
 from quantmedic.reports.sections.loss_budget import BudgetBox, BudgetRow
-from quantmedic.reports.terminal.lines import Paint, Verbosity, wrap_line
+from quantmedic.reports.terminal.lines import Paint, wrap_line
 from quantmedic.reports.text import name
 
 TITLE, SHORT_LINES = "where the noise comes from", 3
 
 
-def budget_lines(box: BudgetBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    """Where the noise comes from: as many pieces as three lines hold, or all of them."""
-    if verbosity != "verbose":
-        yield from _short_budget(box)
-        return
+def budget_lines(box: BudgetBox, paint: Paint) -> Iterator[str]:
+    """Where the noise comes from, all of it."""
     yield ""
     yield paint(f"{TITLE} ({box.basis})", "bold")
     yield from wrap_line(" ".join(text for text in (box.lead, box.task) if text), indent=2, hang=0)
@@ -27,7 +24,8 @@ def budget_lines(box: BudgetBox, verbosity: Verbosity, paint: Paint) -> Iterator
     yield ""
 
 
-def _short_budget(box: BudgetBox) -> Sequence[str]:
+def short_budget_lines(box: BudgetBox) -> Sequence[str]:
+    """Where the noise comes from: as many pieces as three lines hold."""
     lines: Sequence[str] = ()
     for shown in range(len(box.pieces), 0, -1):
         left_out = len(box.pieces) - shown

@@ -85,7 +85,7 @@ def test_the_prescription_holds_both_and_every_report_says_why(found: Diagnosis)
     context = build_context(found, {})
     texts = [
         " ".join(text.split())
-        for text in (render_console(found), render_markdown(context), render_index(context, found))
+        for text in (render_console(found, verbosity="verbose"), render_markdown(context), render_index(context, found))
     ]
     assert all("No single remedy suffices. Give every weight channel its own scale, and 16" in text for text in texts)
     assert "do this first: Give every weight channel its own scale, and 16-bit activations" in texts[0]
@@ -110,7 +110,7 @@ def test_one_remedy_that_suffices_is_not_paired(tmp_path: Path) -> None:
     assert [key for key in simulation.runs if key.endswith(":everywhere")] == ["requantized:everywhere"]
     judged = quantmedic.judge(alone)
     assert judged.verdict == "degraded" and judged.pair is None
-    assert "No single remedy" not in render_console(judged)
+    assert "No single remedy" not in render_console(judged, verbosity="verbose")
 
 
 def test_no_run_is_spent_on_a_network_that_is_well(tmp_path: Path) -> None:

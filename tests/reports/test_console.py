@@ -15,6 +15,7 @@ from quantmedic.reports.sections.cards import PARTIAL, Example
 from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
 from quantmedic.reports.terminal.fixed import fixed_lines
 from quantmedic.reports.terminal.lines import WIDTH
+from quantmedic.reports.terminal.summary import LINES
 
 Golden = Callable[[str, str], None]
 
@@ -25,6 +26,26 @@ def test_normal(diagnosis: Diagnosis, golden: Golden) -> None:
 
 def test_proven(proven: Diagnosis, golden: Golden) -> None:
     golden("console-proven.txt", render_console(proven))
+
+
+@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile_proven"])
+def test_one_screen_holds_it(name: str, request: pytest.FixtureRequest) -> None:
+    """With the line that names the files: twenty lines, whatever was found."""
+    lines = render_console(request.getfixturevalue(name)).splitlines()
+    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
+    assert "--verbose" in lines[-1]
+
+
+def test_many_causes_and_warnings_are_counted(proven: Diagnosis) -> None:
+    many = proven.model_copy(update={"causes": (*proven.causes, *proven.causes[1:] * 20), "warnings": ("said",) * 9})
+    lines = render_console(many).splitlines()
+    assert len(lines) <= LINES and lines[-2].endswith("more causes and warnings")
+
+
+def test_the_first_step_says_what_to_set(proven: Diagnosis) -> None:
+    text = render_console(proven)
+    assert "  to paste: prescription.py\n" in text
+    assert "W001 channel-range-imbalance: one scale serves" in text and "(features.3.conv.0.0, " in text
 
 
 def test_verbose_in_ascii(diagnosis: Diagnosis, golden: Golden) -> None:
@@ -51,9 +72,9 @@ def test_colour_only_where_asked(diagnosis: Diagnosis, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy"])
-def test_lines_but_snippets_fit_the_width(name: str, request: pytest.FixtureRequest) -> None:
-    text = render_console(request.getfixturevalue(name))
-    assert not [line for line in text.splitlines() if len(line) > WIDTH and not line.startswith(" " * 9)]
+def test_lines_but_snippets_and_layers_fit_the_width(name: str, request: pytest.FixtureRequest) -> None:
+    text = render_console(request.getfixturevalue(name), verbosity="verbose")
+    assert not [line for line in text.splitlines() if len(line) > WIDTH and not re.match(" {9}| +\\d+  | +#  ", line)]
 
 
 def test_names_move_no_cursor_and_command_no_runner(hostile_proven: Diagnosis) -> None:
@@ -66,7 +87,7 @@ def test_names_move_no_cursor_and_command_no_runner(hostile_proven: Diagnosis) -
 def test_a_message_cannot_begin_a_runner_s_command(diagnosis: Diagnosis) -> None:
     first, *rest = diagnosis.causes
     evil = first.model_copy(update={"message": "\n::error::owned"})
-    text = render_console(diagnosis.model_copy(update={"causes": (evil, *rest)}))
+    text = render_console(diagnosis.model_copy(update={"causes": (evil, *rest)}), verbosity="verbose")
     assert "   \\u003a:error::owned" in text
 
 
@@ -79,9 +100,9 @@ def test_one_warning_per_cause(diagnosis: Diagnosis) -> None:
 
 
 def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> None:
-    text = render_console(
-        diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "advice_place": "open"})
-    )
+    bare = diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "advice_place": "open"})
+    assert "To read: quantmedic explain preprocessing\n" in render_console(bare)
+    text = render_console(bare, verbosity="verbose")
     assert "Read in this order, in the folder of the report:\n  manual/general/preprocessing.html\n" in text
 
 
@@ -128,7 +149,8 @@ def renamed(found: Diagnosis, name: str) -> Diagnosis:
 
 def test_a_long_name_stands_whole_on_a_line_of_its_own(diagnosis: Diagnosis) -> None:
     name = "backbone/stage_3/block_12/" + "expanded_" * 6 + "convolution"
-    assert name in [line.strip(" :") for line in render_console(renamed(diagnosis, name)).splitlines()]
+    text = render_console(renamed(diagnosis, name), verbosity="verbose")
+    assert name in [line.strip(" :") for line in text.splitlines()]
 
 
 def test_a_change_of_many_names_says_where_it_is_to_be_copied_from() -> None:

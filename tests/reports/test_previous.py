@@ -59,7 +59,7 @@ def since(diagnosis: Diagnosis, previous: Previous = BOX, **changes: object) -> 
 def formats(diagnosis: Diagnosis, manuals: dict[str, str]) -> dict[str, str]:
     context = build_context(diagnosis, manuals)
     return {
-        "console": " ".join(render_console(diagnosis).split()),
+        "console": " ".join(render_console(diagnosis, verbosity="verbose").split()),
         "markdown": render_markdown(context).replace("\\", ""),
         "html": render_index(context, diagnosis),
     }
@@ -104,7 +104,7 @@ def test_general_advice_stands_in_front_of_causes_or_folded_below(
     texts = {
         "html": (render_index(build_context(shown, manuals), shown), '<section id="advice"', '<section id="causes"'),
         "markdown": (render_markdown(build_context(shown, manuals)), "## General advice", "## Causes"),
-        "console": (render_console(shown), "preprocessing", "D001"),
+        "console": (render_console(shown, verbosity="verbose"), "preprocessing", "D001"),
     }
     for form, (text, advice, causes) in texts.items():
         assert (text.index(advice) < text.index(causes)) == (place == "first"), form
@@ -116,7 +116,8 @@ def test_general_advice_stands_in_front_of_causes_or_folded_below(
 )
 def test_verdict_and_unknown_numbers(helped: bool | None, word: str, diagnosis: Diagnosis) -> None:
     previous = Previous(effect=Effect(same_data=False, helped=helped), changed=(), tried=())
-    text = " ".join(render_console(diagnosis.model_copy(update={"previous": previous})).split())
+    shown = diagnosis.model_copy(update={"previous": previous})
+    text = " ".join(render_console(shown, verbosity="verbose").split())
     assert f"since the previous case: {word} the two cases were not judged on the same samples" in text
     assert "changed: no setting that is measured" in text
 

@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from quantmedic.api.judging import check_toolchain, inspect, judge
+from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource

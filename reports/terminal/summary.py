@@ -1,0 +1,167 @@
+"""What fits on one screen: the verdict, where the noise comes from, what to do first, and how to see more."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from quantmedic.reports.context import ReportContext
+from quantmedic.reports.sections.cards import CauseCard, Gain
+from quantmedic.reports.sections.first_step import FirstStep
+from quantmedic.reports.sections.prescription import PrescriptionBox
+from quantmedic.reports.terminal.lines import WIDTH, Paint, wrap_line
+from quantmedic.reports.terminal.loss_budget import short_budget_lines
+from quantmedic.reports.text import count, visible
+
+#: Of all that is printed without --verbose; the line that names the files is one more.
+LINES = 19
+NAME_LIMIT = 48
+#: Layers of the first cause that are named.
+LAYERS_NAMED = 3
+#: Lines of a change that is printed; a longer one is named with its file.
+CHANGE_LINES = 2
+#: Other causes that are never cut off, as long as there are as many.
+OTHERS_LEAST = 1
+
+
+def summary_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -> Iterator[str]:
+    """The lines, at most ``LINES`` of them.
+
+    Args:
+        context: What a report shows.
+        advice: Names of the general pages, in the order in which to read them.
+        paint: Colours.
+    """
+    head = [*verdict_lines(context, paint), *_origin_lines(context), *_happened_lines(context)]
+    first = list(_first_lines(context, advice, paint))
+    last = [paint(f"{_counts_text(context)}. All of it: --verbose", "dim")]
+    room = LINES - len(head) - len(first) - len(last)
+    yield from head
+    yield from first
+    yield from _other_lines(context, paint, max(room, OTHERS_LEAST))
+    yield from last
+
+
+def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
+    """The verdict, what it is about, the drop of the task metric, and how sure it is."""
+    verdict = paint(context.verdict_word.upper(), context.verdict)
+    gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
+    beside = "  ".join(part for part in (gate, context.judged_alone) if part)
+    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
+    yield paint(f"{context.model_text}   {context.samples_text}", "dim")
+    if drop := context.drop:
+        change = paint(f"drop {drop.change}", "bold")
+        yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
+    for text in context.language.told if context.language is not None else ():
+        yield from wrap_line(text)
+    yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
+
+
+def rules_text(context: ReportContext) -> str:
+    """How many rules were judged, and how many were not."""
+    ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
+    return f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
+
+
+def brings(gain: Gain | None) -> str:
+    """What a remedy brings, to stand behind its name; empty where nothing measured or predicted it."""
+    return f", {gain_phrase(gain)}" if gain is not None else ""
+
+
+def gain_phrase(gain: Gain) -> str:
+    """What something brings, how that is known, and how sure."""
+    return f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}"
+
+
+def _origin_lines(context: ReportContext) -> Iterator[str]:
+    """Where the noise comes from, unless none matters."""
+    if context.budget is not None and context.verdict != "healthy":
+        yield from short_budget_lines(context.budget)
+
+
+def _happened_lines(context: ReportContext) -> Iterator[str]:
+    """How quantization failed, or what changed since the previous case."""
+    if context.failure is not None:
+        yield from wrap_line(": ".join([context.failure.summary, *context.failure.lines[-1:]]), most=3)
+        yield from wrap_line(context.failure.unknown, most=2)
+    if context.previous is not None:
+        yield f"since the previous case: {context.previous.verdict}{context.previous.gain}"
+        yield from wrap_line(", ".join(context.previous.outcome), indent=2, most=1)
+
+
+def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -> Iterator[str]:
+    """The first step, why, where, and what changes."""
+    first = context.first
+    if first is None or not (context.causes or context.proof is not None):
+        if advice:
+            yield from wrap_line(f"{context.advice_text} To read: quantmedic explain {', '.join(advice)}", most=2)
+        return
+    yield ""
+    label, *rest = wrap_line(f"{first.label}: {first.title}{brings(first.gain)}", most=2)
+    yield label.replace(first.label, paint(first.label, "help"), 1)
+    yield from rest
+    card = _card_of(context, first)
+    if card is None:
+        yield from wrap_line(first.detail, indent=2, most=2)
+        yield from wrap_line(f"quantmedic explain {advice[0]}" if advice else "", indent=2, most=1)
+        return
+    yield from wrap_line(_because(card), indent=2, most=2)
+    yield from _change_lines(context, card, first)
+
+
+def _card_of(context: ReportContext, first: FirstStep) -> CauseCard | None:
+    return next((card for card in context.causes if card.code == first.code), None)
+
+
+def _because(card: CauseCard) -> str:
+    shown, more = card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
+    layers = f" ({', '.join(shown)}{f' and {more} more' if more > 0 else ''})" if shown else ""
+    return f"because of {card.code} {visible(card.cause, NAME_LIMIT)}: {card.message}{layers}"
+
+
+def _change_lines(context: ReportContext, card: CauseCard, first: FirstStep) -> Iterator[str]:
+    """What the remedy sets, in the words of the toolchain in use, and the file that has it whole."""
+    remedy = next((each for each in card.remedies if each.title == first.title), next(iter(card.remedies), None))
+    if remedy is None:
+        return
+    if remedy.no_option:
+        yield from wrap_line(remedy.no_option, indent=2, most=1)
+        return
+    yield from wrap_line(card.found, indent=4, most=1)
+    file = file_with(card, context.prescription)
+    sets = next((block.examples[0].sets for block in remedy.toolchains if block.preferred), {})
+    lines = list(chain.from_iterable(sets.values()))
+    if 0 < len(lines) <= CHANGE_LINES and max(map(len, lines)) <= WIDTH - 4:
+        yield f"  set in {', '.join(sets)}{f'; {file} has it with all other settings' if file else ''}:"
+        yield from (f"    {visible(line)}" for line in lines)
+    elif file:
+        yield f"  to paste: {file}"
+
+
+def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
+    """The file that holds the first remedy of a cause with all other settings; empty where none does."""
+    titles = [step.title for step in box.steps if step.supported] if box is not None else []
+    held = box is not None and any(remedy.title in titles for remedy in card.remedies[:1])
+    return box.configurations[0].file if box is not None and held and box.configurations else ""
+
+
+def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
+    """The other causes and the notices, one line each, as many as there is room for."""
+    first = context.first.code if context.first is not None else ""
+    lines = [_cause_line(card, paint) for card in context.causes if card.code != first]
+    lines += [*(line for text in context.warnings for line in wrap_line(f"warning: {text}", most=1))]
+    shown = lines if len(lines) <= room else lines[: room - 1]
+    yield from shown
+    if left := len(lines) - len(shown):
+        yield f"{count(left, 'more cause or warning', 'more causes and warnings')}"
+
+
+def _cause_line(card: CauseCard, paint: Paint) -> str:
+    where = f" at {visible(card.scope, NAME_LIMIT)}" if card.scope else ""
+    head = f"{card.code} {visible(card.cause, NAME_LIMIT)}"
+    gain = f"{f', {card.harm}' if card.latent else ''}{brings(next(iter(card.gains), None))}"
+    (line,) = wrap_line(f"{card.severity:<6} {head}{where}{gain or f': {card.message}'}", most=1)
+    return line.replace(card.severity, paint(card.severity, card.severity), 1)
+
+
+def _counts_text(context: ReportContext) -> str:
+    page = context.first.code if context.first is not None and context.first.code else ""
+    return f"{rules_text(context)}{f'. The manual: quantmedic explain {page}' if page else ''}"
