@@ -86,6 +86,14 @@ def test_a_healthy_case_stays_healthy(healthy_case: Path) -> None:
     assert quantmedic.judge(quantmedic.anonymize(healthy_case)).verdict == "healthy"
 
 
+@pytest.mark.thorough
+def test_a_detector_has_the_same_causes() -> None:
+    models, data = patient(detection=True)
+    case = quantmedic.collect(*models, **data)
+    before, after = (quantmedic.judge(own).causes for own in (case, quantmedic.anonymize(case)))
+    assert before and [(own.cause, own.severity) for own in before] == [(own.cause, own.severity) for own in after]
+
+
 def test_no_name_is_left_in_any_byte(patient_case: Path, shared: Path) -> None:
     names = names_of(quantmedic.load_case(patient_case))
     assert len(names) > 80
