@@ -59,7 +59,7 @@ class Diagnosis(contract.Diagnosis):
 
         Args:
             folder: Where to; made where it does not exist.
-            formats: Any of html, markdown, json, png.
+            formats: Any of html, markdown, json, png, model-explorer, metrics.
 
         Raises:
             OutputError: The folder cannot be written.
