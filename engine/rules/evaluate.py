@@ -18,6 +18,7 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
 )
 from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not, leaves
+from quantmedic.engine.rules.remedies import WEIGHT_FILES
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -98,6 +99,7 @@ class RuleResult:
 
 def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     """Judge every rule on every subject of its scope, in the order of the rules."""
+    base = base.with_hints_for(facts.model.framework)
     results = [_judge(rule, base, facts) for rule in base.rules]
     if facts.model.framework == FLOAT_ALONE:
         results = [_without_unknown(result) for result in results]
@@ -191,7 +193,7 @@ def look_up(path: str, view: Facts, model: Facts) -> object:
 
 
 def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
-    findings, unknown, judged = [], [], 0
+    findings, unknown, judged, is_out_of_reach = [], [], 0, False
     asked_of = _test(rule.where, rule.scope, base, facts) if rule.where is not None else None
     fires_on = _test(rule.when, rule.scope, base, facts)
     shown_by = _test(rule.experiment.when, rule.scope, base, facts) if rule.experiment is not None else None
@@ -215,6 +217,9 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
 
         _, used = _decide(node, value_at, base)
         if verdict is None:
+            if facts.model.framework in WEIGHT_FILES and not _may_fire(rule, value_at, base):
+                is_out_of_reach = True
+                continue
             missing = tuple(dict.fromkeys(c.fact for c in used if value_at(c.fact) is None))
             unknown.append(Unknown(rule, name, missing))
             continue
@@ -224,6 +229,8 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         evidence = (*shown, *(_evidence_of(condition, value_at, base, name) for condition in used))
         text = render_message(message, value_at)
         findings.append(Finding(rule, name, _layer_of(view), text, evidence, view, by_experiment))
+    if is_out_of_reach and not findings:
+        judged = 0  # what it passed on says nothing of what it cannot be asked of
     return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)
 
 
@@ -283,6 +290,29 @@ def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tu
     if any(verdict is None for verdict, _ in parts):
         return None, _merge(used for verdict, used in parts if verdict is None)
     return not decisive, _merge(used for _, used in parts)
+
+
+def _may_fire(rule: Rule, value_at: Callable[[str], object], base: RuleBase) -> bool:
+    """The rule may fire if all is given that a hint asks for; what no hint speaks of stays missing."""
+    nodes = [rule.when] if rule.where is None else [rule.where, rule.when]
+    return all(True in _possible_verdicts(node, value_at, base) for node in nodes)
+
+
+def _possible_verdicts(node: Node, value_at: Callable[[str], object], base: RuleBase) -> Set[bool | None]:
+    if isinstance(node, Condition):
+        value = value_at(node.fact)
+        is_given_later = value is None and base.hint(node.fact) is not None
+        return {True, False} if is_given_later else {holds(node, value, base)}
+    parts = [_possible_verdicts(part, value_at, base) for part in node.parts]
+    if isinstance(node, Not):
+        return {None if verdict is None else not verdict for verdict in parts[0]}
+    decisive = isinstance(node, Any_)
+    found: set[bool | None] = {verdict for part in parts for verdict in part if verdict is decisive}
+    if all((not decisive) in part for part in parts):
+        found.add(not decisive)
+    if any(None in part for part in parts):
+        found.add(None)
+    return found
 
 
 def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:

@@ -167,6 +167,8 @@ def test_a_healthy_model_is_healthy(patients: dict[str, Path]) -> None:
     assert found.verdict == "healthy", [(c.cause, c.message) for c in found.causes]
     assert not [cause for cause in found.causes if cause.is_serious]
     assert found.model.harmed is False
+    assert not [note for note in (*found.not_judged, *found.passed) if note.rule[0] in "DR"], "no matter of texts"
+    assert not [note for note in found.not_judged if "--" in (note.hint or "")], "the command has no more to give"
 
 
 def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tmp_path: Path) -> None:
