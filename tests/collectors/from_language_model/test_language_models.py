@@ -182,6 +182,10 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     words = ["weights", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
     done = run_quantmedic(*words, "-o", tmp_path / "report")
     assert done.returncode == 0, done.stderr
+    assert " rise " in done.stdout and "The rise is proven" in done.stdout and "drop" not in done.stdout
+    markdown = (tmp_path / "report/report.md").read_text(encoding="utf-8")
+    assert ", rise " in markdown and "The rise is large" in markdown
+    assert "<strong>Rise " in (tmp_path / "report/index.html").read_text(encoding="utf-8")
     assert "perplexity" in done.stdout and "24 texts, 744 tokens predicted" in done.stdout
     assert "W030 noise-of-one-block" in done.stdout
     assert "Blocks of the network" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
