@@ -34,6 +34,7 @@ from quantmedic.reports.sections.tables import (
     OutputLine,
     RuleLine,
     ThresholdLine,
+    compares_checkpoints,
     comparison_lines,
     dataset_table,
     fact_lines,
@@ -357,7 +358,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
     """Checkpoints were compared, and nothing was run."""
-    return diagnosis.model.checkpoint.tensors is not None and diagnosis.model.language.texts is None
+    return compares_checkpoints(diagnosis) and diagnosis.model.language.texts is None
 
 
 def _float_alone(diagnosis: Diagnosis) -> bool:
@@ -461,9 +462,10 @@ def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _float_alone(diagnosis):
         return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "notice"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
+    degraded = f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}"
     return (
         count(len(diagnosis.layers), "layer"),
-        f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}",
+        *([] if compares_checkpoints(diagnosis) else [degraded]),
         count(len(diagnosis.causes), "cause"),
         f"{len(diagnosis.passed)} passed",
         f"{len(diagnosis.not_judged)} not judged",

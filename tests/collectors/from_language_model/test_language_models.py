@@ -169,6 +169,9 @@ def test_a_healthy_model_is_healthy(patients: dict[str, Path]) -> None:
     assert found.model.harmed is False
     assert not [note for note in (*found.not_judged, *found.passed) if note.rule[0] in "DR"], "no matter of texts"
     assert not [note for note in found.not_judged if "--" in (note.hint or "")], "the command has no more to give"
+    markdown = render_markdown(build_context(found, {}))
+    assert "Gemm" not in markdown, "weights without a known grid stand in the table of weights, too"
+    assert "| `lm_head` | lm_head |" in markdown and "not measured |" not in markdown
 
 
 def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -185,7 +188,12 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     assert " rise " in done.stdout and "The rise is proven" in done.stdout and "drop" not in done.stdout
     markdown = (tmp_path / "report/report.md").read_text(encoding="utf-8")
     assert ", rise " in markdown and "The rise is large" in markdown
-    assert "<strong>Rise " in (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    assert not [title for title in ("Data sets", "Outputs", "Where the search stands") if f"## {title}" in markdown]
+    assert not [
+        place for place in ("data", "outputs", "workflow") if f'href="#{place}"' in page or f'id="{place}"' in page
+    ]
+    assert "<strong>Rise " in page
     assert "perplexity" in done.stdout and "24 texts, 744 tokens predicted" in done.stdout
     assert "W030 noise-of-one-block" in done.stdout
     assert "Blocks of the network" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
