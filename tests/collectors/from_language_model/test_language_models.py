@@ -1,6 +1,9 @@
 """Language models that are run block by block: figures equal those of whole models, faults are named, bad input is."""
 
 import json
+import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.import_noise import without_import_noise
 from quantmedic.collectors.from_language_model.scores import score_tokens
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
@@ -199,6 +203,34 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     assert "Blocks of the network" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
     stored = json.loads((tmp_path / "report/report.json").read_text(encoding="utf-8"))
     assert stored["model"]["language"]["worst_block"] == "model.layers.2"
+
+
+def test_the_terminal_is_spared_what_other_packages_log(patients: dict[str, Path], tmp_path: Path) -> None:
+    """torchao, which transformers imports, tells which of its kernels do not fit the machine."""
+    words = [
+        "-m",
+        "quantmedic",
+        "weights",
+        patients["float"],
+        patients["sick"],
+        "--tokens",
+        patients["texts"],
+        "--quiet",
+    ]
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "torchao" not in done.stderr and "register_constant" not in done.stderr, done.stderr
+
+
+def test_all_else_that_is_logged_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("torchao")
+    with without_import_noise():
+        logger.warning("Failed to load /a/_C.so: no such symbol")
+        logger.warning("a scale is infinite")
+        logger.error("Failed to load the weights")
+        logging.getLogger("torch").warning("Failed to load x")
+    logger.warning("Failed to load later")
+    said = ["a scale is infinite", "Failed to load the weights", "Failed to load x", "Failed to load later"]
+    assert caplog.messages == said
 
 
 TEXTS = {
