@@ -83,7 +83,8 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
     if diagnosis.undecided is not None:
-        more = FirstStep("Measure more labelled samples", undecided_text(diagnosis.undecided), None, "", OPEN_LABEL)
+        open_ = undecided_text(diagnosis.undecided, diagnosis.metrics)
+        more = FirstStep("Measure more labelled samples", open_, None, "", OPEN_LABEL)
         return _simulated_step(diagnosis) or more
     if advice and diagnosis.verdict in ("failed", "not-comparable"):
         return FirstStep(advice[0], "no cause is known; this page says what to look at and what to give", None, "")

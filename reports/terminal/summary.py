@@ -53,7 +53,7 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
     yield paint(f"{context.model_text}   {context.samples_text}", "dim")
     if drop := context.drop:
-        change = paint(f"drop {drop.change}", "bold")
+        change = paint(f"{drop.word} {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     for text in context.language.told if context.language is not None else ():
         yield from wrap_line(text)
