@@ -155,10 +155,10 @@ def forms_of(built: Built) -> list[tuple[Path, Path]]:
 
 
 def converted(path: Path) -> openvino.Model:
-    """An ONNX model as ``openvino.convert_model`` reads it, with its factors for each channel where they are.
+    """An ONNX model as ``openvino.convert_model`` reads it, with factors and offsets of channels where they are.
 
-    The conversion folds products with constants and batch norms into the weights before and behind them, in the float
-    model alone: between the same operators of the quantized model are quantizers. NNCF quantizes what was converted, so
+    The conversion folds products and sums with constants and batch norms into the weights before and behind them, in
+    the float model alone: between the same operators of the quantized model are quantizers. NNCF quantizes what was converted, so
     that both IRs of a user's pair have them, or neither; the ONNX files are that pair only if both have them. A tensor
     that is returned is not folded away: such are returned while the model is converted.
     """
@@ -175,7 +175,7 @@ def converted(path: Path) -> openvino.Model:
 
 
 def scaled_tensors(graph: onnx.GraphProto) -> list[str]:
-    """What batch norms, and products with constants, codes or not, read and write."""
+    """What batch norms, and products and sums with constants, codes or not, read and write."""
     constants = {each.name for each in graph.initializer}
     for node in graph.node:
         if node.op_type in ("Constant", "DequantizeLinear") and constants.issuperset(node.input):
@@ -185,7 +185,7 @@ def scaled_tensors(graph: onnx.GraphProto) -> list[str]:
         node
         for node in graph.node
         if node.op_type == "BatchNormalization"
-        or (node.op_type == "Mul" and sum(name in constants for name in node.input) == 1)
+        or (node.op_type in ("Mul", "Div", "Add", "Sub") and sum(name in constants for name in node.input) == 1)
     ]
     names = (name for node in found for name in (*node.input, *node.output[:1]))
     return [name for name in dict.fromkeys(names) if name not in constants | inputs]
