@@ -21,7 +21,7 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py --paste --seed 3 --sample 100 --only single --part all
     python benchmarks/fault_zoo.py --seed 106 --against ../before --jobs 2  # recorded, beside another checkout
     python benchmarks/fault_zoo.py --show benchmarks/figures/reporting-106-v4.jsonl  # print a record again
-    python benchmarks/fault_zoo.py --readme benchmarks/figures/reporting-106-v4.jsonl  # the README's table
+    python benchmarks/fault_zoo.py --page benchmarks/figures/reporting-106-v4.jsonl  # the manual's table
     python benchmarks/fault_zoo.py --list
 
 With ``--seed N`` every case draws its place, its strength from harmless to fatal, its random numbers, the settings of
@@ -69,6 +69,7 @@ import numpy as np
 from zoo import paste_table
 from zoo.cases import Built, Spec, all_specs, real_specs, unseen_specs
 from zoo.fault import Unseen
+from zoo.page_table import render_page_table
 from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
 from zoo.proof import render_proofs
 from zoo.protocol import entries, table
@@ -76,7 +77,6 @@ from zoo.protocol.case_row import row_of
 from zoo.protocol.guesses import frequencies
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
 from zoo.protocol.pictures import write_pictures
-from zoo.readme_table import render_readme
 from zoo.running import Asked, ask_all
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
 from zoo.verdict import Answer
@@ -178,11 +178,11 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw confidence and detection as SVG into DIR")
     parser.add_argument("--show", type=Path, nargs="+", metavar="RECORD", help="print records of the ledger, and stop")
     parser.add_argument(
-        "--readme",
+        "--page",
         type=Path,
         nargs="+",
         metavar="RECORD",
-        help="print the README's table from records of the ledger, and stop",
+        help="print the manual's table from records of the ledger, and stop",
     )
 
 
@@ -197,8 +197,8 @@ def main() -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    if arguments.readme:
-        print(render_readme(arguments.readme))
+    if arguments.page:
+        print(render_page_table(arguments.page))
         return 0
     if arguments.show:
         show(arguments.show, arguments.pictures)

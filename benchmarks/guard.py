@@ -8,9 +8,9 @@ least counts, so that neither a busy machine nor the first compilation decides.
 How to run, from the repository root::
 
     python benchmarks/guard.py                                 # measures again; exit 1 where costs grew
-    python benchmarks/guard.py --record                        # writes the record and the table of the README
+    python benchmarks/guard.py --record                        # writes the record and the table of the manual
     python benchmarks/guard.py --record --published /tmp/bench # with networks that published_costs.py --folder built
-    python benchmarks/guard.py --readme                        # writes the table of the README only
+    python benchmarks/guard.py --page                          # writes the table of the manual only
 """
 
 import argparse
@@ -32,7 +32,8 @@ ROUNDS = 3
 MAX_RATIO, MAX_MEMORY = 1.5, 1.25
 #: One thread everywhere, and as few heaps as on one core, whatever the machine has.
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-START, END = "<!-- costs: python benchmarks/guard.py --readme -->", "<!-- end of costs -->"
+#: The page that shows the record.
+PAGE = ROOT / "manuals" / "general" / "costs.md"
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ class Record:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="write the record and the table of the README")
-    parser.add_argument("--readme", action="store_true", help="write the table of the README from the record")
+    parser.add_argument("--record", action="store_true", help="write the record and the table of the manual")
+    parser.add_argument("--page", action="store_true", help="write the table of the manual from the record")
     parser.add_argument("--published", type=Path, help="also record published networks: where they were built")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--published-rounds", type=int, default=1, help="these take minutes each")
     arguments = parser.parse_args()
-    if arguments.readme:
+    if arguments.page:
         write_table(read_record())
         return
     measured = measure_guarded(arguments.rounds)
@@ -230,7 +231,7 @@ def current_commit() -> str:
 
 
 def table_of(record: Record) -> list[str]:
-    """Lines of the table of the README."""
+    """Lines of the table of the manual."""
     heads = [cell for name in CONTENDERS[1:] for cell in (name, f"memory of {name}")]
     lines = [f"| network, samples | plain | {' | '.join(heads)} |", f"|---|--:|{'--:|' * len(heads)}"]
     for name, costs in record.networks.items():
@@ -244,15 +245,14 @@ def show_cost(cost: Cost) -> tuple[str, str]:
 
 
 def with_table(text: str, lines: Sequence[str]) -> str:
-    """The README with its table as it should be."""
-    assert START in text and END in text, "the comments around the table of costs are missing"
-    before, after = text.partition(START)[0], text.partition(END)[2]
-    return "\n".join([before + START, "", *lines, "", END + after])
+    """The page with its table as it should be: it is known by its head, for a page of the manual holds no comments."""
+    before, head, after = text.partition(f"{lines[0]}\n")
+    assert head, "the head of the table of costs is missing"
+    return before + "\n".join(lines) + "\n\n" + after.partition("\n\n")[2]
 
 
 def write_table(record: Record) -> None:
-    readme = ROOT / "README.md"
-    readme.write_text(with_table(readme.read_text(encoding="utf-8"), table_of(record)), encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table_of(record)), encoding="utf-8")
 
 
 if __name__ == "__main__":

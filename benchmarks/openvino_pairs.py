@@ -29,6 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+import onnx
 import openvino
 from zoo.cases import Built, all_specs, build
 
@@ -148,9 +149,46 @@ def forms_of(built: Built) -> list[tuple[Path, Path]]:
     found = []
     for path in onnx_pair:
         target = built.folder / f"{path.stem}.xml"
-        openvino.save_model(openvino.convert_model(path), target, compress_to_fp16=False)
+        openvino.save_model(converted(path), target, compress_to_fp16=False)
         found.append(target)
     return [onnx_pair, (found[0], found[1])]
+
+
+def converted(path: Path) -> openvino.Model:
+    """An ONNX model as ``openvino.convert_model`` reads it, with its factors for each channel where they are.
+
+    The conversion folds products with constants and batch norms into the weights before and behind them, in the float
+    model alone: between the same operators of the quantized model are quantizers. NNCF quantizes what was converted, so
+    that both IRs of a user's pair have them, or neither; the ONNX files are that pair only if both have them. A tensor
+    that is returned is not folded away: such are returned while the model is converted.
+    """
+    kept = onnx.load(path)
+    names = [name for name in scaled_tensors(kept.graph) if name not in {each.name for each in kept.graph.output}]
+    kept.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    with tempfile.TemporaryDirectory() as scratch:
+        source = Path(scratch) / path.name
+        onnx.save(kept, source)
+        model = openvino.convert_model(source)
+    for result in model.get_results()[len(model.get_results()) - len(names) :]:
+        model.remove_result(result)
+    return model
+
+
+def scaled_tensors(graph: onnx.GraphProto) -> list[str]:
+    """What batch norms, and products with constants, codes or not, read and write."""
+    constants = {each.name for each in graph.initializer}
+    for node in graph.node:
+        if node.op_type in ("Constant", "DequantizeLinear") and constants.issuperset(node.input):
+            constants.update(node.output)
+    inputs = {each.name for each in graph.input}
+    found = [
+        node
+        for node in graph.node
+        if node.op_type == "BatchNormalization"
+        or (node.op_type == "Mul" and sum(name in constants for name in node.input) == 1)
+    ]
+    names = (name for node in found for name in (*node.input, *node.output[:1]))
+    return [name for name in dict.fromkeys(names) if name not in constants | inputs]
 
 
 def first_cause(built: Built, float_path: Path, quantized_path: Path) -> str:

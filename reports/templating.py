@@ -47,6 +47,7 @@ OTHER_VARIABLES = {
     "licenses": "index.html: licences of the libraries inside the page",
     "linked": "graphs: drawn for a page that can open layers",
     "marker": "check.md: name of the model, as the hidden first line has it",
+    "pictures": "index.html: a picture of each cause that has one, by its code",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "picture": "compare.md and trend.md: the graphs lie beside it",
     "record": "sensitivity.md: a SensitivityContext; debugger.html: a DebuggerBox; "

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Collection, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -69,7 +70,7 @@ REPORT_STEPS = (
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
-WORKSHOP = {"tests", "benchmarks", "examples"}
+WORKSHOP = {"tests", "benchmarks", "docs", "examples"}
 FRAMEWORKS = {
     "torch",
     "onnx",
@@ -86,6 +87,7 @@ CLOCKS = {"time", "datetime"}
 SLOW = {"numba", "onnx", "onnxruntime", "pydantic", "rich", "jinja2", "scipy"}
 
 
+@cache
 def modules(folder: str) -> list[Path]:
     """Python files of a folder of the house, without the links that point to its neighbours."""
     found = []
@@ -96,8 +98,13 @@ def modules(folder: str) -> list[Path]:
     return found
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> tuple[str, ...]:
     """Dotted names that a file imports, relative ones resolved as installed, and literal dynamic ones."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     package = ["quantmedic", *(part for part in path.parent.parts if part != "quantmedic")]
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+#: What a newcomer reads first fits on two screens; the manual has the rest.
+README_LINES = 120
 #: Folders that install, from left to right as a run passes through them.
 FOLDERS = ("quantmedic", "collectors", "engine", "rules", "manuals", "trials", "reports")
 #: Names in code spans that are paths of the repository: they have a folder or a known ending.
@@ -76,6 +78,17 @@ def test_every_path_that_is_named_exists(document: str) -> None:
         if name not in known and name not in folders and not any(Path(file).match(name) for file in known)
     }
     assert not missing
+
+
+@pytest.mark.parametrize("document", ["README.md", *DOCUMENTS])
+def test_every_link_leads_to_a_file(document: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text(encoding="utf-8"))
+    assert links and not [link for link in links if not (ROOT / link).is_file()]
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
+    assert (ROOT / "docs" / "report.png").stat().st_size <= 150_000
 
 
 if __name__ == "__main__":

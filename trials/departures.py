@@ -124,8 +124,8 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         unit: Samples that the models take at a time; 1 where they take any number.
 
     Returns:
-        None where quantizers make about all of the noise, operators cannot be fed by themselves, the deployed model
-        cannot be observed without computing otherwise, or memory is too short.
+        None where quantizers make about all of the noise, operators cannot be fed by themselves, no tensor of the
+        deployed model can be observed without computing otherwise, or memory is too short.
 
     Raises:
         ModelError: A network fails.
@@ -140,9 +140,9 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         )
         return None
     few = _few(runs.batches, case, unit)
-    view = models.view(pairs_of_case(models, case), few[0], runs.threads)
-    simulated = models.simulate_given(case, sorted(view.taps), runs.threads)
-    if simulated is None or view.observed.simulated:
+    if (view := _view_as_deployed(models, case, few[0], runs.threads)) is None:
+        return None
+    if (simulated := models.simulate_given(case, sorted(view.taps), runs.threads)) is None:
         return None
     ends = {o: output.tensor for o, output in enumerate(case.record.outputs) if output.tensor is not None}
     steps = _Steps(view, simulated, ends)
@@ -158,6 +158,22 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         return DepartureRecord(tensor=i, nmse=energies.relative(i), shares=tuple(shares.tolist()))
 
     return _within(map(record_of, tried), left)
+
+
+def _view_as_deployed(models: Models, case: Case, first: Batch, threads: int) -> View | None:
+    """The tensors that the deployed model shows without computing otherwise; None where these are inputs at most.
+
+    What lies between two of them is simulated: where noise begins there, the next one that is shown departs.
+    """
+    pairs = pairs_of_case(models, case)
+    view = models.view(pairs, first, threads)
+    if not view.observed.simulated:
+        return view
+    faithful = {i: pairs[i] for i in view.faithful}
+    if all(pair.tap.tensor in models.quantized.inputs for pair in faithful.values()):
+        return None
+    view = models.view(faithful, first, threads)
+    return None if view.observed.simulated else view
 
 
 def _few(batches: Sequence[Batch], case: Case, unit: int) -> list[Batch]:

@@ -83,6 +83,11 @@ class LiteRTView:
             return session
         return self._files.session(graph, threads, observed=True, delegated=False)
 
+    @property
+    def faithful(self) -> list[int]:
+        """Numbers of the taps that show what is deployed."""
+        return self.observed.faithful(self.taps)
+
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
         kept = list(numbers)

@@ -126,6 +126,11 @@ class OnnxView:
         """How the quantized model shows each pair that it can show."""
         return {number: tap for group in self._groups for number, tap in group.taps.items()}
 
+    @property
+    def faithful(self) -> list[int]:
+        """Numbers of the taps that show what is deployed."""
+        return self.observed.faithful(self.taps)
+
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
         new = {old: number for number, old in enumerate(numbers)}

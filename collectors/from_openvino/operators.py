@@ -4,11 +4,14 @@ Sources: OpenVINO's operation specifications for what an operator does (https://
 Sets), ONNX's operator documentation for its nodes.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quantmedic.collectors.from_openvino import shapes, windows
+from quantmedic.collectors.from_openvino import normalization, shapes, windows
+from quantmedic.collectors.from_openvino.constants import Held
 from quantmedic.collectors.from_openvino.site import (
     Site,
     Translate,
@@ -20,8 +23,12 @@ from quantmedic.collectors.from_openvino.site import (
     number_of,
     operands,
     rank_of,
+    shape_of,
     text_of,
 )
+
+if TYPE_CHECKING:
+    import openvino
 
 
 def _plainly(kind: str, site: Site) -> None:
@@ -230,3 +237,30 @@ BIASED = {
     "GroupConvolutionBackpropData": windows.transposed_convolution,
     "MatMul": windows.matrix_product,
 }
+
+
+def translator_of(op: "openvino.Node") -> Translate | None:
+    """What writes an operator in ONNX by itself; None for one without a counterpart."""
+    if normalization.is_normalization(op):
+        return normalization.normalization
+    return OPERATORS.get(op.get_type_name())
+
+
+def biased_translator_of(op: "openvino.Node") -> Callable[[Site, Held | None], None] | None:
+    """What writes an operator together with the Add behind it; None for one that takes none."""
+    if normalization.is_normalization(op):
+        return normalization.normalization
+    return BIASED.get(op.get_type_name())
+
+
+def fits_as_bias(source: "openvino.Output", op: "openvino.Node") -> bool:
+    """It has one number for each channel of a convolution, or each column of a product of matrices."""
+    shape, written = source.get_partial_shape(), shape_of(op.output(0))
+    if shape.is_dynamic or written is None:
+        return False
+    sides = [side.get_length() for side in shape]
+    if op.get_type_name() == "MatMul":
+        return len(written) == 2 and written[1] is not None and sides in ([written[1]], [1, written[1]])
+    channels = written[1]
+    rank = len(written)
+    return channels is not None and sides in ([1, channels, *([1] * (rank - 2))], [channels, *([1] * (rank - 2))])

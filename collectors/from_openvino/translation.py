@@ -16,10 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.from_onnx.session import TRANSLATED
+from quantmedic.collectors.from_openvino.code_chains import code_chain
 from quantmedic.collectors.from_openvino.constants import Held, unpack
 from quantmedic.collectors.from_openvino.folding import FOLDED, REAL, TYPES, fold, round_weights
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
-from quantmedic.collectors.from_openvino.operators import BIASED, OPERATORS
+from quantmedic.collectors.from_openvino.operators import biased_translator_of, fits_as_bias, translator_of
 from quantmedic.collectors.from_openvino.site import Untranslatable, Value, shape_of
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -105,6 +106,9 @@ class _Translator:
     _read: set[str] = field(default_factory=set)
     #: Operators whose bias follows, by the Add that has it.
     _waiting: dict[str, "openvino.Node"] = field(default_factory=dict)
+    #: FakeQuantize of which the last operator behind them makes values of their codes, by that, and operators between.
+    _coded: dict[str, tuple["openvino.Node", FakeGrid]] = field(default_factory=dict)
+    _between: set[str] = field(default_factory=set)
 
     def run(self) -> Translation:
         operators = self.source.get_ordered_ops()
@@ -280,12 +284,18 @@ class _Translator:
     # Operators
 
     def _operator(self, op: "openvino.Node") -> None:
+        if op.get_name() in self._between:
+            del self.places[self._names[op.get_name(), 0]]
+            return
+        if op.get_name() in self._coded:
+            self._quantize(*self._coded[op.get_name()], written_by=op)
+            return
         if op.get_type_name() == "FakeQuantize":
             if self._is_quantized(op):
                 return
         elif self._is_folded(op) or self._waits_for_bias(op) or self._has_bias(op):
             return
-        translate_it = OPERATORS.get(op.get_type_name())
+        translate_it = translator_of(op)
         site = Site(self, op)
         try:
             if translate_it is None or _is_in_integers(op):
@@ -313,13 +323,13 @@ class _Translator:
 
     def _waits_for_bias(self, op: "openvino.Node") -> bool:
         """Leave an operator to the Add behind it, where that is its bias."""
-        if op.get_type_name() not in BIASED:
+        if biased_translator_of(op) is None:
             return False
         readers = list(op.output(0).get_target_inputs())
         if len(readers) != 1 or (add := readers[0].get_node()).get_type_name() != "Add":
             return False
         other = add.input_value(1 - readers[0].get_index())
-        if not _fits_as_bias(other, op) or self._hold_ahead(other) is None:
+        if not fits_as_bias(other, op) or self._hold_ahead(other) is None:
             return False
         self._waiting[add.get_name()] = op
         del self.places[self._names[op.get_name(), 0]]
@@ -331,11 +341,11 @@ class _Translator:
         if waiting is None:
             return False
         held = next((h for k in (0, 1) if (h := self.held_of(op.input_value(k))) is not None), None)
-        site = Site(self, waiting, written_by=op)
+        site, translate_it = Site(self, waiting, written_by=op), biased_translator_of(waiting)
         try:
-            if held is None:
+            if held is None or translate_it is None:
                 raise Untranslatable
-            BIASED[waiting.get_type_name()](site, held)
+            translate_it(site, held)
         except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
             self._add_foreign(waiting)
             return False
@@ -352,27 +362,33 @@ class _Translator:
             return False
         own = Ranges(*(np.asarray(held.values, np.float64) for held in ranges if held is not None))
         levels = int(op.get_attributes()["levels"])
-        grid = grid_of(levels, own, rank.get_length())
+        source = self.held_of(op.input_value(0))
+        chain = code_chain(op, levels, own, self._hold_ahead) if source is None else None
+        grid = grid_of(levels, own if chain is None else chain.ranges, rank.get_length())
         if grid is None:
             self.notices.append(f"{name} rounds to {levels} levels that no codes of 2, 4, 8 or 16 bits express")
             return False
         if grid.off > OFF_GRID:
             self.notices.append(f"0 lies {grid.off:.2g} of a step off the grid of {name}: it was moved onto it")
-        source = self.held_of(op.input_value(0))
         if source is not None:
             self._held[op.get_name()] = round_weights(source, grid)
-            return True
-        self._quantize(op, grid)
+        elif chain is not None:
+            self._coded[chain.last.get_name()] = op, grid
+            self._between.update(each.get_name() for each in chain.between)
+            del self.places[self._names[op.get_name(), 0]]
+        else:
+            self._quantize(op, grid, op)
         return True
 
-    def _quantize(self, op: "openvino.Node", grid: FakeGrid) -> None:
-        target = self._names[op.get_name(), 0]
+    def _quantize(self, op: "openvino.Node", grid: FakeGrid, written_by: "openvino.Node") -> None:
+        """Write codes, and what they stand for, which is called after the last operator that makes it."""
+        target = self._names[written_by.get_name(), 0]
         codes = self.fresh(f"{target}:codes")
         self._add_grid("QuantizeLinear", self.value_of(op.input_value(0)), codes, grid.encoder)
         self._add_grid("DequantizeLinear", codes, target, grid.decoder)
         self.places[codes] = self.places[target]
         self.decoders[codes] = grid.decoder
-        self.values.append(_value_info(target, op.output(0)))
+        self.values.append(_value_info(target, written_by.output(0)))
 
 
 class Site:
@@ -442,19 +458,6 @@ class Site:
         node = helper.make_node(kind, list(inputs), list(outputs), name=name)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in sorted(attributes.items()))
         self.nodes.append(node)
-
-
-def _fits_as_bias(source: "openvino.Output", op: "openvino.Node") -> bool:
-    """It has one number for each channel of a convolution, or each column of a product of matrices."""
-    shape, written = source.get_partial_shape(), shape_of(op.output(0))
-    if shape.is_dynamic or written is None:
-        return False
-    sides = [side.get_length() for side in shape]
-    if op.get_type_name() == "MatMul":
-        return len(written) == 2 and written[1] is not None and sides in ([written[1]], [1, written[1]])
-    channels = written[1]
-    rank = len(written)
-    return channels is not None and sides in ([1, channels, *([1] * (rank - 2))], [channels, *([1] * (rank - 2))])
 
 
 def _is_in_integers(op: "openvino.Node") -> bool:

@@ -60,6 +60,14 @@ class OpenVINOView:
         self._sessions.forget(graph.file, found.copies)
         return found
 
+    @property
+    def faithful(self) -> list[int]:
+        """Numbers of the taps that show what is deployed: inputs, and what the copy shows that computes the same."""
+        if not self.observed.simulated:
+            return self.observed.faithful(self.taps)
+        places, same = self._quantized.places, set(self._exposed.same)
+        return [n for n, tap in self.taps.items() if tap.tensor in self._quantized.inputs or places[tap.tensor] in same]
+
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
         kept = list(numbers)

@@ -51,6 +51,11 @@ class TorchView:
         """A tensor on a grid that its kernel keeps to itself is seen before it."""
         return pair.tap if pair.tap.tensor else Tap(pair.root, pair.tap.quantizer, decoded=True)
 
+    @property
+    def faithful(self) -> list[int]:
+        """Numbers of the taps that show what is deployed."""
+        return self.observed.faithful(self.taps)
+
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
         kept = list(numbers)

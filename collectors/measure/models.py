@@ -10,7 +10,7 @@ another front end. What follows holds everywhere:
 - A ``ModelError`` says what is wrong, names the file or module, and says what to do next.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -99,6 +99,10 @@ class Faithfulness:
         simulated = difference > SAME_OUTPUT
         return cls(plain, simulated, difference if simulated else 0.0)
 
+    def faithful(self, taps: Iterable[int]) -> list[int]:
+        """Of taps that one model shows, those that show what is deployed: all, or none."""
+        return [] if self.simulated else list(taps)
+
 
 class View(Protocol):
     """Both models with numbered pairs of tensors exposed."""
@@ -114,6 +118,10 @@ class View(Protocol):
     @property
     def observed(self) -> Faithfulness:
         """How faithfully the quantized model is observed."""
+
+    @property
+    def faithful(self) -> Collection[int]:
+        """Numbers of the taps that are read of what computes as the deployed model does."""
 
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only the pairs of these numbers and count them from 0, in this order."""

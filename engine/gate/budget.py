@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +16,18 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_pairs, samples_lost
-from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget
+from quantmedic.engine.gate.figures import Status, digits_for, fixed_point, unjudged_line
+from quantmedic.engine.gate.language_budget import judge_language_budget
+from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget
 from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.engine.metrics.paired import discordant, is_binary, mcnemar, mean_interval
 
-Status = Literal["pass", "fail", "undecided"]
 #: Messages about samples whose loss is unknown: a drop that was measured without them is never a pass.
 _NO_NUMBER = "the quantized model's metric is not a number on any of {} samples"
 _LEFT_OUT = "left out: {} where the quantized model's metric is not a number"
 #: Samples that an interval of values other than 0 and 1 takes: of fewer, a bootstrap knows too little of their spread.
 _LEAST_SAMPLES = 10
-#: Decimals that a figure has at least, and at most where it lies close to its limit.
-_DECIMALS, _MOST_DECIMALS = 2, 12
 
 
 def judge_budget(budget: Budget, case: Case, facts: CaseFacts, *, name: str, line: int) -> GateLine:
@@ -48,9 +46,12 @@ def judge_budget(budget: Budget, case: Case, facts: CaseFacts, *, name: str, lin
     Raises:
         DataError: The budget names an output that the models do not have.
     """
-    _require_output(budget.output, case)
-    judge = _LEVELS.get(budget.metric, _drop_line)
-    return judge(budget, case, facts).model_copy(update={"name": name, "line": line})
+    if facts.model.language.texts is not None or budget.metric in (KL, SAME_TOP):
+        found = judge_language_budget(budget, facts)
+    else:
+        _require_output(budget.output, case)
+        found = _LEVELS.get(budget.metric, _drop_line)(budget, case, facts)
+    return found.model_copy(update={"name": name, "line": line})
 
 
 def _require_output(name: str | None, case: Case) -> None:
@@ -88,16 +89,16 @@ class _Drop:
     def text(self) -> str:
         """In words; a negative drop reads as a gain."""
         if self.low is None or self.high is None:
-            digits = _digits(self.limit, self.value)
+            digits = digits_for(self.limit, self.value)
             word, turn = _direction(self.value, digits)
-            figure = f"{word} {_fixed_point(turn * self.value, digits)}{_suffix(self.unit)}"
+            figure = f"{word} {fixed_point(turn * self.value, digits)}{_suffix(self.unit)}"
             few = "one sample" if self.sizes.now == 1 else f"{self.sizes.now} samples"
-            return f"{figure} of {few}, too few for an interval; limit {_fixed_point(self.limit, digits)}"
-        digits = _digits(self.limit, self.low, self.high)
+            return f"{figure} of {few}, too few for an interval; limit {fixed_point(self.limit, digits)}"
+        digits = digits_for(self.limit, self.low, self.high)
         word, turn = _direction(self.value, digits)
-        interval = " … ".join(_fixed_point(end, digits) for end in sorted((turn * self.low, turn * self.high)))
-        limit = _fixed_point(self.limit, digits)
-        figure = f"{word} {_fixed_point(turn * self.value, digits)}{_suffix(self.unit)} ({interval})"
+        interval = " … ".join(fixed_point(end, digits) for end in sorted((turn * self.low, turn * self.high)))
+        limit = fixed_point(self.limit, digits)
+        figure = f"{word} {fixed_point(turn * self.value, digits)}{_suffix(self.unit)} ({interval})"
         if self.status == "undecided":
             missed = "straddles the limit" if word == "drop" else "does not rule out a drop beyond the limit"
             return f"{figure} {missed} {limit}{self._advice(word, digits)}"
@@ -105,7 +106,7 @@ class _Drop:
 
     def _advice(self, word: str, digits: int) -> str:
         decide, find = self.sizes.at_measured, self.sizes.at_twice
-        found = f"find a drop of {_fixed_point(2 * self.limit, digits)} in 9 of 10 runs"
+        found = f"find a drop of {fixed_point(2 * self.limit, digits)} in 9 of 10 runs"
         parts = [f"at this {word} about {rounded_up(decide)} samples would decide"] if decide else []
         if find is not None and find > self.sizes.now:
             parts.append(f"{rounded_up(find)} {found}" if parts else f"{rounded_up(find)} samples {found}")
@@ -113,7 +114,7 @@ class _Drop:
 
 
 def _direction(drop: float, digits: int) -> tuple[str, int]:
-    return ("gain", -1) if float(_fixed_point(drop, digits)) < 0 else ("drop", 1)
+    return ("gain", -1) if float(fixed_point(drop, digits)) < 0 else ("drop", 1)
 
 
 def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
@@ -123,13 +124,13 @@ def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     if missing is None and metric.dataset is None:
         missing = _NO_NUMBER.format(lost) if lost else "no labels, so the task metric was not measured"
     if missing is not None or metric.dataset is None:
-        return _unjudged_line("accuracy", missing or "")
+        return unjudged_line("accuracy", missing or "")
     drop = _measure_drop(
         budget, metric, *metric_pairs(case.statistics[metric.dataset]), int(case.record.run.get("seed", 0))
     )
     message = "; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])])
     if lost and drop.status == "pass":
-        return _unjudged_line("accuracy", message)
+        return unjudged_line("accuracy", message)
     return GateLine(
         kind="accuracy",
         name="",
@@ -206,22 +207,22 @@ def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     """The line of the share of samples where both models predict the same class, with its score interval."""
     first = case.record.outputs[0].name if case.record.outputs else None
     if budget.output is not None and budget.output != first:
-        return _unjudged_line("agreement", f"classes are read from the output {first}, not from {budget.output}")
+        return unjudged_line("agreement", f"classes are read from the output {first}, not from {budget.output}")
     same = _same_class(case)
     if same is None or not len(same):
         missing = "the outputs are not class scores" if case.statistics else "no samples were run"
-        return _unjudged_line("agreement", missing)
+        return unjudged_line("agreement", missing)
     assert budget.min is not None
     ends = mean_interval(same.astype(np.float64), confidence=budget.confidence)
     value, (low, high), least = 100 * float(same.mean()), (100 * end for end in ends), 100 * budget.min
     status: Status = "pass" if low >= least else "fail" if high < least else "undecided"
     sizes = sizes_of_share(int(same.sum()), len(same), budget.min, budget.confidence)
-    digits = _digits(least, low, high, least=1)
-    figure = f"{_fixed_point(value, digits)} % ({_fixed_point(low, digits)} … {_fixed_point(high, digits)})"
-    message = f"{figure}, required {_fixed_point(least, digits)} %"
+    digits = digits_for(least, low, high, least=1)
+    figure = f"{fixed_point(value, digits)} % ({fixed_point(low, digits)} … {fixed_point(high, digits)})"
+    message = f"{figure}, required {fixed_point(least, digits)} %"
     if status == "undecided":
         decide = f"; at this share about {rounded_up(sizes.at_measured)} would decide" if sizes.at_measured else ""
-        message = f"{figure} straddles the required {_fixed_point(least, digits)} %{decide} (now {sizes.now} samples)"
+        message = f"{figure} straddles the required {fixed_point(least, digits)} %{decide} (now {sizes.now} samples)"
     return GateLine(
         kind="agreement",
         name="",
@@ -257,12 +258,12 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     outputs = [o for o in facts.outputs if o.worst_sqnr_db is not None and budget.output in (None, o.name)]
     if not outputs:
         of = f" of {budget.output}" if budget.output is not None else ""
-        return _unjudged_line("sqnr", f"the SQNR{of} was not measured")
+        return unjudged_line("sqnr", f"the SQNR{of} was not measured")
     levels = [-math.inf if o.worst_sqnr_db is None or math.isnan(o.worst_sqnr_db) else o.worst_sqnr_db for o in outputs]
     value = min(levels)
     worst = outputs[levels.index(value)]
-    digits = _digits(budget.min, value, least=1)
-    figure = f"{_fixed_point(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
+    digits = digits_for(budget.min, value, least=1)
+    figure = f"{fixed_point(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
     of = f" of {worst.name}" if budget.output is None and len(facts.outputs) > 1 else ""
     if worst.columns.worst is not None and worst.columns.worst_sqnr_db == value:
         of = f" of {worst.columns.worst}{of}"
@@ -270,7 +271,7 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
         kind="sqnr",
         name="",
         status="pass" if value >= budget.min else "fail",
-        message=f"{figure}{of}, required {_fixed_point(budget.min, digits)} dB{_outputs_without_level(budget, facts)}",
+        message=f"{figure}{of}, required {fixed_point(budget.min, digits)} dB{_outputs_without_level(budget, facts)}",
         value=value,
         limit=budget.min,
         unit="dB",
@@ -285,25 +286,6 @@ def _outputs_without_level(budget: Budget, facts: CaseFacts) -> str:
 
 
 _LEVELS: dict[str, Callable[[Budget, Case, CaseFacts], GateLine]] = {AGREEMENT: _agreement_line, SQNR: _sqnr_line}
-
-
-def _unjudged_line(kind: Literal["accuracy", "agreement", "sqnr"], message: str) -> GateLine:
-    return GateLine(kind=kind, name="", status="not-judged", message=message)
-
-
-def _digits(limit: float, *ends: float, least: int = _DECIMALS) -> int:
-    """Decimals that show a small limit, and on which side of it each end lies."""
-    start = max(least, 1 - math.floor(math.log10(abs(limit)))) if limit else least
-    for digits in range(min(start, _MOST_DECIMALS), _MOST_DECIMALS):
-        shown = float(_fixed_point(limit, digits))
-        sides = [(end - limit, float(_fixed_point(end, digits)) - shown) for end in ends if math.isfinite(end)]
-        if all((real > 0) == (rounded > 0) and (real < 0) == (rounded < 0) for real, rounded in sides):
-            return digits
-    return _MOST_DECIMALS
-
-
-def _fixed_point(value: float, digits: int) -> str:
-    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _suffix(unit: str) -> str:

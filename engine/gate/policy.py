@@ -13,6 +13,8 @@ from quantmedic.engine.rules.rule import Severity
 
 #: Budgets by the figure that they bound; any other metric is the task metric.
 AGREEMENT, SQNR = "agreement", "sqnr_db"
+#: The same of language models on texts.
+KL, SAME_TOP = "kl", "same_top"
 #: Beyond any bound on a figure that anybody means: formulas and their digits stay within what floats hold.
 _MOST = 1e12
 Unit = Literal["points", "percent", "absolute"]
@@ -59,12 +61,14 @@ class Budget(Settings):
     ``agreement`` (share of samples whose class both models predict) and ``sqnr_db`` (of an output, its worst column and
     operand included; of the worst output without ``output``) have a ``min``; any other metric is the task metric, and
     has a ``max_drop`` in ``unit``: points are percentage points of a share, percent is of the float model's value,
-    absolute is the metric's own unit.
+    absolute is the metric's own unit. Of language models, ``kl`` has a ``max`` in nats per token, and ``same_top``
+    (share of tokens that both models predict first) a ``min``.
     """
 
     metric: Text
     max_drop: float | None = Field(default=None, ge=0, le=_MOST, allow_inf_nan=False)
     min: float | None = Field(default=None, ge=-_MOST, le=_MOST, allow_inf_nan=False)
+    max: float | None = Field(default=None, ge=0, le=_MOST, allow_inf_nan=False)
     unit: Unit | None = None
     output: str | None = None
     # Closer to 1, its normal quantile is lost to rounding.
@@ -72,13 +76,14 @@ class Budget(Settings):
 
     @model_validator(mode="after")
     def _has_its_bound(self) -> "Budget":
-        wanted, other = ("min", "max_drop") if self.is_level else ("max_drop", "min")
-        if getattr(self, wanted) is None or getattr(self, other) is not None:
-            raise ValueError(f"a budget of {self.metric} has {wanted} and no {other}")
+        wanted = self._bound
+        others = {"max_drop", "min", "max"} - {wanted}
+        if getattr(self, wanted) is None or any(getattr(self, other) is not None for other in others):
+            raise ValueError(f"a budget of {self.metric} has {wanted} and no {' nor '.join(sorted(others))}")
         if self.is_level and self.unit is not None:
             raise ValueError(f"a budget of {self.metric} has no unit")
-        if self.metric == AGREEMENT and not 0 < self.min <= 1:  # type: ignore[operator]
-            raise ValueError("min of agreement is a share such as 0.99")
+        if self.metric in (AGREEMENT, SAME_TOP) and not 0 < self.min <= 1:  # type: ignore[operator]
+            raise ValueError(f"min of {self.metric} is a share such as 0.99")
         if not self.is_level and self.drop_unit == "points" and self.max_drop > 100:  # type: ignore[operator]
             raise ValueError("max_drop in points is at most 100: they are percentage points of a share")
         return self
@@ -86,7 +91,12 @@ class Budget(Settings):
     @property
     def is_level(self) -> bool:
         """Bounds a level rather than a drop."""
-        return self.metric in (AGREEMENT, SQNR)
+        return self.metric in (AGREEMENT, SQNR, KL, SAME_TOP)
+
+    @property
+    def _bound(self) -> str:
+        """What bounds it."""
+        return "max" if self.metric == KL else "min" if self.is_level else "max_drop"
 
     @property
     def drop_unit(self) -> Unit:

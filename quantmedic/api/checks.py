@@ -81,7 +81,7 @@ def check(
         policy=shown,
         strict=strict,
         warn_only=warn_only,
-        static=not opened.case.record.datasets,
+        static=not opened.case.record.datasets and opened.facts.model.language.texts is None,
     )
     found = run_gate(file, base, opened.case, opened.facts, diagnosis, evaluate(base, opened.facts), given)
     return diagnosis.model_copy(update={"gate": found.verdict, "check": found})

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from quantmedic.collectors.data.functions import FUNCTION
 from quantmedic.engine.errors import PolicyError
-from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Policy, PolicyFile
+from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget, Policy, PolicyFile
 from quantmedic.engine.metrics.kinds import KINDS, built_in_kind
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible
@@ -42,6 +42,7 @@ WANTED: Mapping[str, str] = {
     "check.budget": "a list of tables, each under [[check.budget]]",
     "check.budget.metric": 'a name such as "top1"',
     "check.budget.max_drop": "a number from 0 to 1e12",
+    "check.budget.max": "a number from 0 to 1e12",
     "check.budget.min": "a number from -1e12 to 1e12",
     "check.budget.unit": '"points", "percent" or "absolute"',
     "check.budget.output": "the name of an output",
@@ -122,7 +123,7 @@ def wrong_thresholds(table: object) -> Iterator[Mistake]:
 def wrong_budgets(file: PolicyFile) -> Iterator[Mistake]:
     """Budgets of a metric that does not exist, in a unit that it cannot have, or of a figure that has one already."""
     first: dict[tuple[str, str | None], int] = {}
-    metrics = (*KINDS, AGREEMENT, SQNR)
+    metrics = (*KINDS, AGREEMENT, SQNR, KL, SAME_TOP)
     for number, budget in enumerate(file.policy.check.budget):
         key = ("check", "budget", number)
         kind = built_in_kind(budget.metric)

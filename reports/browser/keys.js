@@ -40,6 +40,8 @@ function listenToKeys() {
   document.getElementById("keys-button").addEventListener("click", showKeys);
   document.getElementById("keys-close").addEventListener("click", () => document.getElementById("keys").close());
   addEventListener("keydown", (event) => {
+    // A first Escape empties a search, which browsers do by themselves; a second one leaves it to the other keys.
+    if (event.key === "Escape" && event.target.type === "search" && !event.target.value) event.target.blur();
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target.matches("input:not([type=radio]), select, textarea")) return;
     if (/^[1-9]$/.test(event.key)) return toCause(Number(event.key));

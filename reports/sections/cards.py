@@ -144,6 +144,8 @@ class CauseCard:
     message: Annotated[str, "what is wrong, one sentence"]
     gains: Annotated[tuple[Gain, ...], "measured and predicted gains, measured first"]
     layers: Annotated[tuple[str, ...], "names of the layers concerned, worst first"]
+    found: Annotated[str, "what was found, where a fact says it in words: how the data differ, say; may be empty"]
+    deciding: Annotated[str, "the fact that decides, with its value and threshold"]
     evidence: Annotated[tuple[EvidenceLine, ...], "facts of the worst subjects"]
     more_evidence: Annotated[tuple[EvidenceLine, ...], "facts of the remaining subjects"]
     more_subjects: Annotated[int, "number of the remaining subjects"]
@@ -182,6 +184,8 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         message=visible(cause.message.strip(), 600),
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
+        found=next((visible(row.value) for row in first if row.comparison == SHOWN and isinstance(row.value, str)), ""),
+        deciding=_deciding_text(_evidence_lines(first)),
         evidence=_evidence_lines(first),
         more_evidence=_evidence_lines(rest),
         more_subjects=len({row.subject for row in rest}),
@@ -234,6 +238,16 @@ def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
             )
         )
     return tuple(lines)
+
+
+def _deciding_text(lines: Sequence[EvidenceLine]) -> str:
+    """The first fact that was held against a limit, in one line; of none, how many facts there are."""
+    compared = [line for line in lines if line.comparison in (">", "<", "≥", "≤")]
+    line = next(iter(compared), None)
+    if line is None:
+        return count(len(lines), "fact")
+    more = f", and {count(len(lines) - 1, 'other fact')}" if len(lines) > 1 else ""
+    return f"{line.fact} {line.value} {line.comparison} {line.threshold} at {line.subject}{more}"
 
 
 def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:

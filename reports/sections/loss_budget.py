@@ -75,6 +75,15 @@ class BudgetOutputLine:
 
 
 @dataclass(frozen=True)
+class StripPiece:
+    """A piece of the noise in a strip that is 100 long."""
+
+    at: Annotated[float, "where it begins"]
+    width: Annotated[float, "its share as percent"]
+    look: Annotated[Look, "line, rest, unsimulated or interaction"]
+
+
+@dataclass(frozen=True)
 class BudgetBox:
     """Where the noise at the outputs comes from."""
 
@@ -91,6 +100,7 @@ class BudgetBox:
     families: Annotated[tuple[str, ...], "what heals weights or values as a whole, as sentences"]
     notes: Annotated[tuple[str, ...], "what limits it, as sentences"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
+    strip: Annotated[tuple[StripPiece, ...], "the same in a single line, which a first screen has room for"]
     chart: Annotated[WaterfallChart, "the picture of the noise"]
     task_chart: Annotated[WaterfallChart | None, "the picture of what the task loses; None where that is not judged"]
 
@@ -129,6 +139,7 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
         families=tuple(_family_text(family) for family in budget.families if family.healed_by is not None),
         notes=(*_notes(budget), *(divided.notes(_parts(budget)) if divided is not None else ())),
         manual=f"manual/{MANUAL}" if MANUAL in set(manuals) else "",
+        strip=tuple(_strip(rows, _shares(budget))),
         chart=waterfall_chart(
             [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=False)],
             output=visible(first.name),
@@ -137,6 +148,16 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
         ),
         task_chart=_task_chart(rows, budget, divided, basis),
     )
+
+
+def _strip(rows: Sequence[BudgetRow], shares: Sequence[float]) -> Iterator[StripPiece]:
+    """Pieces side by side; what makes up for others, and what goes beyond all of it, has no room."""
+    at = 0.0
+    for row, share in zip(rows, shares, strict=False):
+        width = round(min(max(100 * share, 0.0), 100.0 - at), 1)
+        if width > 0:
+            yield StripPiece(round(at, 1), width, row.look)
+        at += width
 
 
 def share_text(share: float) -> str:

@@ -125,7 +125,7 @@ def _change_lines(context: ReportContext, card: CauseCard, first: FirstStep) -> 
     if remedy.no_option:
         yield from wrap_line(remedy.no_option, indent=2, most=1)
         return
-    yield from wrap_line(_found_text(card), indent=4, most=1)
+    yield from wrap_line(card.found, indent=4, most=1)
     file = file_with(card, context.prescription)
     sets = next((block.examples[0].sets for block in remedy.toolchains if block.preferred), {})
     lines = list(chain.from_iterable(sets.values()))
@@ -141,11 +141,6 @@ def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
     titles = [step.title for step in box.steps if step.supported] if box is not None else []
     held = box is not None and any(remedy.title in titles for remedy in card.remedies[:1])
     return box.configurations[0].file if box is not None and held and box.configurations else ""
-
-
-def _found_text(card: CauseCard) -> str:
-    """What was found, where a fact says it in words: how the data differ, say."""
-    return next((line.value for line in card.evidence if not line.comparison), "")
 
 
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from zoo.cases import RECIPE_VERSION, Built, Spec, build
 from zoo.fixing import repair
+from zoo.page_table import render_page_table
 from zoo.paste import Pasted, Shown
 from zoo.paste_table import fixed_rows, is_healed, reason, render_fixed
 from zoo.protocol.case_row import row_of
@@ -17,7 +18,6 @@ from zoo.protocol.entries import figures_of
 from zoo.protocol.ledger import Begun, LedgerError, begin
 from zoo.protocol.row import Cause, Said
 from zoo.quantizing import Standing
-from zoo.readme_table import render_readme
 from zoo.running import results
 from zoo.verdict import Answer
 
@@ -91,7 +91,7 @@ def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
     rows = [row_of(*each) for each in found]
     entry = begin(tmp_path, Begun("all", 906, RECIPE_VERSION, "2026-01-01", "a" * 40, "", {}))
     entry.finish(figures_of(rows, Counter(), fault_zoo.summary(found, [])), rows)
-    lines = render_readme([entry.path]).splitlines()
+    lines = render_page_table([entry.path]).splitlines()
     assert lines[:2] == [f"|  | all-906-v{RECIPE_VERSION} |", "|---|--:|"]
     assert "| right cause first | 100 % of 2 |" in lines
     assert "| `fix` heals, of all faults | 100 % of 1 |" in lines
@@ -101,4 +101,4 @@ def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
 def test_the_readme_takes_nothing_but_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "zoo.json").write_text(json.dumps(fault_zoo.summary([], [])))
     with pytest.raises(LedgerError):
-        render_readme([tmp_path / "zoo.json"])
+        render_page_table([tmp_path / "zoo.json"])

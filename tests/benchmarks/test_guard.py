@@ -1,4 +1,4 @@
-"""The guard of costs: what it compares, what it says, and that README shows what is recorded."""
+"""The guard of costs: what it compares, what it says, and that the manual shows what is recorded."""
 
 from pathlib import Path
 
@@ -62,9 +62,15 @@ def test_the_record_holds_what_the_guard_measures() -> None:
     assert all(tuple(costs.contenders) == guard.CONTENDERS[1:] for costs in recorded.values())
 
 
-def test_the_readme_shows_the_record() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text == guard.with_table(text, guard.table_of(guard.read_record())), "python benchmarks/guard.py --readme"
+def test_the_manual_shows_the_record() -> None:
+    text = guard.PAGE.read_text(encoding="utf-8")
+    assert text == guard.with_table(text, guard.table_of(guard.read_record())), "python benchmarks/guard.py --page"
+
+
+def test_the_table_of_the_manual_is_written_again() -> None:
+    page = "Above.\n\n{}\n\nBelow.\n\nEnd."
+    old, new = ["| head |", "| old |", "| older |"], ["| head |", "| new |"]
+    assert guard.with_table(page.format("\n".join(old)), new) == page.format("\n".join(new))
 
 
 @pytest.mark.thorough

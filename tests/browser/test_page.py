@@ -166,3 +166,33 @@ def test_a_script_that_got_in_does_not_run(browser: Any, demo: Path, tmp_path: P
     page.goto((tmp_path / "index.html").as_uri())
     assert page.title() != "owned" and any("Content Security Policy" in text for text in refused)
     page.close()
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=str)
+def test_the_first_screen_has_verdict_origin_and_first_step(
+    demo: Path, opened: Callable[..., Any], size: tuple[int, int]
+) -> None:
+    page = opened(demo, viewport={"width": size[0], "height": size[1]})
+    for part in ("#verdict", ".strip svg", ".first .figure", ".first .gain"):
+        box = page.locator(part).first.bounding_box()
+        assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= size[1], part
+
+
+def test_a_cause_shows_a_picture_before_its_evidence(demo: Path, opened: Callable[..., Any]) -> None:
+    page = opened(demo, "#cause=D005")
+    picture, table = page.locator("#cause-D005 > .chart"), page.locator("#cause-D005 .evidence-of")
+    assert picture.bounding_box()["y"] < table.bounding_box()["y"]
+    assert "scale_mismatch 2.83 > 1.1" in table.locator("summary").first.inner_text()
+    assert not table.locator("table").first.is_visible()
+    table.locator("summary").first.click()
+    assert table.locator("table").first.is_visible()
+
+
+def test_escape_leaves_the_search(demo: Path, opened: Callable[..., Any]) -> None:
+    page = opened(demo, "#layers")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.type") == "search"
+    page.keyboard.type("conv")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.type") != "search"

@@ -24,7 +24,6 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 GITLAB = yaml.safe_load((CI / "gitlab-ci.yml").read_text(encoding="utf-8"))["quantized-model"]
 WORKFLOW = yaml.safe_load((CI / "github-workflow.yml").read_text(encoding="utf-8"))
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "manuals" / "general" / "ci.md").read_text(encoding="utf-8")
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs bash")
@@ -62,7 +61,7 @@ def fenced(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
-@pytest.mark.parametrize("text", [(CI / "quantmedic.toml").read_text(encoding="utf-8"), *fenced(README, "toml")])
+@pytest.mark.parametrize("text", [(CI / "quantmedic.toml").read_text(encoding="utf-8"), *fenced(PAGE, "toml")])
 def test_policies_are_valid(text: str) -> None:
     Policy.model_validate(tomllib.loads(text))
 
@@ -86,7 +85,7 @@ def steps(node: Any) -> list[Mapping[str, Any]]:
 
 @pytest.mark.parametrize(
     "example",
-    [WORKFLOW, *(yaml.safe_load(text) for text in (*fenced(README, "yaml"), *fenced(PAGE, "yaml")))],
+    [WORKFLOW, *(yaml.safe_load(text) for text in fenced(PAGE, "yaml"))],
     ids=lambda example: next(iter(example)) if isinstance(example, dict) else "steps",
 )
 def test_examples_use_inputs_outputs_and_hooks_that_exist(example: Any) -> None:
@@ -201,7 +200,7 @@ def test_pre_commit_hooks_run(
         assert "Skipped" not in done.stdout
 
 
-# --- The README ------------------------------------------------------------------------------------------------------
+# --- The manual ------------------------------------------------------------------------------------------------------
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -211,9 +210,9 @@ def quantmedic(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return run_quantmedic(*arguments, cwd=folder, env=outside)
 
 
-def test_readme_shows_what_the_command_prints(project: Callable[..., Path], tmp_path: Path) -> None:
+def test_manual_shows_what_the_command_prints(project: Callable[..., Path], tmp_path: Path) -> None:
     """Policy, baseline and check as the chapter tells; processors differ in the figures, so these are left out."""
-    chapter = README.partition("\n## In continuous integration\n")[2].partition("\n## ")[0]
+    chapter = PAGE.partition("\n## The first check\n")[2].partition("\n## ")[0]
     (policy,), (sample,) = fenced(chapter, "toml"), fenced(chapter, "console")
     command, _, printed = sample.partition("\n")
     healthy, folder = project(name="healthy"), project(healthy=False, policy=policy)

@@ -12,7 +12,6 @@ from quantmedic.engine.case.facts import SCOPES
 from quantmedic.engine.errors import QuantmedicError
 
 MANUAL = Path(__file__).parents[2] / "manuals" / "general" / "writing-rules.md"
-README = Path(__file__).parents[2] / "README.md"
 
 
 def call(*arguments: object) -> Result:
@@ -196,8 +195,8 @@ def test_rule_on_the_manual_page_passes(tmp_path: Path) -> None:
     assert len((rule + page).splitlines()) <= 30
 
 
-def test_commands_in_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = README.read_text(encoding="utf-8").partition("## Your own rules")[2].partition("\n## ")[0]
+def test_commands_on_the_manual_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = MANUAL.read_text(encoding="utf-8").partition("## The commands")[2].partition("\n## ")[0]
     commands = re.findall(r"^quantmedic rules (.*?)(?:\s+#.*)?$", section, re.M)
     assert [command.split()[0] for command in commands] == ["new", "facts", "test"]
     monkeypatch.chdir(tmp_path)

@@ -208,8 +208,8 @@ MISTAKES = [
     ),
     ("[check]\nbudget = [\n1]\n", 3, "each of check.budget must be a table, not 1"),
     ("[[check.budget]]\nmax_drop = 1\n", 1, 'check.budget.metric is missing: write a name such as "top1"'),
-    ('[[check.budget]]\nmetric = "top1"\n', 1, "a budget of top1 has max_drop and no min"),
-    ('[[check.budget]]\nmetric = "sqnr_db"\nmax_drop = 1\n', 1, "a budget of sqnr_db has min and no max_drop"),
+    ('[[check.budget]]\nmetric = "top1"\n', 1, "a budget of top1 has max_drop and no max nor min"),
+    ('[[check.budget]]\nmetric = "sqnr_db"\nmax_drop = 1\n', 1, "a budget of sqnr_db has min and no max nor max_drop"),
     ('[[check.budget]]\nmetric = "agreement"\nmin = 99\n', 1, "min of agreement is a share such as 0.99"),
     (
         '[[check.budget]]\nmetric = "top1"\nmax_drop = "1"\n',
@@ -266,7 +266,7 @@ MISTAKES = [
         '[[check.budget]]\nmetric = "bleu"\nmax_drop = 1\n',
         2,
         'unknown metric "bleu"; known: top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@1, '
-        "perplexity, agreement, sqnr_db and module:function",
+        "perplexity, agreement, sqnr_db, kl, same_top and module:function",
     ),
     (
         '[[check.budget]]\nmetric = "mae"\nmax_drop = 1\nunit = "points"\n',
@@ -724,9 +724,10 @@ def test_the_page_shows_values_and_defaults_as_they_are(
     tmp_path: Path, header: str, key: str, value: str, default: str
 ) -> None:
     table = header.strip("[]")
-    required = (
-        REQUIRED[table].replace("top1", "sqnr_db").replace("max_drop = 1\n", "") if key == "min" else REQUIRED[table]
-    )
+    metric = {"min": "sqnr_db", "max": "kl"}.get(key)
+    required = REQUIRED[table]
+    if metric is not None:
+        required = required.replace("top1", metric).replace("max_drop = 1\n", "")
     others = "".join(line for line in required.splitlines(keepends=True) if not line.startswith(f"{key} ="))
     without = written(tmp_path, f"{header}\n{others}")
     loaded = load_policy(written(tmp_path / "with", f"{header}\n{others}{key} = {value}\n"))

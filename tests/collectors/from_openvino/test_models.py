@@ -138,7 +138,9 @@ def test_the_search_leaves_out_what_changes_the_outputs(models, monkeypatch):
     )
     view = models.view(dict(enumerate(models.pairs)), batch, 1)
     assert view.observed.simulated and view.observed.difference == pytest.approx(0.01, rel=0.01)
-    assert {models.quantized.places[tap.tensor] for tap in view.taps.values()} >= set(codes)
+    places = {number: models.quantized.places.get(tap.tensor) for number, tap in view.taps.items()}
+    assert {*places.values()} >= set(codes)
+    assert {*view.taps} - {*view.faithful} == {number for number, place in places.items() if place == codes[1]}
     monkeypatch.setattr(exposing, "SEARCH_LIMIT", 1)
     assert models.view(dict(enumerate(models.pairs)), batch, 1).observed.simulated
 

@@ -100,6 +100,10 @@ class ToyView:
         self.taps = {number: pair.tap for number, pair in pairs.items()}
         self.observed = Faithfulness(self.read(first).outputs[1], simulated=False, difference=0.0)
 
+    @property
+    def faithful(self) -> list[int]:
+        return self.observed.faithful(self.taps)
+
     def renumber(self, numbers: Iterable[int]) -> None:
         kept = list(numbers)
         self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}

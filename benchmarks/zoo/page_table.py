@@ -1,4 +1,4 @@
-"""The README's table of the fault zoo, from records of the ledger and from nothing else: one column for each record."""
+"""The manual's table of the fault zoo, from records of the ledger and from nothing else: one column for each record."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ Summary = Mapping[str, Any]
 NOTHING = "-"
 
 
-def render_readme(files: Sequence[Path]) -> str:
+def render_page_table(files: Sequence[Path]) -> str:
     """The table as Markdown.
 
     Raises:

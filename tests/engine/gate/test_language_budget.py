@@ -1,0 +1,81 @@
+"""Budgets of language models: what the interval over texts says of the limit."""
+
+from typing import Any
+
+import pytest
+from builders.properties import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from quantmedic.engine.case.facts import CaseFacts, MetricFacts, ModelFacts
+from quantmedic.engine.case.language_facts import LanguageFacts
+from quantmedic.engine.gate.language_budget import NO_TEXTS, judge_language_budget
+from quantmedic.engine.gate.policy import Budget
+
+many = examples(200)
+PERPLEXITY = MetricFacts(
+    name="perplexity", float_value=8.0, quantized_value=8.4, drop=0.4, drop_low=0.2, drop_high=0.6,
+    higher_is_better=False,
+)  # fmt: skip
+
+
+def facts(metric: MetricFacts = PERPLEXITY, **language: Any) -> CaseFacts:
+    known = {"texts": 12, "kl_mean": 0.02, "kl_low": 0.01, "kl_high": 0.03, "same_top": 0.9}
+    known |= {"same_top_low": 0.88, "same_top_high": 0.92} | language
+    return CaseFacts(model=ModelFacts(metric=metric, language=LanguageFacts(**known)))
+
+
+@pytest.mark.parametrize(
+    ("budget", "status"),
+    [
+        (Budget(metric="perplexity", max_drop=0.7), "pass"),
+        (Budget(metric="perplexity", max_drop=0.1), "fail"),
+        (Budget(metric="perplexity", max_drop=0.3), "undecided"),
+        (Budget(metric="perplexity", max_drop=8, unit="percent"), "pass"),
+        (Budget(metric="perplexity", max_drop=2, unit="percent"), "fail"),
+        (Budget(metric="kl", max=0.03), "pass"),
+        (Budget(metric="kl", max=0.005), "fail"),
+        (Budget(metric="kl", max=0.02), "undecided"),
+        (Budget(metric="same_top", min=0.88), "pass"),
+        (Budget(metric="same_top", min=0.93), "fail"),
+        (Budget(metric="same_top", min=0.9), "undecided"),
+    ],
+)
+def test_the_whole_interval_decides(budget: Budget, status: str) -> None:
+    line = judge_language_budget(budget, facts())
+    assert line.status == status and "on 12 texts, limit" in line.message
+
+
+@many
+@given(st.tuples(*(st.floats(0, 5) for _ in range(3))).map(sorted), st.floats(0, 5))
+def test_a_pass_never_lies_beyond_the_limit(ends: list[float], limit: float) -> None:
+    low, middle, high = ends
+    line = judge_language_budget(Budget(metric="kl", max=limit), facts(kl_mean=middle, kl_low=low, kl_high=high))
+    assert {"pass": high <= limit, "fail": low > limit, "undecided": low <= limit < high}[line.status]
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ({"texts": None}, NO_TEXTS),
+        ({"kl_mean": None, "nonfinite_tokens": 3}, "no number for 3 tokens"),
+        ({"kl_low": None, "kl_high": None}, "too few for an interval"),
+    ],
+)
+def test_what_was_not_measured_is_no_pass(language: dict[str, Any], said: str) -> None:
+    line = judge_language_budget(Budget(metric="kl", max=1), facts(**language))
+    assert line.status == "not-judged" and said in line.message
+
+
+def test_another_metric_or_another_confidence_is_not_judged() -> None:
+    assert "not top1" in judge_language_budget(Budget(metric="top1", max_drop=1), facts()).message
+    assert "95 %" in judge_language_budget(Budget(metric="kl", max=1, confidence=0.99), facts()).message
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"min": 0.1}, {"max_drop": 1}, {"max": 1, "min": 1}, {"max": -1}, {"max": 1, "unit": "percent"}]
+)
+def test_a_bound_of_another_kind_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Budget(metric="kl", **wrong)

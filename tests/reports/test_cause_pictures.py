@@ -1,0 +1,56 @@
+"""The picture of a cause: what is drawn is what was measured."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import quantmedic
+from quantmedic.engine.formulas.spreads import Channels, Spread
+from quantmedic.reports.charts.cause import (
+    CHANNELS_SHOWN,
+    CausePicture,
+    _channels_picture,
+    _range_picture,
+    cause_pictures,
+)
+
+
+@pytest.fixture(scope="module")
+def pictures(patient_case: Path) -> dict[str, CausePicture]:
+    opened = quantmedic.inspect(quantmedic.load_case(patient_case))
+    return cause_pictures(quantmedic.judge(opened), opened)
+
+
+def test_data_that_differ_are_shown_over_each_other(pictures: dict[str, CausePicture]) -> None:
+    picture = pictures["D005"]
+    assert picture.outline.startswith("M") and picture.bars
+    assert [limit.text for limit in picture.limits] == ["0", "1"]
+    # The representative set fills the range and no more; the validation set reaches below it.
+    left = picture.limits[0].at
+    assert abs(min(bar.x for bar in picture.bars) - left) < 1 and float(picture.outline[1:].split()[0]) < left
+
+
+def test_what_is_cut_off_is_red() -> None:
+    counts = tuple([10] * 64)
+    picture = _range_picture("A001", "x", Spread(-2.0, 2.0, counts, None, -1.0, 1.0, None))
+    red = [bar for bar in picture.bars if bar.flagged]
+    assert len(picture.bars) == 64 and len(red) == 32
+    assert all(bar.x + bar.width <= picture.limits[0].at + 0.2 or bar.x >= picture.limits[1].at - 0.2 for bar in red)
+
+
+@pytest.mark.parametrize("size", [2, 10, 5000])
+def test_channels_below_half_a_step_are_red(size: int) -> None:
+    sizes = np.logspace(-4, 0, size)
+    low, high = tuple((-sizes).tolist()), tuple((sizes / 2).tolist())
+    channels = Channels(tuple(range(size)), low, high, (None,) * size, total=size)
+    picture = _channels_picture("W001", "weights of a", channels, 2e-2)
+    assert picture is not None and len(picture.bars) == min(size, CHANNELS_SHOWN)
+    share = sum(bar.flagged for bar in picture.bars) / len(picture.bars)
+    assert abs(share - np.mean(sizes < 1e-2)) <= 1 / len(picture.bars)
+    assert "10000 times" in picture.words.replace(",", "").replace("\u202f", "").replace(" 000", "000")
+
+
+def test_one_channel_or_none_is_no_picture() -> None:
+    assert _channels_picture("W001", "a", Channels((0,), (0.0,), (1.0,), (None,), total=1), None) is None
+    assert _channels_picture("W001", "a", Channels((), (), (), ()), None) is None
