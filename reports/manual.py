@@ -35,9 +35,14 @@ def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str
         extensions=[*EXTENSIONS, safety],
         output_format="html",
     )
-    html: str = converter.convert(EXAMPLE_FENCE.sub(_name_example, printable(text)))
+    html: str = converter.convert(name_examples(printable(text)))
     # A block that scrolls must be within reach of the keyboard. Text of the page holds no "<" that is not escaped.
     return html.replace("<pre>", '<pre tabindex="0">')
+
+
+def name_examples(text: str) -> str:
+    """The word after the language of a block, as a line above it: Markdown has no such fences."""
+    return EXAMPLE_FENCE.sub(_name_example, text)
 
 
 def glossary_page() -> str:
@@ -77,7 +82,6 @@ def _glossary_rows(scope: str) -> Iterable[str]:
 
 
 def _name_example(fence: re.Match[str]) -> str:
-    """The word after the language as a line above the block: python-markdown knows no such fences."""
     kind = fence["kind"].strip()
     return f"\n*{EXAMPLES.get(kind, kind)}*\n\n{fence['fence']}{fence['lang']}"
 

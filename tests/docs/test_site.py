@@ -1,0 +1,221 @@
+"""The documentation site, built once by its one command: links, addresses, requests, and what axe finds."""
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+from builders.report_pages import violations
+
+import quantmedic
+from quantmedic.api.rulebase import load_rulebase
+
+pytestmark = pytest.mark.thorough
+
+ROOT = Path(__file__).parents[2]
+VERSION = "0.1"
+#: One page of each kind.
+KINDS = (
+    "",
+    "tutorial/",
+    "symptoms/",
+    "guides/",
+    "guides/scores-are-zero/",
+    "rules/",
+    "rules/W001/",
+    "remedies/",
+    "thresholds/",
+    "glossary/",
+    "manual/",
+    "manual/costs/",
+    "api/",
+    "api/diagnose/",
+    "gallery/",
+)
+#: Leaves the first entries of long lists and tables.
+SHORTEN = "document.querySelectorAll('article :is(tr, h2, ul):nth-of-type(n + 9)').forEach((each) => each.remove())"
+REPORTS = ("report", "healed", "detector", "healthy")
+
+
+class Links(HTMLParser):
+    """What a page links to, loads, and names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.add(value or "")
+            elif name == "href" and tag == "a":
+                self.links.append(value or "")
+            elif name in ("src", "href", "srcset", "poster", "data") and value:
+                self.loads.append(value)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all versions."""
+    pytest.importorskip("zensical")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "docs", "--output", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"wrote {folder / VERSION}" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pages(site: Path) -> dict[str, Links]:
+    """All pages by their path, those inside of the reports too."""
+    found = sorted(site.rglob("*.html"))
+    return {path.relative_to(site).as_posix(): Links(path.read_text(encoding="utf-8")) for path in found}
+
+
+def is_of_a_report(path: str) -> bool:
+    return path.startswith(tuple(f"{VERSION}/gallery/{name}/" for name in REPORTS))
+
+
+def target_of(page: str, link: str) -> tuple[str, str]:
+    """Path and anchor that a link of a page leads to."""
+    parts = urlsplit(urljoin(f"http://site/{page}", link))
+    path = unquote(parts.path).lstrip("/")
+    return (f"{path}index.html" if path.endswith("/") or not path else path), unquote(parts.fragment)
+
+
+def test_no_link_is_dead(site: Path, pages: dict[str, Links]) -> None:
+    dead = []
+    for page, found in pages.items():
+        for link in [*found.links, *found.loads]:
+            if urlsplit(link).scheme:
+                continue
+            path, anchor = target_of(page, link)
+            scripted = is_of_a_report(path)  # a report opens #layer=… by its script
+            if not (site / path).is_file() or (anchor and not scripted and anchor not in pages[path].ids | {"__top"}):
+                dead.append(f"{page}: {link}")
+    assert not dead
+
+
+def test_no_page_asks_another_server(site: Path, pages: dict[str, Links]) -> None:
+    asked = [
+        f"{page}: {link}"
+        for page, found in pages.items()
+        for link in found.loads
+        if link.startswith("//") or urlsplit(link).scheme in ("http", "https")
+    ]
+    styles = [
+        path for path in site.rglob("*.css") if re.search(r"(@import|url\()\s*['\"]?(https?:)?//", path.read_text())
+    ]
+    assert not asked and not styles
+
+
+def test_every_rule_and_every_public_name_has_an_address(site: Path) -> None:
+    rules = [site / VERSION / "rules" / rule.id / "index.html" for rule in load_rulebase().rules]
+    names = [name for name in quantmedic.__all__ if not name.startswith("_")]
+    functions = [site / VERSION / "api" / name / "index.html" for name in names]
+    assert not [path for path in (*rules, *functions) if not path.is_file()]
+
+
+def test_arguments_have_types_and_words(site: Path) -> None:
+    text = (site / VERSION / "api" / "diagnose" / "index.html").read_text(encoding="utf-8")
+    plain = re.sub(r"<[^>]+>", "", text)
+    assert "output: str | Path | None = None" in plain and '<h2 id="arguments">' in text
+    assert "output: Folder for the report" in plain
+
+
+def test_guides_lead_to_rules(pages: dict[str, Links]) -> None:
+    guides = {
+        page: found for page, found in pages.items() if re.fullmatch(rf"{VERSION}/guides/[\w-]+/index.html", page)
+    }
+    assert len(guides) >= 8
+    for page, found in guides.items():
+        assert [link for link in found.links if re.fullmatch(r"\.\./\.\./rules/[A-Z]\d{3}/", link)], page
+
+
+def test_the_tutorial_shows_what_its_commands_print(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / VERSION / "tutorial" / "index.html").read_text(encoding="utf-8"))
+    for said in ("DEGRADED  int8.onnx", "HEALTHY  int8.onnx", "HEALED  top-1", "ACCEPT  2 gates passed"):
+        assert said in text
+    assert sys.executable not in text and "/tmp" not in text
+
+
+def test_language_models_get_a_list_of_all_pages(site: Path, pages: dict[str, Links]) -> None:
+    own = {page for page in pages if page.startswith(f"{VERSION}/") and not is_of_a_report(page)}
+    for text, start in ((site / "llms.txt", ""), (site / VERSION / "llms.txt", f"{VERSION}/")):
+        listed = re.findall(r"^- \[.+?\]\((.*?)\): \S", text.read_text(encoding="utf-8"), re.MULTILINE)
+        assert {target_of(start, link)[0] for link in listed} == own
+
+
+def test_the_root_leads_to_the_version(site: Path) -> None:
+    assert f'url={VERSION}/"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """Where a server of this machine shows the site."""
+    handler = partial(_Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the log of the test holds what failed."""
+
+
+@pytest.fixture(scope="session")
+def window() -> Iterator[Any]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium on PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser.new_context(viewport={"width": 1280, "height": 900})
+        browser.close()
+
+
+def test_pages_are_accessible_and_ask_no_other_server(address: str, window: Any) -> None:
+    """Of long lists the first entries are checked, for the others are like them."""
+    page = window.new_page()
+    complaints: list[str] = []
+    page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else complaints.append(r.url))
+    page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        for kind in KINDS if scheme == "light" else ("", "tutorial/", "rules/W001/", "manual/costs/"):
+            page.goto(f"{address}{VERSION}/{kind}", wait_until="load")
+            page.wait_for_function("!document.querySelector('nav.md-code__nav:not([role])')")
+            page.evaluate(SHORTEN)
+            complaints += [f"{scheme} {kind}: {said}" for said in violations(page)]
+    page.close()
+    assert not complaints
+
+
+def test_the_search_finds_a_rule(address: str, window: Any) -> None:
+    page = window.new_page()
+    page.goto(f"{address}{VERSION}/", wait_until="load")
+    page.wait_for_selector("nav.md-code__nav", state="attached")  # the script of the theme is at work
+    page.keyboard.press("Control+k")
+    page.wait_for_function("document.activeElement !== document.body")
+    page.keyboard.type("channel-range-imbalance")
+    page.wait_for_selector("text=/\\d+ results?/")
+    assert page.locator("a[href*='rules/W001/']").count()
+    page.close()
