@@ -16,6 +16,7 @@ from quantmedic.engine.errors import for_python
 from quantmedic.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from quantmedic.api.anonymity import anonymize
     from quantmedic.api.answer import Diagnosis
     from quantmedic.api.cases import load_case, save_case
     from quantmedic.api.checks import check
@@ -46,6 +47,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 __all__ = [
     "Diagnosis",
     "__version__",
+    "anonymize",
     "calibrations",
     "check",
     "collect",
@@ -82,6 +84,7 @@ __all__ = [
 #: The module of each public name.
 _HOMES = {
     "Diagnosis": "api.answer",
+    "anonymize": "api.anonymity",
     "calibrations": "api.searches.calibrations",
     "check": "api.checks",
     "collect": "api.collect",

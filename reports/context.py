@@ -34,6 +34,7 @@ from quantmedic.reports.sections.tables import (
     OutputLine,
     RuleLine,
     ThresholdLine,
+    compares_checkpoints,
     comparison_lines,
     dataset_table,
     fact_lines,
@@ -70,6 +71,7 @@ from quantmedic.reports.text import (
     NOT_MEASURED,
     capital,
     count,
+    loss_word,
     metric_change,
     metric_label,
     metric_value,
@@ -91,7 +93,8 @@ class Drop:
     metric: Annotated[str, "name of the metric"]
     float_value: Annotated[str, "metric of the float model"]
     quantized_value: Annotated[str, "metric of the quantized model"]
-    change: Annotated[str, "size of the drop, worse is positive"]
+    word: Annotated[str, "drop, or rise where less of the metric is better"]
+    change: Annotated[str, "size of the drop or rise, worse is positive"]
     low: Annotated[str, "lower end of its 95 % interval"]
     high: Annotated[str, "upper end of its 95 % interval"]
     interval: Annotated[str, "both ends with one unit"]
@@ -286,7 +289,7 @@ def _finding_text(diagnosis: Diagnosis) -> str:
     if model.float_is_quantized and diagnosis.verdict == "not-comparable":
         return FLOAT_IS_QUANTIZED
     if diagnosis.undecided is not None:
-        return undecided_text(diagnosis.undecided)
+        return undecided_text(diagnosis.undecided, diagnosis.metrics)
     if diagnosis.verdict == "healthy":
         return f"{_verdicts(diagnosis)['healthy']} {withstood_text(diagnosis)}".rstrip()
     if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
@@ -339,23 +342,23 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return STATIC_ONLY
     if (fault := diagnosis.metrics.label_fault) not in (None, "none"):
         return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
-    statement = diagnosis.evidence_strength.statement
+    statement, word = diagnosis.evidence_strength.statement, loss_word(diagnosis.metrics.higher_is_better)
     if (high := diagnosis.evidence_strength.high) is not None and high < 0:
         return STRENGTHS["gained"]
     if statement == "unproven" and diagnosis.evidence_strength.low is None:
-        return STRENGTHS["no-interval"]
+        return STRENGTHS["no-interval"].format(word=word)
     if diagnosis.verdict == "undecided":
         return ""
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":
         return ""
     if diagnosis.verdict == "degraded" and statement == "unproven":
-        return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name))
-    return STRENGTHS[statement]
+        return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
+    return STRENGTHS[statement].format(word=word)
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
     """Checkpoints were compared, and nothing was run."""
-    return diagnosis.model.checkpoint.tensors is not None and diagnosis.model.language.texts is None
+    return compares_checkpoints(diagnosis) and diagnosis.model.language.texts is None
 
 
 def _float_alone(diagnosis: Diagnosis) -> bool:
@@ -445,6 +448,7 @@ def _metric_drop(metrics: MetricFacts) -> Drop | None:
         metric=metric_label(metrics.name),
         float_value=metric_value(metrics.float_value, metrics.name),
         quantized_value=metric_value(metrics.quantized_value, metrics.name),
+        word=loss_word(metrics.higher_is_better),
         change=metric_change(metrics.drop, metrics.name),
         low=low,
         high=high,
@@ -458,9 +462,10 @@ def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _float_alone(diagnosis):
         return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "notice"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
+    degraded = f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}"
     return (
         count(len(diagnosis.layers), "layer"),
-        f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}",
+        *([] if compares_checkpoints(diagnosis) else [degraded]),
         count(len(diagnosis.causes), "cause"),
         f"{len(diagnosis.passed)} passed",
         f"{len(diagnosis.not_judged)} not judged",

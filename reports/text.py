@@ -158,6 +158,11 @@ def metric_change(value: float | None, metric: str | None) -> str:
     return points(value) if is_share(metric) else number(value, 4)
 
 
+def loss_word(higher_is_better: bool | None) -> str:
+    """What a task metric does where a network gets worse: perplexity and errors rise, all others drop."""
+    return "rise" if higher_is_better is False else "drop"
+
+
 def metric_label(metric: str | None) -> str:
     """How the task metric is called in reports."""
     kind = kind_of(metric)

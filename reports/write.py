@@ -18,6 +18,8 @@ from quantmedic.reports.kept import kept_pages
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
+from quantmedic.reports.machines.metrics import render_metrics
+from quantmedic.reports.machines.model_explorer import render_model_explorer
 from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.manual import glossary_page
 from quantmedic.reports.markdown import render_markdown
@@ -26,7 +28,7 @@ from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.samples import samples_of
 from quantmedic.reports.templating import svg
 
-FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
+FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics", "sarif", "junit")
 #: What a gate's verdict is written to, by format.
 CHECK_FILES = {"markdown": "check.md", "sarif": "check.sarif", "junit": "check.xml"}
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
@@ -61,8 +63,8 @@ def write_report(
         diagnosis: What to report.
         manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
         folder: Where to write; made if it does not exist.
-        formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures) and, of the verdict of a
-            gate, ``sarif`` and ``junit``.
+        formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures), ``model-explorer`` (colours
+            for that viewer), ``metrics`` (flat numbers) and, of the verdict of a gate, ``sarif`` and ``junit``.
         inspection: The case behind the diagnosis, for the tools of the page; without it the page can only be read.
 
     Returns:
@@ -118,6 +120,7 @@ def _report_files(
             yield CHECK_FILES["markdown"], render_comment(diagnosis).encode()
     if "json" in formats:
         yield "report.json", render_json(diagnosis).encode()
+    yield from _files_for_tools(diagnosis, formats)
     yield from _gate_files(diagnosis, manuals, formats)
     if set(formats) - {"png"}:
         yield from prescription_files(diagnosis)
@@ -125,6 +128,14 @@ def _report_files(
         yield from samples.files()
     yield from _graph_files(context, formats)
     yield from _manual_files(manuals, INDEX if "html" in formats else None)
+
+
+def _files_for_tools(diagnosis: Diagnosis, formats: list[str]) -> Iterator[tuple[str, bytes]]:
+    """What viewers of networks and trackers of experiments read."""
+    if "model-explorer" in formats:
+        yield "model-explorer.json", render_model_explorer(diagnosis).encode()
+    if "metrics" in formats:
+        yield "metrics.json", render_metrics(diagnosis).encode()
 
 
 def _gate_files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:

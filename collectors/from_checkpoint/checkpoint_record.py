@@ -15,7 +15,7 @@ _NAMES_SHOWN = 5
 #: What stands above all findings of checkpoints.
 WEIGHTS_ALONE = (
     "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
-    "activations are not judged"
+    "activations do not apply"
 )
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.experts import load_otherwise
+from quantmedic.collectors.from_language_model.import_noise import without_import_noise
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
 
@@ -81,6 +82,11 @@ def build_skeleton(folder: Path) -> Skeleton:
         ModelError: ``transformers`` is not installed, the config is missing, or it names an architecture that
             ``transformers`` does not have or that is built otherwise than as a list of blocks.
     """
+    with without_import_noise():
+        return _build(folder)
+
+
+def _build(folder: Path) -> Skeleton:
     try:
         import transformers  # an optional package that takes seconds
     except ImportError as error:

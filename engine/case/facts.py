@@ -116,7 +116,9 @@ class CaseFacts(Facts):
 
     @property
     def without_data(self) -> bool:
-        """No data set was given: facts that are measured on data are missing for that reason."""
+        """No data set and no text was given: facts that are measured on data are missing for that reason."""
+        if self.model.language.texts is not None:
+            return False
         return bool(self.datasets) and all(own == DatasetFacts(role=own.role) for own in self.datasets)
 
 

@@ -18,6 +18,7 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
 )
 from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not, leaves
+from quantmedic.engine.rules.remedies import WEIGHT_FILES
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -98,6 +99,7 @@ class RuleResult:
 
 def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     """Judge every rule on every subject of its scope, in the order of the rules."""
+    base = base.with_hints_for(facts.model.framework)
     results = [_judge(rule, base, facts) for rule in base.rules]
     if facts.model.framework == FLOAT_ALONE:
         results = [_without_unknown(result) for result in results]
@@ -191,7 +193,7 @@ def look_up(path: str, view: Facts, model: Facts) -> object:
 
 
 def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
-    findings, unknown, judged = [], [], 0
+    findings, unknown, judged, is_beyond = [], [], 0, False
     asked_of = _test(rule.where, rule.scope, base, facts) if rule.where is not None else None
     fires_on = _test(rule.when, rule.scope, base, facts)
     shown_by = _test(rule.experiment.when, rule.scope, base, facts) if rule.experiment is not None else None
@@ -206,6 +208,7 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
             verdict, node, message = True, rule.experiment.when, rule.experiment.message
         # Most subjects are sound, and of those nothing more needs to be known.
         if verdict is False:
+            is_beyond = is_beyond or (not judged and _is_beyond(rule, view, base, facts, verdict))
             judged += 1
             continue
         name = subject_name(view)
@@ -215,6 +218,9 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
 
         _, used = _decide(node, value_at, base)
         if verdict is None:
+            if _is_beyond(rule, view, base, facts, verdict):
+                is_beyond = True
+                continue
             missing = tuple(dict.fromkeys(c.fact for c in used if value_at(c.fact) is None))
             unknown.append(Unknown(rule, name, missing))
             continue
@@ -224,6 +230,8 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         evidence = (*shown, *(_evidence_of(condition, value_at, base, name) for condition in used))
         text = render_message(message, value_at)
         findings.append(Finding(rule, name, _layer_of(view), text, evidence, view, by_experiment))
+    if is_beyond and not findings:
+        judged = 0  # what it passed on says nothing of what it cannot be asked of
     return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)
 
 
@@ -283,6 +291,45 @@ def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tu
     if any(verdict is None for verdict, _ in parts):
         return None, _merge(used for verdict, used in parts if verdict is None)
     return not decisive, _merge(used for _, used in parts)
+
+
+def _is_beyond(rule: Rule, view: Facts, base: RuleBase, facts: CaseFacts, verdict: bool | None) -> bool:
+    """Of checkpoints: the rule cannot fire on the subject for want of facts that no hint says how to give.
+
+    What it passed on may be otherwise with other texts; where it is undecided, what is known stays.
+    """
+    if facts.model.framework not in WEIGHT_FILES:
+        return False
+
+    def value_at(path: str) -> object:
+        return look_up(path, view, facts.model)
+
+    def is_open(path: str) -> bool:
+        return base.hint(path) is not None and (verdict is not None or value_at(path) is None)
+
+    nodes = [rule.when] if rule.where is None else [rule.where, rule.when]
+    verdicts = [_possible_verdicts(node, value_at, is_open, base) for node in nodes]
+    return any(None in own and True not in own for own in verdicts)
+
+
+def _possible_verdicts(
+    node: Node, value_at: Callable[[str], object], is_open: Callable[[str], bool], base: RuleBase
+) -> Set[bool | None]:
+    """Verdicts of a node whatever the open facts are; what is missing of the others stays missing."""
+    if isinstance(node, Condition):
+        return {True, False} if is_open(node.fact) else {holds(node, value_at(node.fact), base)}
+    parts = [_possible_verdicts(part, value_at, is_open, base) for part in node.parts]
+    if isinstance(node, Not):
+        return {None if verdict is None else not verdict for verdict in parts[0]}
+    decisive = isinstance(node, Any_)
+    if any(part == {decisive} for part in parts):
+        return {decisive}
+    found: set[bool | None] = {verdict for part in parts for verdict in part if verdict is decisive}
+    if all((not decisive) in part for part in parts):
+        found.add(not decisive)
+    if any(None in part for part in parts):
+        found.add(None)
+    return found
 
 
 def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:

@@ -30,7 +30,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
     """Read every rule, threshold and remedy below the folders; later folders add to earlier ones.
 
     A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml``,
-    ``hints.yaml``, ``logs.yaml``, ``toolchains.yaml`` and ``certainty.yaml`` at its top.
+    ``hints.yaml``, ``checkpoint_hints.yaml``, ``logs.yaml``, ``toolchains.yaml`` and ``certainty.yaml`` at its top.
 
     Args:
         folders: Where to look.
@@ -67,6 +67,7 @@ class _Files:
     remedies: dict[str, Remedy] = field(default_factory=dict)
     remedy_paths: dict[str, Path] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
+    checkpoint_hints: dict[str, str] = field(default_factory=dict)
     logs: list[LogPattern] = field(default_factory=list)
     toolchains: dict[str, Toolchain] = field(default_factory=dict)
     rules: dict[str, Rule] = field(default_factory=dict)
@@ -83,6 +84,8 @@ class _Files:
                 self.remedy_paths |= dict.fromkeys(remedies, path)
             case "hints.yaml":
                 self.hints |= _read_hints(path)
+            case "checkpoint_hints.yaml":
+                self.checkpoint_hints |= _read_hints(path)
             case "logs.yaml":
                 self.logs += _read_logs(path)
             case "toolchains.yaml":
@@ -108,6 +111,7 @@ class _Files:
             thresholds=self.thresholds,
             remedies=remedies,
             hints=self.hints,
+            checkpoint_hints=self.checkpoint_hints,
             logs=tuple(self.logs),
             toolchains=tuple(self.toolchains.values()),
             certainty=self.certainty,

@@ -13,7 +13,7 @@ from quantmedic.engine.rules.certainty import Certainty
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.log_patterns import LogPattern
 from quantmedic.engine.rules.options import Form
-from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.remedies import WEIGHT_FILES, Remedy
 from quantmedic.engine.rules.rule import Rule, matches
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.engine.text import suggest
@@ -35,8 +35,9 @@ class Threshold(Data):
     description: str
 
 
-#: Options that pass samples.
+#: Options that pass samples, and those that pass texts to checkpoints.
 _DATA_OPTIONS = ("--representative", "--validation")
+_TEXT_OPTIONS = ("--tokens",)
 
 
 class RuleBase(Data):
@@ -46,6 +47,8 @@ class RuleBase(Data):
     thresholds: Mapping[str, Threshold]
     remedies: Mapping[str, Remedy]
     hints: Mapping[str, str] = {}
+    checkpoint_hints: Mapping[str, str] = {}
+    data_options: tuple[str, ...] = _DATA_OPTIONS
     logs: tuple[LogPattern, ...] = ()
     toolchains: tuple[Toolchain, ...] = ()
     ignored: tuple[Rule, ...] = ()
@@ -62,10 +65,22 @@ class RuleBase(Data):
 
     def needs_data(self, path: str) -> bool:
         """A fact is measured on samples: its hint names the option that passes them."""
-        return asks_for_data(self.hint(path))
+        return _names_one(self.data_options, self.hint(path))
+
+    def with_hints_for(self, framework: str | None) -> "RuleBase":
+        """The rules with hints that name the options which models of a framework are compared with.
+
+        To files of weights alone little can be given: of all other facts their hints say nothing.
+        """
+        if framework not in WEIGHT_FILES:
+            return self
+        return self.model_copy(update={"hints": self.checkpoint_hints, "data_options": _TEXT_OPTIONS})
 
     def for_framework(self, framework: str | None) -> "RuleBase":
-        """The rules with forms of toolchains as they are written for models of a framework."""
+        """The rules with hints, and with forms of toolchains, as they are written for models of a framework."""
+        return self.with_hints_for(framework)._with_forms_for(framework)
+
+    def _with_forms_for(self, framework: str | None) -> "RuleBase":
         if not any(framework in form.of for toolchain in self.toolchains for form in toolchain.forms.values()):
             return self
 
@@ -138,4 +153,8 @@ def _as_number(value: object) -> float | None:
 
 def asks_for_data(hint: str | None) -> bool:
     """How to supply a fact is to pass samples."""
-    return hint is not None and any(option in hint for option in _DATA_OPTIONS)
+    return _names_one(_DATA_OPTIONS, hint)
+
+
+def _names_one(options: Iterable[str], hint: str | None) -> bool:
+    return hint is not None and any(option in hint for option in options)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import pandas
 
 
+#: Columns of the table that are looked at first.
+FIRST_COLUMNS = ("name", "op_type", "validation.accumulated.sqnr_db", "degraded", "findings", "bits", "weight_bits")
+
+
 class _Source:
     """What a diagnosis was made of. Two diagnoses that say the same are equal, whatever they were made of."""
 
@@ -55,7 +59,7 @@ class Diagnosis(contract.Diagnosis):
 
         Args:
             folder: Where to; made where it does not exist.
-            formats: Any of html, markdown, json, png.
+            formats: Any of html, markdown, json, png, model-explorer, metrics.
 
         Raises:
             OutputError: The folder cannot be written.
@@ -91,8 +95,13 @@ class Diagnosis(contract.Diagnosis):
             raise QuantmedicError(
                 "tables need pandas, which is not installed", help="pip install 'quantmedic[frames]'"
             ) from None
-        rows = pandas.json_normalize([row.model_dump() for row in self.layers])
-        return rows.dropna(axis="columns", how="all")
+        rows = pandas.json_normalize([row.model_dump() for row in self.layers]).dropna(axis="columns", how="all")
+        first = [key for key in FIRST_COLUMNS if key in rows]
+        return rows[[*first, *rows.columns.difference(first, sort=False)]]
+
+    def __dir__(self) -> list[str]:
+        """What a diagnosis holds and can do, without what pydantic adds."""
+        return [*type(self).model_fields, "save", "open", "to_frame", "model_dump", "model_dump_json"]
 
     def _repr_html_(self) -> str:
         """A card for notebooks: nothing in it is run, and nothing loaded."""

@@ -46,7 +46,7 @@ def diagnose(
         validation: The data that it is judged on, in the same forms.
         rules: Rules and thresholds; the built-in ones by default.
         output: Folder for the report; None writes nothing.
-        formats: What to write there: html, markdown, json, png.
+        formats: What to write there: html, markdown, json, png, model-explorer, metrics.
         previous: Case file, or folder of a report, from before a remedy was applied: what was tried without effect is
             named and ranked down.
         toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, fx, pt2e,

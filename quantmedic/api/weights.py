@@ -41,7 +41,7 @@ def compare_weights(
         quantized_weights: The weights after it.
         rules: Rules and thresholds; the built-in ones by default.
         output: Folder for the report; None writes nothing.
-        formats: What to write there: html, markdown, json, png.
+        formats: What to write there: html, markdown, json, png, model-explorer, metrics.
         threads: Processor threads; all cores up to 8 by default. Each takes about 20 MB.
         cluster: Workers that compare tensors; see ``collect``.
         tokens: File of texts or token ids that both models are run on, block by block.

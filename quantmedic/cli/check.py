@@ -41,13 +41,14 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
+from quantmedic.reports.machines.metrics import render_metrics
 from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.terminal.check import render_check
 from quantmedic.store.history_file import record as record_check
 from quantmedic.store.history_file import require_history
 
-FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
-DEFAULT_FORMATS = tuple(name for name in FORMATS if name != "png")
+FORMATS = ("html", "markdown", "json", "png", "sarif", "junit", "metrics")
+DEFAULT_FORMATS = tuple(name for name in FORMATS if name not in ("png", "metrics"))
 #: Formats that are files alone.
 _UNPRINTABLE = ("html", "png")
 #: Options of a measurement that need no data.
@@ -129,7 +130,7 @@ record_options = OptionGroup(
 @record_options
 @rule_options
 @judging_options
-@printing_options(FORMATS, default="all but png")
+@printing_options(FORMATS, default="all but png and metrics")
 @click.pass_context
 def check(
     context: click.Context,
@@ -259,6 +260,8 @@ def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
             print_format(render_json(diagnosis))
         case "markdown":
             print_format(_comment(diagnosis))
+        case "metrics":
+            print_format(render_metrics(diagnosis))
         case "junit":
             print_format(render_junit(diagnosis))
         case "sarif":

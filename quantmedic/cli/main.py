@@ -29,6 +29,7 @@ COMMANDS = {
     "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
     "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two safetensors checkpoints."),
     "report": LazyCommand("quantmedic.cli.report:report", "Judge a stored case again, without models or data."),
+    "case": LazyCommand("quantmedic.cli.case_files:case", "Anonymize a case, so that it can be shared."),
     "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
     "check": LazyCommand("quantmedic.cli.check:check", "Apply a policy: fail where the quantized model got worse."),
     "baseline": LazyCommand("quantmedic.cli.baseline:baseline", "Keep known findings, so that only new ones fail."),

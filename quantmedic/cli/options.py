@@ -25,7 +25,7 @@ from quantmedic.cli.values import Bytes, Limit, OutputFile, OutputFolder, Second
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.lines import Verbosity
 
-FORMATS = ("html", "markdown", "json", "png")
+FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics")
 #: Formats that are written where none is named.
 DEFAULT_FORMATS = FORMATS[:3]
 #: Formats of what is printed as well as written.

@@ -13,11 +13,12 @@ from quantmedic.api.report import write_report
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
 from quantmedic.cli.streams import print_line, print_report
-from quantmedic.cli.terminal import ascii_only, interrupted_status, show_page, with_color, wrote_text
+from quantmedic.cli.terminal import ascii_only, columns, interrupted_status, show_page, with_color, wrote_text
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.terminal.console import render_console, warning_lines
+from quantmedic.reports.terminal.lines import fit_text
 
 
 class Judging(NamedTuple):
@@ -72,6 +73,6 @@ def _print(diagnosis: Diagnosis, report: ReportOptions) -> None:
     if report.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
         print_warnings(diagnosis)  # on one terminal the same causes stand in the report
     text = render_console(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
-    print_report(text)
+    print_report(text if report.verbose else fit_text(text, columns()))
     if report.verbose:
         print_line("")

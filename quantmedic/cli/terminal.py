@@ -1,6 +1,7 @@
 """The terminal: progress bars, Ctrl-C, colour and encoding, and how an error is shown."""
 
 import os
+import shutil
 import signal
 import sys
 import webbrowser
@@ -96,6 +97,11 @@ def show_page(page: Path) -> None:
     """Open a page in the user's browser, or say that there is none."""
     if not webbrowser.open(page.resolve().as_uri()):
         print_report(f"no browser was found here: open {page} yourself\n", err=True)
+
+
+def columns() -> int:
+    """Columns of the terminal; a pipe has as many as any text needs."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
 def ascii_only() -> bool:

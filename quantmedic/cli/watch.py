@@ -31,6 +31,9 @@ from quantmedic.reports.terminal.compare import render_comparison
 #: Seconds between two looks at the files, and for which a file has to rest before it is read.
 PAUSE = 0.5
 
+#: What is told of causes; what stays as it is stands in the report.
+TOLD = ("new", "worse", "mixed", "healed", "better", "gone")
+
 #: Modification time and size of each file; a file that is not there is left out.
 Stamps = dict[Path, tuple[int, int]]
 
@@ -68,15 +71,15 @@ def watch(
 ) -> None:
     """Diagnose again whenever a model or its data change, and say what healed and what broke since.
 
-    The options are those of diagnose; prescriptions are not run, so that an answer comes soon, unless --prove asks for
-    it. Ctrl-C ends it.
+    The options are those of diagnose; --no-prove runs no prescription, and answers sooner. Ctrl-C ends it.
 
     \b
     Examples:
       quantmedic watch float.onnx int8.onnx -r rep.npz -v val.npz
       quantmedic watch float.onnx int8.onnx -v val.npz --open -o report
     """
-    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain))
+    wanted = "first" if options.proof.prove is None else options.proof.prove
+    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
     watched = Watched(float_model, quantized_model, options, open_judging(rules, judging), report)
     _watch(watched, _files_of(watched))
 
@@ -136,5 +139,8 @@ def _stamps_of(source: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
 def _print_change(before: Case, after: Case, watched: Watched) -> None:
     print_line("")
     print_line("since the run before:")
-    comparison = compare(before, after, watched.judging.base)
-    print_report(render_comparison(comparison, color=with_color(), ascii_only=ascii_only()))
+    found = compare(before, after, watched.judging.base)
+    print_report(render_comparison(found, verbosity="quiet", color=with_color(), ascii_only=ascii_only()))
+    for cause in found.causes:
+        if cause.status in TOLD:
+            print_line(f"  {cause.status:<6} {cause.rules[0]} {cause.cause}")

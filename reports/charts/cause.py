@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated
 
@@ -141,7 +141,7 @@ def _weights(code: str, place: int, facts: Sequence[str], inspection: Inspection
     if channels is not None and any(word in fact for fact in facts for word in CHANNEL_FACTS):
         return _channels_picture(code, title, channels, weight.quantizer.scale)
     spread = weight_spread(arrays, weight.quantizer)
-    return _range_picture(code, title, spread) if spread is not None else None
+    return _codes_picture(code, title, spread) if spread is not None else None
 
 
 def _spread(role: Role, index: int, inspection: Inspection) -> Spread | None:
@@ -158,6 +158,15 @@ def _range_picture(code: str, title: str, spread: Spread) -> CausePicture:
     within = "Dashed: the range of the quantizer" if reach else "The quantizer's range was not measured"
     words = f"{within}; red: values beyond it, which are cut off." if reach else f"{within}."
     return _shares_picture(code, title, (spread, None), ends, (spread.low, spread.high), words)
+
+
+def _codes_picture(code: str, title: str, spread: Spread) -> CausePicture:
+    """Float weights, and the values that the quantized model has instead."""
+    if spread.quantized is None:
+        return _range_picture(code, title, spread)
+    stored = replace(spread, floats=spread.quantized)
+    words = "Bars: the float weights. Line: the values that the quantized model has instead."
+    return _shares_picture(code, title, (spread, stored), (spread.start, spread.stop), (None, None), words)
 
 
 def _shares_picture(
@@ -214,14 +223,17 @@ def _bars(
     bottom: float,
     reach: tuple[float | None, float | None],
 ) -> list[Bar]:
-    total, (low, high) = sum(spread.floats) or 1, reach
+    total, limits = sum(spread.floats) or 1, sorted(end for end in reach if end is not None)
     bars = []
     for (start, stop), size in zip(pairwise(_edges(spread)), spread.floats, strict=True):
         if size / total < LEAST_SHARE:
             continue
-        outside = (low is not None and stop <= low) or (high is not None and start >= high)
-        width = round(max(x(stop) - x(start), 0.8), 1)
-        bars.append(Bar(x(start), y(size / total), width, round(bottom - y(size / total), 1), outside))
+        ends = [start, *(limit for limit in limits if start < limit < stop), stop]
+        for left, right in pairwise(ends):
+            middle = (left + right) / 2
+            outside = bool(limits) and not limits[0] <= middle <= limits[-1]
+            width = round(max(x(right) - x(left), 0.8), 1)
+            bars.append(Bar(x(left), y(size / total), width, round(bottom - y(size / total), 1), outside))
     return bars
 
 

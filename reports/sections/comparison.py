@@ -31,6 +31,7 @@ from quantmedic.reports.text import (
     count,
     decibels,
     level,
+    loss_word,
     measure,
     metric_change,
     metric_label,
@@ -260,7 +261,7 @@ def _metric_rows(record: ComparisonReport) -> Iterator[Row]:
     look = _direction_look(change.direction) if change is not None else ""
     yield _side_row(label, [metric_value(metric.quantized_value, metric.name) for metric in metrics], how, look)
     yield _side_row(f"{label} of float", [metric_value(metric.float_value, metric.name) for metric in metrics])
-    yield _side_row("drop, 95 %", [_drop_text(metric) for metric in metrics])
+    yield _side_row(f"{loss_word(metrics[1].higher_is_better)}, 95 %", [_drop_text(metric) for metric in metrics])
 
 
 def _pairing(change: MetricChange) -> str:

@@ -14,6 +14,7 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
+from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
@@ -82,7 +83,8 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
     if diagnosis.undecided is not None:
-        more = FirstStep("Measure more labelled samples", undecided_text(diagnosis.undecided), None, "", OPEN_LABEL)
+        open_ = undecided_text(diagnosis.undecided, diagnosis.metrics)
+        more = FirstStep("Measure more labelled samples", open_, None, "", OPEN_LABEL)
         return _simulated_step(diagnosis) or more
     if advice and diagnosis.verdict in ("failed", "not-comparable"):
         return FirstStep(advice[0], "no cause is known; this page says what to look at and what to give", None, "")
@@ -192,10 +194,13 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
         gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
     names = {name for step in given.steps for name in step.causes}
+    proof = diagnosis.proof
+    again = proof is not None and proof.baseline is not None and given.executed == proof.executions[proof.baseline]
+    changes = REQUANTIZED if again else "; ".join(step.changes for step in given.steps if step.changes)
     title = ", and ".join(step.title for step in given.steps)
     return FirstStep(
         capital(visible(title, 300)),
-        visible("; ".join(step.changes for step in given.steps if step.changes), 600),
+        visible(changes, 600),
         gain,
         next((card.code for card in causes if card.cause in names), ""),
         _first_label(diagnosis) if trial.share is None or trial.share >= HALF else NOT_ENOUGH,

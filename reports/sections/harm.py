@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
+from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.harm import Harm, Undecided
 from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.reports.text import capital, count, decibels, metric_change, metric_label, number, percent
+from quantmedic.reports.text import capital, count, decibels, loss_word, metric_change, metric_label, number, percent
 
 HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "latent": "withstood for now", "none": "costs nothing"}
 #: Of a latent cause where it is open whether the network withstands it.
@@ -40,10 +41,14 @@ def _size_text(diagnosis: Diagnosis) -> str:
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
     unit = "points" if is_share(diagnosis.metrics.name) else "percent"
+    loss = f"The {loss_word(diagnosis.metrics.higher_is_better)}"
     sizes = {
-        "large": (f"The drop is large, more than {large} {unit}", "suspect settings and data before any single layer"),
-        "moderate": (f"The drop is moderate, between {moderate} and {large} {unit}", "tune the calibration first"),
-        "small": (f"The drop is small, at most {moderate} {unit}", "repair the few worst layers, or accept it"),
+        "large": (
+            f"{loss} is large, more than {large} {unit}",
+            "suspect settings and data before any single layer",
+        ),
+        "moderate": (f"{loss} is moderate, between {moderate} and {large} {unit}", "tune the calibration first"),
+        "small": (f"{loss} is small, at most {moderate} {unit}", "repair the few worst layers, or accept it"),
     }
     if diagnosis.drop_class in sizes and diagnosis.verdict not in ("not-comparable", "undecided"):
         size, what = sizes[diagnosis.drop_class]
@@ -101,20 +106,20 @@ def withstood_text(diagnosis: Diagnosis) -> str:
     return f"The model withstands {what} of noise for now; {decibels(max(gains))} of it are to be had."
 
 
-def undecided_text(found: Undecided) -> str:
+def undecided_text(found: Undecided, metrics: MetricFacts) -> str:
     """What is open, and what would decide."""
     gain = f"a repair recovers {decibels(found.gain_db)} of noise"
     if found.limit is None:
         return f"Whether quantization costs accuracy is undecided: {gain}, and no task metric was measured. {DECIDE}"
     limit = metric_change(found.limit, found.metric)
-    open_ = f"the interval of the drop holds a loss that matters, more than {limit}, and one that does not"
-    return (
-        f"Whether quantization costs {metric_label(found.metric)} is undecided: {gain}, and {open_}. {_samples(found)}"
-    )
+    word = loss_word(metrics.higher_is_better)
+    open_ = f"the interval of the {word} holds a loss that matters, more than {limit}, and one that does not"
+    costs = f"Whether quantization costs {metric_label(found.metric)}"
+    return f"{costs} is undecided: {gain}, and {open_}. {_samples(found, word)}"
 
 
-def _samples(found: Undecided) -> str:
+def _samples(found: Undecided, word: str) -> str:
     now = f"now {number(found.samples)}"
     if found.needed is None:
-        return f"If the drop stays as measured, it takes more than {found.most} labelled samples to decide ({now})."
-    return f"If the drop stays as measured, about {rounded_up(found.needed)} labelled samples decide ({now})."
+        return f"If the {word} stays as measured, it takes more than {found.most} labelled samples to decide ({now})."
+    return f"If the {word} stays as measured, about {rounded_up(found.needed)} labelled samples decide ({now})."

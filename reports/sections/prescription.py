@@ -29,7 +29,8 @@ BASES: dict[Basis, str] = {
 EXECUTED = "Proven: this very text was executed, and the model that came out was measured."
 REQUANTIZED = (
     "No option is another than before. So the quantized model at hand was not made from this float model and these "
-    "representative data with these settings, or it was changed afterwards."
+    "representative data with these settings, or it was changed afterwards: look for options of single tensors, such "
+    "as TensorQuantOverrides, and for edits of the file."
 )
 #: The float model that a prescription opens, beside what the user defines.
 FLOAT_FILES = ("float.onnx", "float.tflite")

@@ -248,10 +248,16 @@ def files_only(diagnosis: Diagnosis) -> bool:
     return diagnosis.run.get("mode") == IMPORTED
 
 
+def compares_checkpoints(diagnosis: Diagnosis) -> bool:
+    """Two checkpoints were compared, whether or not their language models were run."""
+    return diagnosis.model.checkpoint.tensors is not None
+
+
 def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> LayerTable:
     """Layers in topological order, or the worst ones by SQNR (accumulated, or of weights) beyond a limit."""
     role = judged_role(diagnosis)
-    weights_only = any(row.groups is not None for row in diagnosis.layers)
+    weights_only = compares_checkpoints(diagnosis)
+    line = _checkpoint_line if weights_only else _layer_line
     rows = sorted(diagnosis.layers, key=lambda row: row.index)
 
     def goodness(row: LayerRow) -> float:
@@ -261,7 +267,7 @@ def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> Layer
     if limit is not None and len(rows) > limit:
         rows = sorted(rows, key=goodness)[:limit]
     return LayerTable(
-        rows=tuple(_layer_line(row, role) for row in rows),
+        rows=tuple(line(row, role) for row in rows),
         total=len(diagnosis.layers),
         left_out=len(diagnosis.layers) - len(rows),
         judged_on=role,
@@ -442,6 +448,13 @@ def _layer_line(row: LayerRow, role: Role) -> LayerLine:
         role=visible(row.role or NOT_MEASURED),
         findings=tuple(visible(code) for code in row.findings),
     )
+
+
+def _checkpoint_line(row: LayerRow, role: Role) -> LayerLine:
+    """What was left in float says so: of such a layer nothing is to be measured."""
+    line = _layer_line(row, role)
+    is_float = row.weight_bits is None and row.weight_sqnr_db is None
+    return replace(line, weight="in float") if is_float else line
 
 
 def _weight_text(row: LayerRow) -> str:

@@ -44,14 +44,14 @@ UNKNOWN_FAILURE = (
     "as a pattern (quantmedic explain failed)."
 )
 STRENGTHS = {
-    "proven": "The drop is proven: its whole 95 % interval lies above zero.",
-    "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
+    "proven": "The {word} is proven: its whole 95 % interval lies above zero.",
+    "unproven": "The {word} is unproven: zero lies inside its 95 % interval, so chance may explain it.",
     "gained": "The quantized model is proven to be better: the whole 95 % interval lies below zero. Are they swapped?",
-    "no-interval": "The drop is unproven: it has no interval, which takes several samples.",
+    "no-interval": "The {word} is unproven: it has no interval, which takes several samples.",
     "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
 }
 #: The same of a drop that is not proven, where something else shows that the model is degraded.
-UNDECIDED = "Whether that costs {metric} is undecided: zero lies inside the 95 % interval of the drop."
+UNDECIDED = "Whether that costs {metric} is undecided: zero lies inside the 95 % interval of the {word}."
 SAME_MODEL = "Both files are the same model: nothing was compared."
 FLOAT_IS_QUANTIZED = "The float model is quantized itself: what quantization costs cannot be measured against it."
 #: Why a gate that accepts a degraded model does, and one that refuses a healthy one.

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.reports.sections.tables import compares_checkpoints
 from quantmedic.reports.text import count, visible
 
 State = Literal["passed", "here", "later"]
@@ -37,8 +38,8 @@ class WorkflowStep:
 
 
 def workflow_steps(diagnosis: Diagnosis) -> tuple[WorkflowStep, ...]:
-    """The steps in order; none where no loss is searched for."""
-    if diagnosis.verdict not in ("degraded", "undecided"):
+    """The steps in order; none where no loss is searched for, nor of checkpoints: most steps are no matter of them."""
+    if compares_checkpoints(diagnosis) or diagnosis.verdict not in ("degraded", "undecided"):
         return ()
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     sizes = {key: f"{100 * limits.get(f'drop_{key}', 0):.3g}" for key in ("large", "moderate")}

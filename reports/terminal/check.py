@@ -61,7 +61,9 @@ def _check_lines(context: ReportContext, box: GateBox, verbosity: Verbosity, pai
             "warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)", width, paint
         )
     if box.unbudgeted and (drop := context.drop) is not None:
-        text = f"{drop.metric} {drop.float_value} → {drop.quantized_value}, drop {drop.change}: no budget judges it"
+        text = (
+            f"{drop.metric} {drop.float_value} → {drop.quantized_value}, {drop.word} {drop.change}: no budget judges it"
+        )
         yield from _status_lines("note", "accuracy", text, width, paint)
     if not box.policy:
         yield from _status_lines("note", "policy", "no policy file: the defaults apply", width, paint)

@@ -57,7 +57,7 @@ def warning_lines(diagnosis: Diagnosis) -> list[str]:
     """One line per cause of medium or high severity: what is wrong, and its manual page."""
     return [
         f"WARNING {visible(cause.rules[0] if cause.rules else '?')} {visible(cause.cause)}: "
-        f"{visible(cause.message.strip(), 300)}; see {visible(cause.manual)}.html"
+        f"{visible(cause.message.strip(), 300)}; quantmedic explain {visible(cause.rules[0] if cause.rules else '?')}"
         for cause in diagnosis.causes
         if cause.is_serious
     ]

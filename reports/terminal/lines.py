@@ -11,6 +11,8 @@ Verbosity = Literal["quiet", "normal", "verbose"]
 #: Puts a text into the colour of a style.
 Paint = Callable[[str, str], str]
 WIDTH = 100
+#: Columns of the narrowest terminal that lines are broken for.
+MIN_WIDTH = 40
 ASCII = {
     "→": "->",
     "…": "..",
@@ -45,6 +47,18 @@ def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
     """Lines as printed: harmless to terminals and continuous integration, and without characters that one lacks."""
     text = "\n".join(painted_line(line) for line in lines) + "\n"
     return _to_ascii(text) if ascii_only else text
+
+
+def fit_text(text: str, columns: int) -> str:
+    """Text for a terminal that is narrower than ``WIDTH``: what is longer goes on in the line below, indented."""
+    return "".join(f"{piece}\n" for line in text.splitlines() for piece in _fitting(line, columns))
+
+
+def _fitting(line: str, columns: int) -> list[str]:
+    if len(_COLOR.sub("", line)) <= columns or _COLOR.search(line):
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    return wrap_line(line.lstrip(), indent=indent, width=max(columns, MIN_WIDTH)) or [line]
 
 
 def wrap_line(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH, most: int | None = None) -> list[str]:

@@ -1,5 +1,6 @@
 """What fits on one screen: the verdict, where the noise comes from, what to do first, and how to see more."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -18,6 +19,10 @@ NAME_LIMIT = 48
 LAYERS_NAMED = 3
 #: Lines of a change that is printed; a longer one is named with its file.
 CHANGE_LINES = 2
+#: Of a gain; one line has no room for it.
+INTERVAL = re.compile(r" \([^()]*\)")
+#: Severities that account for a loss.
+SERIOUS = ("high", "medium")
 #: Other causes that are never cut off, as long as there are as many.
 OTHERS_LEAST = 1
 
@@ -48,7 +53,7 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
     yield paint(f"{context.model_text}   {context.samples_text}", "dim")
     if drop := context.drop:
-        change = paint(f"drop {drop.change}", "bold")
+        change = paint(f"{drop.word} {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     for text in context.language.told if context.language is not None else ():
         yield from wrap_line(text)
@@ -98,42 +103,49 @@ def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) ->
     label, *rest = wrap_line(f"{first.label}: {first.title}{brings(first.gain)}", most=2)
     yield label.replace(first.label, paint(first.label, "help"), 1)
     yield from rest
-    card = _card_of(context, first)
-    if card is None:
-        yield from wrap_line(first.detail, indent=2, most=2)
-        yield from wrap_line(f"quantmedic explain {advice[0]}" if advice else "", indent=2, most=1)
-        return
-    yield from wrap_line(_because(card), indent=2, most=2)
-    yield from _change_lines(context, card, first)
+    card = _shown_card(context)
+    if not first.code:
+        yield from wrap_line(first.detail, indent=2, most=3)
+    if card is not None:
+        yield from wrap_line(f"{'because of' if first.code else 'found:'} {_found_text(card)}", indent=2, most=2)
+    elif advice:
+        yield from wrap_line(f"quantmedic explain {advice[0]}", indent=2, most=1)
+    yield from _change_lines(context, card if first.code else None, first)
 
 
-def _card_of(context: ReportContext, first: FirstStep) -> CauseCard | None:
-    return next((card for card in context.causes if card.code == first.code), None)
+def _shown_card(context: ReportContext) -> CauseCard | None:
+    """The cause that the first step is for; where it is for none, the gravest one."""
+    code = context.first.code if context.first is not None else ""
+    if code:
+        return next((card for card in context.causes if card.code == code), None)
+    return next((card for card in context.causes[:1] if card.severity in SERIOUS), None)
 
 
-def _because(card: CauseCard) -> str:
+def _found_text(card: CauseCard) -> str:
     shown, more = card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
     layers = f" ({', '.join(shown)}{f' and {more} more' if more > 0 else ''})" if shown else ""
-    return f"because of {card.code} {visible(card.cause, NAME_LIMIT)}: {card.message}{layers}"
+    return f"{card.code} {visible(card.cause, NAME_LIMIT)}: {card.message}{layers}"
 
 
-def _change_lines(context: ReportContext, card: CauseCard, first: FirstStep) -> Iterator[str]:
-    """What the remedy sets, in the words of the toolchain in use, and the file that has it whole."""
-    remedy = next((each for each in card.remedies if each.title == first.title), next(iter(card.remedies), None))
-    if remedy is None:
-        return
-    if remedy.no_option:
+def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
+    """What the remedy sets, in words of the toolchain in use, the file that has it whole, and what carries it out."""
+    remedies = card.remedies if card is not None else ()
+    remedy = next((each for each in remedies if each.title == first.title), next(iter(remedies), None))
+    if remedy is not None and remedy.no_option:
         yield from wrap_line(remedy.no_option, indent=2, most=1)
         return
-    yield from wrap_line(card.found, indent=4, most=1)
-    file = file_with(card, context.prescription)
-    sets = next((block.examples[0].sets for block in remedy.toolchains if block.preferred), {})
+    if card is not None and card.found:
+        yield from wrap_line(card.found, indent=4, most=1)
+    blocks = remedy.toolchains if remedy is not None else ()
+    sets = next((block.examples[0].sets for block in blocks if block.preferred), {})
     lines = list(chain.from_iterable(sets.values()))
     if 0 < len(lines) <= CHANGE_LINES and max(map(len, lines)) <= WIDTH - 4:
-        yield f"  set in {', '.join(sets)}{f'; {file} has it with all other settings' if file else ''}:"
+        yield f"  set in {', '.join(sets)}:"
         yield from (f"    {visible(line)}" for line in lines)
-    elif file:
-        yield f"  to paste: {file}"
+    box = context.prescription
+    if box is not None and box.configurations and (card is None or file_with(card, box)):
+        done = "; quantmedic fix with the same arguments carries it out" if box.grade == "executed" else ""
+        yield f"  to paste: {box.configurations[0].file}{done}"
 
 
 def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
@@ -145,8 +157,7 @@ def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
 
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
     """The other causes and the notices, one line each, as many as there is room for."""
-    first = context.first.code if context.first is not None else ""
-    lines = [_cause_line(card, paint) for card in context.causes if card.code != first]
+    lines = [_cause_line(card, paint) for card in context.causes if card is not _shown_card(context)]
     lines += [*(line for text in context.warnings for line in wrap_line(f"warning: {text}", most=1))]
     shown = lines if len(lines) <= room else lines[: room - 1]
     yield from shown
@@ -156,12 +167,13 @@ def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[st
 
 def _cause_line(card: CauseCard, paint: Paint) -> str:
     where = f" at {visible(card.scope, NAME_LIMIT)}" if card.scope else ""
-    head = f"{card.code} {visible(card.cause, NAME_LIMIT)}"
-    gain = f"{f', {card.harm}' if card.latent else ''}{brings(next(iter(card.gains), None))}"
-    (line,) = wrap_line(f"{card.severity:<6} {head}{where}{gain or f': {card.message}'}", most=1)
+    harm = f", {card.harm}" if card.latent else ""
+    gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
+    start = f"{card.severity:<6} {card.code} {visible(card.cause, NAME_LIMIT)}{where}{harm}{gain}"
+    (line,) = wrap_line(f"{start}: {card.message}", most=1)
     return line.replace(card.severity, paint(card.severity, card.severity), 1)
 
 
 def _counts_text(context: ReportContext) -> str:
-    page = context.first.code if context.first is not None and context.first.code else ""
-    return f"{rules_text(context)}{f'. The manual: quantmedic explain {page}' if page else ''}"
+    card = _shown_card(context)
+    return f"{rules_text(context)}{f'. The manual: quantmedic explain {card.code}' if card is not None else ''}"

@@ -59,6 +59,7 @@ _WORDS = (
     "doctor",
     "completion bash",
     "trend out/h.db",
+    "case anonymize x.case -o out/a.case",
     "baseline write x.case -o out/b.json",
     "import deploy.yaml -o out/i.case",
     f"report x.case {_JSON}",
@@ -172,6 +173,7 @@ def _cases() -> Iterator[Target]:
     yield Target("case", 9, _CASE, "x.case", zips, (*_SHOW, *_CHECK, "compare good.case x.case"))
     written = ("baseline write x.case -o out/b.json", f"report x.case {_JSON}", f"compare good.case x.case {_JSON}")
     yield Target("case", 1, _CASE, "x.case", zips, written)
+    yield Target("case", 1, _CASE, "x.case", zips, ("case anonymize x.case -o out/a.case",))
     before = (f"report good.case --previous x.case {_JSON}", "check good.case --baseline x.case")
     yield Target("case", 1, _CASE, "x.case", zips, before)
     unfinished = _PAIR | {"out/x.case": "begun.case"}

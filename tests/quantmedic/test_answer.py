@@ -30,6 +30,7 @@ def test_the_table_holds_all_layers(answer: quantmedic.Diagnosis, monkeypatch: p
     pandas = pytest.importorskip("pandas")
     frame = answer.to_frame()
     assert list(frame["name"]) == [row.name for row in answer.layers]
+    assert list(frame.columns[:2]) == ["name", "op_type"]
     levels = [row.validation.accumulated.sqnr_db for row in answer.layers]
     shown = frame["validation.accumulated.sqnr_db"]
     assert [None if missing else level for level, missing in zip(shown, shown.isna(), strict=True)] == levels
@@ -66,3 +67,7 @@ def test_the_api_can_be_listed_and_its_options_are_spelled_out() -> None:
     assert {"validation", "metric", "prove", "timeout", "toolchain"} <= set(parameters)
     assert parameters["prove"].kind is inspect.Parameter.KEYWORD_ONLY and "options" not in parameters
     assert "options" not in inspect.signature(quantmedic.collect).parameters
+
+
+def test_completion_shows_what_it_can_do(answer: quantmedic.Diagnosis) -> None:
+    assert {"causes", "verdict", "save", "open", "to_frame"} <= set(dir(answer)) and "parse_obj" not in dir(answer)

@@ -74,6 +74,14 @@ def test_words_of_the_manual_are_explained_by_the_section_that_does(word: str, h
     assert "This is a part of the page `" in section
 
 
+@pytest.mark.parametrize(
+    ("word", "says"), [("KL", "log p(v) - log q(v)"), ("kl divergence", "in nats"), ("perplexity", "PPL = exp(")]
+)
+def test_figures_of_language_models_are_explained_by_their_formula(word: str, says: str):
+    page = explanation(word)
+    assert says in page and "## References" in page
+
+
 @pytest.mark.parametrize("word", ["nncf", "NNCF"])
 def test_a_toolchain_is_explained_by_what_is_known_of_it(word: str):
     page = explanation(word)

@@ -56,6 +56,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "weights": {"measuring": "threads", "rules": ALL, "judging": ALL, "report": ALL},
     "report": {"rules": ALL, "judging": ALL, "report": ALL},
     "import": {"report": "output quiet"},
+    "case anonymize": {"report": "output"},
     "check": {
         **dict.fromkeys(GROUPS, ALL),
         "proof": "prove budget",

@@ -39,6 +39,14 @@ def test_what_is_cut_off_is_red() -> None:
     assert all(bar.x + bar.width <= picture.limits[0].at + 0.2 or bar.x >= picture.limits[1].at - 0.2 for bar in red)
 
 
+def test_a_bin_that_a_limit_divides_is_red_beyond_it() -> None:
+    counts = tuple([10] * 64)
+    picture = _range_picture("A001", "x", Spread(-2.0, 2.0, counts, None, -1.01, 1.01, None))
+    reach = [limit.at for limit in picture.limits]
+    assert len(picture.bars) == 66
+    assert all(bar.flagged == (bar.x >= reach[1] - 0.1 or bar.x + bar.width <= reach[0] + 0.9) for bar in picture.bars)
+
+
 @pytest.mark.parametrize("size", [2, 10, 5000])
 def test_channels_below_half_a_step_are_red(size: int) -> None:
     sizes = np.logspace(-4, 0, size)

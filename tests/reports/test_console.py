@@ -14,7 +14,7 @@ from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.sections.cards import PARTIAL, Example
 from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
 from quantmedic.reports.terminal.fixed import fixed_lines
-from quantmedic.reports.terminal.lines import WIDTH
+from quantmedic.reports.terminal.lines import WIDTH, fit_text
 from quantmedic.reports.terminal.summary import LINES
 
 Golden = Callable[[str, str], None]
@@ -94,8 +94,8 @@ def test_a_message_cannot_begin_a_runner_s_command(diagnosis: Diagnosis) -> None
 def test_one_warning_per_cause(diagnosis: Diagnosis) -> None:
     assert warning_lines(diagnosis) == [
         "WARNING W001 channel-range-imbalance: one scale serves weight channels whose ranges differ 134x; "
-        "see manual/W001.html",
-        "WARNING D001 too-few-samples: ranges still widen at the end of the set; see manual/D001.html",
+        "quantmedic explain W001",
+        "WARNING D001 too-few-samples: ranges still widen at the end of the set; quantmedic explain D001",
     ]
 
 
@@ -179,3 +179,11 @@ def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: 
     assert "  worst part   0.0 dB -> 29.6 dB   of all outputs, columns and operands" in [
         *fixed_lines(before, after, "x")
     ]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_lines_fit_a_narrow_terminal(proven: Diagnosis, columns: int) -> None:
+    text = render_console(proven)
+    narrow = fit_text(text, columns)
+    assert max(map(len, narrow.splitlines())) <= columns
+    assert narrow.split() == text.split()

@@ -46,6 +46,10 @@ def test_levels_shares_and_metrics() -> None:
     assert text.percent(math.nan) == "not a number"
 
 
+def test_what_is_better_small_rises() -> None:
+    assert [text.loss_word(better) for better in (True, False, None)] == ["drop", "rise", "drop"]
+
+
 def test_phrases_become_sentences() -> None:
     assert text.capital("int8 weights") == "Int8 weights"
     assert text.sentence("version 2.6") == "Version 2.6."

@@ -233,6 +233,16 @@ def test_hints_are_of_use() -> None:
     assert all(hint[0].islower() and not hint.endswith(".") for hint in BASE.hints.values())
 
 
+def test_hints_of_checkpoints_are_of_use() -> None:
+    """They name no option that the command lacks, and say nothing of images."""
+    of_checkpoints = BASE.with_hints_for("safetensors")
+    known = {prefix for scope in SCOPES for prefix in _prefixes(scope)}
+    assert set(of_checkpoints.hints) <= known
+    options = {word for hint in of_checkpoints.hints.values() for word in hint.split() if word.startswith("--")}
+    assert options == {"--tokens"} and of_checkpoints.needs_data("model.harmed")
+    assert of_checkpoints.hint("relation.kind") is None and BASE.with_hints_for("onnx") is BASE
+
+
 def test_every_threshold_has_a_source_and_is_used() -> None:
     asking = (*BASE.rules, *BASE.remedies.values())
     used = {condition.threshold for each in asking for condition in each.conditions() if condition.threshold}

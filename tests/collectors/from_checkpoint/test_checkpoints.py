@@ -355,11 +355,14 @@ def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monk
         assert a.weight.rounding.mse == pytest.approx(b.weight.rounding.mse, rel=1e-12)
 
 
-def test_what_was_not_run_is_not_judged(float_folder: Path, tmp_path: Path) -> None:
+def test_what_no_checkpoint_has_does_not_apply(float_folder: Path, tmp_path: Path) -> None:
+    """Images, searches and devices are no matter of the command; what its options give is asked for by these."""
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
     diagnosis, _ = compared(float_folder, quantized)
-    not_judged = {note.rule for note in diagnosis.not_judged}
-    assert {"S003", "S004", "D001", "D004", "M001", "W008"} <= not_judged
+    elsewhere = {note.rule for note in diagnosis.not_applicable}
+    assert {"S003", "S004", "D001", "D004", "D010", "M001", "M003", "R002", "W008"} <= elsewhere
+    texts = {note.rule: note.hint for note in diagnosis.not_judged}
+    assert {"S008", "S045", "W030", "W031"} <= set(texts) and all("--tokens" in hint for hint in texts.values())
     judged = {note.rule for note in diagnosis.passed}
     assert {"S001", "S002", "S013", "S014", "W014", "W015", "W016", "W017", "W018"} <= judged
     assert not {rule for rule in judged if rule[0] in "AD"}

@@ -1,6 +1,9 @@
 """Language models that are run block by block: figures equal those of whole models, faults are named, bad input is."""
 
 import json
+import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.import_noise import without_import_noise
 from quantmedic.collectors.from_language_model.scores import score_tokens
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
@@ -167,6 +171,11 @@ def test_a_healthy_model_is_healthy(patients: dict[str, Path]) -> None:
     assert found.verdict == "healthy", [(c.cause, c.message) for c in found.causes]
     assert not [cause for cause in found.causes if cause.is_serious]
     assert found.model.harmed is False
+    assert not [note for note in (*found.not_judged, *found.passed) if note.rule[0] in "DR"], "no matter of texts"
+    assert not [note for note in found.not_judged if "--" in (note.hint or "")], "the command has no more to give"
+    markdown = render_markdown(build_context(found, {}))
+    assert "Gemm" not in markdown, "weights without a known grid stand in the table of weights, too"
+    assert "| `lm_head` | lm_head |" in markdown and "not measured |" not in markdown
 
 
 def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -180,11 +189,48 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     words = ["weights", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
     done = run_quantmedic(*words, "-o", tmp_path / "report")
     assert done.returncode == 0, done.stderr
+    assert " rise " in done.stdout and "The rise is proven" in done.stdout and "drop" not in done.stdout
+    markdown = (tmp_path / "report/report.md").read_text(encoding="utf-8")
+    assert ", rise " in markdown and "The rise is large" in markdown
+    page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
+    assert not [title for title in ("Data sets", "Outputs", "Where the search stands") if f"## {title}" in markdown]
+    assert not [
+        place for place in ("data", "outputs", "workflow") if f'href="#{place}"' in page or f'id="{place}"' in page
+    ]
+    assert "<strong>Rise " in page
     assert "perplexity" in done.stdout and "24 texts, 744 tokens predicted" in done.stdout
     assert "W030 noise-of-one-block" in done.stdout
     assert "Blocks of the network" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
     stored = json.loads((tmp_path / "report/report.json").read_text(encoding="utf-8"))
     assert stored["model"]["language"]["worst_block"] == "model.layers.2"
+
+
+def test_the_terminal_is_spared_what_other_packages_log(patients: dict[str, Path], tmp_path: Path) -> None:
+    """torchao, which transformers imports, tells which of its kernels do not fit the machine."""
+    words = [
+        "-m",
+        "quantmedic",
+        "weights",
+        patients["float"],
+        patients["sick"],
+        "--tokens",
+        patients["texts"],
+        "--quiet",
+    ]
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "torchao" not in done.stderr and "register_constant" not in done.stderr, done.stderr
+
+
+def test_all_else_that_is_logged_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("torchao")
+    with without_import_noise():
+        logger.warning("Failed to load /a/_C.so: no such symbol")
+        logger.warning("a scale is infinite")
+        logger.error("Failed to load the weights")
+        logging.getLogger("torch").warning("Failed to load x")
+    logger.warning("Failed to load later")
+    said = ["a scale is infinite", "Failed to load the weights", "Failed to load x", "Failed to load later"]
+    assert caplog.messages == said
 
 
 TEXTS = {

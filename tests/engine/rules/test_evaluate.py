@@ -289,6 +289,35 @@ def test_without_data_nobody_can_say_that_a_fact_of_data_is_not_there() -> None:
     assert of_operands({"fact": "levels", "known": False}, {}).verdict == "fired"
 
 
+def of_checkpoints(when: Any, *operands: dict[str, Any], framework: str = "gguf", **options: Any) -> Any:
+    update = {"rules": (rule(when, "operand", **options),), "hints": HINTS}
+    base = BASE.model_copy(update=update | {"checkpoint_hints": {"levels": "pass --tokens"}})
+    facts = {"operands": operands, "datasets": NO_DATA, "model": {"framework": framework}}
+    (result,) = evaluate(base, CaseFacts.model_validate(facts))
+    return result
+
+
+def test_what_cannot_be_given_to_checkpoints_makes_rules_not_applicable() -> None:
+    few, narrow = {"fact": "levels", "lt": 4}, {"fact": "width", "lt": 4}
+    assert of_checkpoints(few, {}).verdict == "not-judged"
+    assert of_checkpoints(narrow, {}).verdict == "not-applicable"
+    assert of_checkpoints(narrow, {}, framework="onnx").verdict == "not-judged"
+    assert of_checkpoints({"all": [few, narrow]}, {}).verdict == "not-applicable"
+    assert of_checkpoints({"any": [few, narrow]}, {}).verdict == "not-judged"
+    assert of_checkpoints({"not": few}, {}).verdict == "not-judged"
+    assert of_checkpoints({"not": narrow}, {}).verdict == "not-applicable"
+    assert of_checkpoints({"any": [narrow, few]}, {"levels": 9}).verdict == "not-applicable"
+    assert of_checkpoints(narrow, {"width": 9.0}, {}).verdict == "not-applicable", "the other one may have it"
+    assert of_checkpoints(narrow, {"width": 1.0}, {}).verdict == "fired"
+
+
+def test_texts_are_what_data_are_to_checkpoints() -> None:
+    where = {"fact": "levels", "known": True}
+    asked = of_checkpoints({"fact": "width", "gt": 1}, {"width": 2.0}, where=where)
+    assert (asked.verdict, asked.unknown[0].missing) == ("not-judged", ("levels",))
+    assert of_checkpoints({"fact": "width", "gt": 1}, {}, where=where).verdict == "not-applicable"
+
+
 def test_results_keep_the_order_of_rules_and_subjects() -> None:
     rules = tuple(
         rule({"fact": "quantizer.bits", "le": 8}, "tensor").model_copy(update={"id": code}) for code in ("Z009", "A001")
