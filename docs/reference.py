@@ -11,6 +11,8 @@ from docs.markdown import Page
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes|Examples?):$", re.MULTILINE)
 _ENTRY = re.compile(r"^    (?P<name>\*{0,2}[\w., ]+?)(?: \(.*?\))?: (?P<text>.+(?:\n(?: {5,}.*|$))*)", re.MULTILINE)
 _MODULES = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z_a-z])")
+#: A type that is known by its name alone while the module is loaded.
+_LATER = re.compile(r"ForwardRef\('(?P<name>[^']*)'[^)]*\)")
 _TITLES = {"Args": "Arguments"}
 
 
@@ -52,7 +54,8 @@ def _signature(name: str, found: object) -> str:
 def _shown(parameter: inspect.Parameter) -> str:
     """A parameter without modules; of options that are passed on only the name, for their own page lists them."""
     plain = parameter.kind is parameter.VAR_KEYWORD
-    return _MODULES.sub("", str(parameter.replace(annotation=parameter.empty) if plain else parameter))
+    said = str(parameter.replace(annotation=parameter.empty) if plain else parameter)
+    return _MODULES.sub("", _LATER.sub(r"\g<name>", said)).replace("NoneType", "None")
 
 
 def _entries(title: str, text: str) -> Iterator[str]:

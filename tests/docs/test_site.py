@@ -1,5 +1,7 @@
 """The documentation site, built once by its one command: links, addresses, requests, and what axe finds."""
 
+import html
+import os
 import re
 import shutil
 import subprocess
@@ -28,14 +30,11 @@ KINDS = (
     "",
     "tutorial/",
     "symptoms/",
-    "guides/",
     "guides/scores-are-zero/",
     "rules/",
     "rules/W001/",
     "remedies/",
-    "thresholds/",
     "glossary/",
-    "manual/",
     "manual/costs/",
     "api/",
     "api/diagnose/",
@@ -72,7 +71,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("zensical")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "docs", "--output", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # As a user runs it: other tests leave the trials out.
+    environment = {name: value for name, value in os.environ.items() if name != "QUANTMEDIC_NO_PROVE"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"wrote {folder / VERSION}" in done.stdout
     return folder
@@ -152,6 +153,15 @@ def test_the_tutorial_shows_what_its_commands_print(site: Path) -> None:
     assert sys.executable not in text and "/tmp" not in text
 
 
+def test_the_readme_shows_what_the_demo_prints(site: Path) -> None:
+    """Processors differ in the figures, so these are left out."""
+    (block,) = re.findall(r"^```console\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    page = (site / VERSION / "tutorial" / "index.html").read_text(encoding="utf-8")
+    printed = html.unescape(re.sub(r"<[^>]+>", "", page))
+    figures = re.compile(r"[\d.]+")
+    assert figures.sub("0", block) in figures.sub("0", printed)
+
+
 def test_language_models_get_a_list_of_all_pages(site: Path, pages: dict[str, Links]) -> None:
     own = {page for page in pages if page.startswith(f"{VERSION}/") and not is_of_a_report(page)}
     for text, start in ((site / "llms.txt", ""), (site / VERSION / "llms.txt", f"{VERSION}/")):
@@ -200,7 +210,7 @@ def test_pages_are_accessible_and_ask_no_other_server(address: str, window: Any)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        for kind in KINDS if scheme == "light" else ("", "tutorial/", "rules/W001/", "manual/costs/"):
+        for kind in KINDS if scheme == "light" else ("", "tutorial/", "rules/W001/"):
             page.goto(f"{address}{VERSION}/{kind}", wait_until="load")
             page.wait_for_function("!document.querySelector('nav.md-code__nav:not([role])')")
             page.evaluate(SHORTEN)

@@ -1,0 +1,52 @@
+"""The pages that are written for the site and the README: what they tell to type exists."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from quantmedic.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "pages").rglob("*.md"))]
+BLOCK = re.compile(r"^```(?:sh|sh run|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands_on(page: Path) -> Iterator[list[str]]:
+    """Words of each command of quantmedic, without its own name."""
+    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.splitlines():
+            if line.removeprefix("$ ").startswith("quantmedic "):
+                yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
+
+
+def command_of(words: list[str]) -> tuple[click.Command | None, list[str]]:
+    """The command that the first words name, and the words behind them."""
+    found: click.Command | None = cli
+    while isinstance(found, click.Group) and words and not words[0].startswith("-"):
+        found, words = found.get_command(click.Context(found), words[0]), words[1:]
+    return found, words
+
+
+def test_pages_hold_commands() -> None:
+    assert len([words for page in PAGES for words in commands_on(page)]) > 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_and_options_exist(page: Path) -> None:
+    for words in commands_on(page):
+        command, given = command_of(words)
+        assert command is not None, words
+        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        unknown = [word for word in given if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known]
+        assert not unknown, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_lines_are_short(page: Path) -> None:
+    """But for tables and for what is to be typed."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
