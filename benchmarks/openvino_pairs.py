@@ -158,9 +158,9 @@ def converted(path: Path) -> openvino.Model:
     """An ONNX model as ``openvino.convert_model`` reads it, with factors and offsets of channels where they are.
 
     The conversion folds products and sums with constants and batch norms into the weights before and behind them, in
-    the float model alone: between the same operators of the quantized model are quantizers. NNCF quantizes what was converted, so
-    that both IRs of a user's pair have them, or neither; the ONNX files are that pair only if both have them. A tensor
-    that is returned is not folded away: such are returned while the model is converted.
+    the float model alone: between the same operators of the quantized model are quantizers. NNCF quantizes what was
+    converted, so that both IRs of a user's pair have them, or neither; the ONNX files are that pair only if both have
+    them. A tensor that is returned is not folded away: such are returned while the model is converted.
     """
     kept = onnx.load(path)
     names = [name for name in scaled_tensors(kept.graph) if name not in {each.name for each in kept.graph.output}]

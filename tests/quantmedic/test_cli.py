@@ -186,16 +186,18 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
 
 @pytest.mark.thorough
 def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
-    found = run("demo", "-o", tmp_path / "r", "--format", "json")
+    found = run("demo", "-o", tmp_path / "r", "--format", "json", "--verbose")
     assert "recognised by its producer onnx.quantize" in found.stdout
     text = (tmp_path / "r" / "prescription.py").read_text()
     compile(text, "prescription.py", "exec")
     assert "quantize_static(" in text and "reader" in text
-    asked = run("report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon")
+    asked = run(
+        "report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon", "--verbose"
+    )
     assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
     assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]
     assert not (tmp_path / "r" / "prescription.py").exists()
-    healthy = run("demo", "--healthy", "-o", tmp_path / "h", "--format", "json")
+    healthy = run("demo", "--healthy", "-o", tmp_path / "h", "--format", "json", "--verbose")
     assert "prescription for" not in healthy.stdout
 
 
