@@ -11,6 +11,7 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -89,8 +90,15 @@ def collect_weights(
     case = _compare(paths, threads, cluster, progress)
     if tokens is None:
         return case
-    from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
-
+    try:
+        from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModelError(
+            "the package torch is not installed, which runs language models",
+            help="pip install 'quantmedic[language]', or leave --tokens out",
+        ) from error
     return with_language(case, paths, Path(tokens), length=text_length, threads=threads, progress=progress)
 
 

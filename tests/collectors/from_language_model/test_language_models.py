@@ -221,6 +221,14 @@ def test_the_terminal_is_spared_what_other_packages_log(patients: dict[str, Path
     assert "torchao" not in done.stderr and "register_constant" not in done.stderr, done.stderr
 
 
+def test_a_missing_package_is_said(patients: dict[str, Path], tmp_path: Path) -> None:
+    words = ["weights", *map(str, (patients["float"], patients["sick"])), "--tokens", str(patients["texts"])]
+    code = f"import sys; sys.modules['torch'] = None; from quantmedic.cli.main import main; main({words})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "the package torch is not installed" in done.stderr, done.stderr
+    assert "pip install 'quantmedic[language]'" in done.stderr
+
+
 def test_all_else_that_is_logged_is_shown(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("torchao")
     with without_import_noise():
