@@ -57,14 +57,12 @@ def _sentences(language: LanguageFacts) -> Iterator[str]:
         yield f"The quantized model predicts what is no number for {count(language.nonfinite_tokens, 'token')}."
         return
     yield (
-        f"Divergence of the predictions (KL): {number(language.kl_mean)} nats per token "
-        f"({number(language.kl_low)} … {number(language.kl_high)}), 99.9 % of the tokens below "
-        f"{number(language.kl_tail)}."
+        f"KL divergence of the predictions {number(language.kl_mean)} nats per token "
+        f"({number(language.kl_low)} … {number(language.kl_high)}); 99.9 % below {number(language.kl_tail)}."
     )
     yield (
-        f"Both models predict the same token first for {percent(language.same_top)} "
-        f"({percent(language.same_top_low)} … {percent(language.same_top_high)}); the probability of the token of the "
-        f"text changes by {percent(language.delta_p)} (root mean square)."
+        f"Same first token: {percent(language.same_top)} ({percent(language.same_top_low)} … "
+        f"{percent(language.same_top_high)}); the probability of the text's changes by {percent(language.delta_p)}."
     )
     if language.worst_block is not None and len(language.blocks) > 1:
         yield (

@@ -51,7 +51,7 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
     beside = "  ".join(part for part in (gate, context.judged_alone) if part)
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
-    yield paint(f"{context.model_text}   {context.samples_text}", "dim")
+    yield from (paint(line, "dim") for line in wrap_line(f"{context.model_text}   {context.samples_text}"))
     if drop := context.drop:
         change = paint(f"{drop.word} {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
