@@ -15,6 +15,7 @@ from quantmedic.api.options import (
     ProofOptions,
     RuleOptions,
 )
+from quantmedic.api.weights import collect_weights
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import (
@@ -36,7 +37,7 @@ from quantmedic.cli.options import (
 from quantmedic.cli.reporting import Judging, end_if_interrupted, open_judging, report_case
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
-from quantmedic.demo import patient
+from quantmedic.demo import language_patient, patient
 from quantmedic.demo.example import write_example
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
@@ -46,19 +47,27 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 #: Options of a measurement that say something of a float model whose quantization failed.
 _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}
 
+#: Options of measurements and trials of models that run as a whole.
+_NOT_OF_LANGUAGE_MODELS = {"samples", *measuring_options.without("threads"), *proof_options}
+
 
 @click.command(cls=Command, context_settings=CONTEXT)
 @option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
 @option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
+@option("--language-model", is_flag=True, help="Show a language model, run on texts; needs quantmedic[language].")
 @data_options.only("samples")
 @measuring_options.without("memory", "device")
 @proof_options
 @rule_options
 @judging_options
 @report_options
+@click.pass_context
 def demo(
+    context: click.Context,
+    /,
     healthy: bool,
     detection: bool,
+    language_model: bool,
     data: DataOptions,
     measuring: MeasuringOptions,
     proof: ProofOptions,
@@ -66,15 +75,20 @@ def demo(
     judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
-    """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake, or a detector.
+    """Diagnose the embedded patient: a classifier with a calibration mistake, a detector, or a language model.
 
     \b
     Examples:
       quantmedic demo
       quantmedic demo --prove
       quantmedic demo --detection
+      quantmedic demo --language-model
       quantmedic demo --healthy -o healthy-report
     """
+    if language_model:
+        refuse_options(context, {"detection", *_NOT_OF_LANGUAGE_MODELS}, "cannot be used with --language-model")
+        _diagnose_language_model(healthy, measuring, open_judging(rules, judging), report)
+        return
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
     options = CollectOptions(
         data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), measuring=measuring, proof=proof
@@ -87,6 +101,15 @@ def demo(
         run, again = write_example(report.output, float_model, embedded)
         print_line(f"run the prescription on these data: {run}")
         print_line(f"  then diagnose what it made: {again}")
+
+
+def _diagnose_language_model(
+    healthy: bool, measuring: MeasuringOptions, judging: Judging, report: ReportOptions
+) -> None:
+    floats, quantized, texts = language_patient(healthy=healthy)
+    with progress_bars() as progress:
+        case = collect_weights(floats, quantized, threads=measuring.threads, tokens=texts, progress=progress)
+    report_case(case, judging, report)
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

@@ -1,13 +1,18 @@
-"""The embedded patients: a small classifier and a small detector, each ill and healthy in int8, and their data."""
+"""The embedded patients: a small classifier, a small detector, a small language model, and their data."""
 
 import json
 from collections.abc import Mapping
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.engine.case.facts import ROLES, Role
+from quantmedic.engine.errors import QuantmedicError
+
+#: What language models are run with; the extra ``language`` brings all of it.
+_LANGUAGE_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
 
 class DemoData(TypedDict):
@@ -42,3 +47,21 @@ def patient(*, healthy: bool = False, detection: bool = False) -> tuple[tuple[Pa
     if "metric" in found:
         data["metric"] = found["metric"]
     return (folder / entry["float"], folder / entry["quantized"]), data
+
+
+def language_patient(*, healthy: bool = False) -> tuple[Path, Path, Path]:
+    """Folders of the float and of the quantized language model, and the file of their texts.
+
+    Args:
+        healthy: The twin whose blocks all have 8 bits, instead of the patient, one of whose blocks has 2.
+
+    Raises:
+        QuantmedicError: A package that runs language models is not installed.
+    """
+    missing = [name for name in _LANGUAGE_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise QuantmedicError(
+            f"--language-model needs {', '.join(missing)}, not installed here: pip install 'quantmedic[language]'"
+        )
+    folder = Path(str(files("quantmedic.demo"))) / "language"
+    return folder / "float", folder / ("healthy" if healthy else "quantized"), folder / "texts.jsonl"

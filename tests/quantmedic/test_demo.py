@@ -10,6 +10,7 @@ import pytest
 from builders.commands import run_quantmedic
 
 import quantmedic
+from quantmedic.cli.main import exit_code
 from quantmedic.demo import patient
 from quantmedic.reports.terminal.console import render_console
 
@@ -220,3 +221,42 @@ def test_the_detectors_files_stay_small():
     (float_model, _), _ = patient(detection=True)
     files = list(float_model.parent.glob("detection*"))
     assert len(files) == 6 and sum(path.stat().st_size for path in files) < 300_000
+
+
+def test_the_language_model_has_one_block_of_few_bits(tmp_path):
+    pytest.importorskip("transformers")
+    done = run("demo", "--language-model", "-o", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["verdict"], report["drop_class"]) == ("degraded", "large")
+    assert report["metrics"]["name"] == "perplexity" and report["metrics"]["float_value"] < 8, "it was trained"
+    assert report["metrics"]["drop_low"] > 0 and report["model"]["language"]["worst_block"] == "model.layers.2"
+    first = report["causes"][0]
+    assert first["severity"] in ("high", "medium")
+    assert first["layers"] and all("model.layers.2." in str(layer) for layer in first["layers"]), first
+    assert "torchao" in (tmp_path / "report.md").read_text()
+
+
+def test_the_healthy_language_model_is_healthy(tmp_path):
+    pytest.importorskip("transformers")
+    done = run("demo", "--language-model", "--healthy", "-o", str(tmp_path))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == 0 and report["verdict"] == "healthy", report["causes"]
+
+
+def test_the_language_model_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr("quantmedic.demo.find_spec", lambda name: None if name == "transformers" else object())
+    assert exit_code(["demo", "--language-model"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "needs transformers" in said and "pip install 'quantmedic[language]'" in said and "\n" not in said
+
+
+@pytest.mark.parametrize("words", [["--detection"], ["--prove"], ["--samples", "3"]])
+def test_the_language_model_refuses_what_is_not_of_it(words):
+    done = run("demo", "--language-model", *words)
+    assert done.returncode == 2 and f"{words[0]} cannot be used with --language-model" in done.stderr
+
+
+def test_the_language_models_files_stay_small():
+    files = [path for path in Path(quantmedic.__file__).parent.joinpath("demo/language").rglob("*") if path.is_file()]
+    assert len(files) == 8 and sum(path.stat().st_size for path in files) < 2_000_000
