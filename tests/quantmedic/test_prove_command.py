@@ -21,7 +21,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def proven(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("proven")
-    return folder, run("--prove", "--write-fixed", folder / "fixed.onnx", "-o", folder / "report")
+    return folder, run("--prove", "--verbose", "--write-fixed", folder / "fixed.onnx", "-o", folder / "report")
 
 
 def test_the_mistake_is_proven_and_repaired(proven):

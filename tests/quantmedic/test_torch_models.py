@@ -97,7 +97,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: Path) -> None:
     models = ("torch_patients:float_model", "torch_patients:quantized_model")
     data = ("-r", "torch_patients:calibration", "-v", "torch_patients:validation")
-    done = run(folder, "diagnose", *models, *data, "--prove", "--budget", "40s", "-o", "report")
+    done = run(folder, "diagnose", *models, *data, "--prove", "--budget", "40s", "--verbose", "-o", "report")
     assert done.returncode == 0, done.stderr
     report = json.loads((folder / "report/report.json").read_text())
     assert report["verdict"] == "degraded"
