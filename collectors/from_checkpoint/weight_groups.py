@@ -41,6 +41,8 @@ _GROUP_SIZES = (1024, 512, 256, 128, 64, 32, 16)
 _GRID_ROWS = 32
 #: Real numbers without a grid are at least as fine as this.
 _BITS_WITHOUT_GRID = 16
+#: Weights that are held against rounding at once, and what their output channels are a multiple of in all formats.
+_HELD, _UNIT = 1 << 18, 32
 #: Facts that need a step, which real numbers do not have.
 _NEEDS_STEP = ("misplaced_share", "clipped_share", "end_share", "outlier_groups", "outlier_noise_share")
 _NEEDS_GROUPS = (
@@ -124,7 +126,8 @@ def _beside_rounding(
     """What rounding to nearest leaves of some output channels, and what is stored; nothing without a grid."""
     if quantizer.bits is None:
         return {}
-    rows = slice(0, min(outputs, GAIN_ROWS))
+    width = source(slice(0, 1)).shape[1]
+    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // width // _UNIT, 1) * _UNIT))
     part = stored(rows)
     x, y = (np.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0) for z in (source(rows), part.values))
     x, _ = align(x, replace(part, values=y), column_gains)

@@ -230,7 +230,7 @@ class WeightFacts(Facts):
     )
     grid_similarity: float | None = fact(
         "cosine of the float weights and of themselves rounded to nearest on a grid of the same bits, groups and "
-        "symmetry that covers them, of the first 256 output channels; between checkpoints",
+        "symmetry that covers them, of 32 to 256 output channels; between checkpoints",
         "ratio",
     )
     similarity_kept: float | None = fact(
@@ -246,7 +246,7 @@ class WeightFacts(Facts):
     )
     lost_inputs: float | None = fact(
         "share of the input channels whose stored weights are off by more than half of the power of the float ones, "
-        "of the first 256 output channels, dead ones left out; between checkpoints",
+        "of 32 to 256 output channels, dead ones left out; between checkpoints",
         "share",
     )
     dead_share: float | None = fact("dead_groups / groups", "share")
