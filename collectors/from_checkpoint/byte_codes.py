@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import (
     Block,
@@ -28,6 +29,10 @@ _FP8_BLOCK = 128
 #: Names that scales and zero points go by beside ``weight``; the first that is there is taken.
 _SCALES = ("weight_scale", "weight_scale_inv", "SCB", "weight_scales", "scales", "scale")
 _ZERO_POINTS = ("weight_zero_point", "weight_zeros", "zero_point")
+#: Codes of whole bytes, read as if the highest bit of each were inverted.
+_OTHER_SIGN = {
+    "the highest bit of each code inverted, as between codes from 0 to 255 and signed ones": Reading(flipped=True)
+}
 #: Rows that are read to count the bits of the codes.
 _ROWS_FOR_BITS = 256
 
@@ -71,7 +76,7 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
 
     def read_block(rows: slice, reading: Reading) -> Block:
         found = codes.load(rows).reshape(rows.stop - rows.start, -1)
-        numbers = as_floats(found, codes.dtype) if is_float8 else found
+        numbers = as_floats(found, codes.dtype) if is_float8 else _flipped(found) if reading.flipped else found
         if block > 1:
             scales = scale.floats()[np.arange(rows.start, rows.stop) // block]
         else:
@@ -92,8 +97,13 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
         signed=signed,
         read=read_block,
         declared=Reading(),
-        alternatives={},
+        alternatives=_OTHER_SIGN if used == 8 and not is_float8 else {},
     )
+
+
+def _flipped(codes: Array) -> Array:
+    """Bytes with their highest bit inverted, of the same type."""
+    return (codes.view(np.uint8) ^ np.uint8(128)).view(codes.dtype)
 
 
 def _scale_groups(scale: Stored, outputs: int, inputs: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
 from quantmedic.collectors.from_checkpoint.containers import framework_of
 from quantmedic.collectors.from_checkpoint.declared_facts import declared_facts
+from quantmedic.collectors.from_checkpoint.exchanged_layers import with_twins
 from quantmedic.collectors.from_checkpoint.gain_changes import GainChanges, gain_changes
 from quantmedic.collectors.from_checkpoint.output_gains import SPREAD
 from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT
@@ -21,7 +22,7 @@ WEIGHTS_ALONE = (
 
 def record_of(found: list[Layer], pair: Pair, version: str) -> CaseRecord:
     changes = gain_changes(found, pair)
-    facts = changes.facts
+    facts = with_twins(found, changes.facts, pair)
     operators = tuple(
         OperatorRecord(
             index=index,

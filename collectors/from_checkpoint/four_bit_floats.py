@@ -8,7 +8,7 @@
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.packed_codes import Codes
+from quantmedic.collectors.from_checkpoint.packed_codes import Codes, in_column_order
 from quantmedic.collectors.from_checkpoint.packed_layer import (
     Block,
     PackedLayer,
@@ -54,7 +54,7 @@ def four_bit_float_layer(name: str, parts: Parts) -> PackedLayer:
     starts = even_groups(2 * width, groups)
 
     def read_block(rows: slice, reading: Reading) -> Block:
-        values = E2M1[nibbles(codes.load(rows))]
+        values = E2M1[in_column_order(nibbles(codes.load(rows)), reading.order)]
         scale = powers_of_two(scales.load(rows)) if is_power else scales_of_bytes(scales, rows, factor)
         return Block(values, scale, np.zeros_like(scale), starts)
 
@@ -69,7 +69,7 @@ def four_bit_float_layer(name: str, parts: Parts) -> PackedLayer:
         signed=True,
         read=read_block,
         declared=Reading(),
-        alternatives={},
+        alternatives={"the codes of each byte the other way round": Reading(order=(1, 0))},
         block_scales=scales,
         lacks_global_scale=not is_power and factor is None,
     )

@@ -71,7 +71,7 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
         [each.name for each in facts if each.name and (each.input_gain_ratio or 1.0) > SPREAD],
         misfolded,
         [name for name in pair.altered if name not in settled],
-        [*_unscaled_biases(found, pair), *_unscaled_norm_biases(explained, pair)],
+        [*_unscaled_biases(found, facts, pair), *_unscaled_norm_biases(explained, pair)],
     )
 
 
@@ -102,12 +102,15 @@ def _is_within(other: str, block: str, names: Mapping[str, str], name: str) -> b
     return other.startswith((f"{own}.", f"{block}."))
 
 
-def _unscaled_biases(found: Sequence[Layer], pair: Pair) -> list[str]:
-    """Biases of layers that stayed as they were while the weights of their outputs have gains."""
+def _unscaled_biases(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair) -> list[str]:
+    """Biases of layers that stayed as they were while the weights of their outputs have gains.
+
+    Gains that no layer undoes are wrong themselves: then it is not the bias that was forgotten.
+    """
     names = [
         (f"{layer.name.removesuffix('weight')}bias", np.array(layer.gains.rows, float))
-        for layer in found
-        if layer.gains.rows
+        for layer, own in zip(found, facts, strict=True)
+        if layer.gains.rows and not own.left_gain_channels
     ]
     return [name for name, gains in names if _stays(name, gains, pair)]
 

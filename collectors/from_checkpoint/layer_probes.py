@@ -23,6 +23,8 @@ from quantmedic.collectors.pair.weight_grids import (
 PROBED = 64
 #: Output channels from which gains of input channels are computed; with fewer, rounding noise would look like gains.
 MIN_GAIN_ROWS, GAIN_ROWS = 32, 256
+#: Of numbers that were not rounded to codes a few are enough: a router has no more outputs than experts.
+_MIN_EXACT_ROWS, MOST_CODE_BITS = 4, 8
 #: Gains count where they explain this share of what the weights differ by (1 - cosine²).
 GAIN_EXPLAINS = 0.75
 #: Rounds of least squares between the gains of rows and of columns.
@@ -118,7 +120,7 @@ def channel_gains(x: Values, y: Values, bits: int) -> Gains:
         y: The stored ones.
         bits: Bits of their codes.
     """
-    if len(x) < MIN_GAIN_ROWS:
+    if len(x) < (MIN_GAIN_ROWS if bits <= MOST_CODE_BITS else _MIN_EXACT_ROWS):
         return Gains()
     columns, alike = _column_gains(x, y)
     sizes = np.abs(columns[columns != 0])

@@ -16,6 +16,9 @@ QUIET = 0.01
 OUTLIER_RATIO = 8.0
 #: ... and the step is this many times as large, so that most of them are within half a step of 0.
 OUTLIER_STEP = 2.0
+#: A group has another scale than its channel where the gain of the one over that of the other is above or below this,
+#: and the group is the float one but for it; fewer weights may be like others by chance.
+_LOUD_GROUP, _QUIET_GROUP, _ALIKE_GROUP, _MIN_GROUP = 1.5, 0.5, 0.95, 16
 #: Fields of ``WeightFacts`` by name; the record checks their types when it is made.
 Fields = dict[str, object]
 
@@ -33,6 +36,8 @@ class LayerTotals:
         self._noise: list[Values] = []
         self._suspects: list[tuple[Floats, NDArray[np.int64], NDArray[np.int64]]] = []
         self._outliers: list[Floats] = []
+        self._misscaled = 0
+        self._worst_gain: tuple[float, str] = (1.0, "")
         self._sizes = np.zeros(0, np.int64)
         self._seen = self._outlier_groups = self._nonfinite = 0
         self._outlier_noise = self._outlier_ratio = 0.0
@@ -63,6 +68,7 @@ class LayerTotals:
         self._noise.append(noise.astype(np.float32))
         self._note_dead(groups, sums.scale)
         self._note_outliers(groups, sums.scale)
+        self._note_gains(groups)
         self._note_grid(groups, sums)
         if sums.outliers is not None:
             self._outliers.append(sums.outliers)
@@ -90,6 +96,27 @@ class LayerTotals:
             self._outlier_groups += int(taken.sum())
             self._outlier_noise += float(groups[:, :, F["square"]][taken].sum())
             self._outlier_ratio = max(self._outlier_ratio, float((top[taken] / rest[taken]).max()))
+
+    def _note_gains(self, groups: Floats) -> None:
+        """Note groups that are the float ones times a factor that the rest of their channel has not."""
+        if groups.shape[1] < 2 or (self._sizes < _MIN_GROUP).any():
+            return
+        power, cross, noise = (groups[:, :, F[name]] for name in ("power", "cross", "square"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = 1 + cross / power
+            alike = (power + cross) / np.sqrt(power * (power + 2 * cross + noise))
+            own = gains / np.median(gains, axis=1, keepdims=True)
+            # Of 2 bits, groups are of many scales by rounding alone.
+            sure = (alike > _ALIKE_GROUP) & (np.median(alike, axis=1, keepdims=True) > _ALIKE_GROUP)
+        loud = ((own > _LOUD_GROUP) | (own < _QUIET_GROUP)) & sure & (own > 0) & np.isfinite(own)
+        rows, columns = np.nonzero(loud)
+        if not rows.size:
+            return
+        worst = int(np.abs(np.log(own[rows, columns])).argmax())
+        self._misscaled += rows.size
+        found = float(own[rows[worst], columns[worst]])
+        if abs(math.log(found)) > abs(math.log(self._worst_gain[0])):
+            self._worst_gain = (found, f"{rows[worst] + self._seen} / {columns[worst]}")
 
     def _note_grid(self, groups: Floats, sums: SliceSums) -> None:
         if sums.scale is None or sums.zero is None:
@@ -196,6 +223,10 @@ class LayerTotals:
         ]
         return found | {
             "dead_groups": len(dead),
+            "dead_share": len(dead) / power.size if power.size else None,
+            "misscaled_groups": self._misscaled,
+            "misscaled_group": self._worst_gain[1] or None,
+            "group_gain": self._worst_gain[0],
             "dead_group": f"{dead[0][0]} / {dead[0][1]}" if dead else None,
         }
 

@@ -1,4 +1,7 @@
-"""Norms that gains were folded into as if they computed x · w where it is x · (1 + w), or the other way round."""
+"""Norms that were stored, or that gains were folded into, as if they computed x · w where it is x · (1 + w).
+
+Or the other way round.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +18,8 @@ _PLAIN = frozenset({
 })  # fmt: skip
 #: One way explains the norm where it leaves this share of it, and the other leaves this many times as much.
 _FITS, _CLEARLY = 0.1, 3.0
+#: Rounding to bfloat16 moves a norm by less.
+_ROUNDED = 0.02
 Values = NDArray[np.float64]
 
 
@@ -28,20 +33,26 @@ def has_offset_norms(config: Mapping[str, object]) -> bool | None:
 def misfolded_norms(
     altered: Sequence[tuple[str, Stored, Stored]], inputs: Mapping[str, Sequence[float]], *, has_offset: bool | None
 ) -> list[str]:
-    """Names of norms that were divided by the gains of the layers behind them in the way of another architecture.
+    """Names of norms that were stored, or divided by the gains of the layers behind them, as in another architecture.
 
     Args:
         altered: Float tensors that have changed: name, as it was, as it is.
         inputs: Gains of input channels by layer.
-        has_offset: Norms multiply with 1 + w; nothing is found where that is not known.
+        has_offset: Norms multiply with 1 + w; gains are not looked at where that is not known.
     """
-    if has_offset is None:
-        return []
-    return [
-        name
-        for name, before, after in altered
-        if len(before.shape) == 1 and _is_misfolded(_values(before), _values(after), _readers(name, inputs), has_offset)
-    ]
+    found = []
+    for name, before, after in altered:
+        if len(before.shape) != 1:
+            continue
+        both = _values(before), _values(after)
+        if _is_shifted(*both) or (has_offset is not None and _is_misfolded(*both, _readers(name, inputs), has_offset)):
+            found.append(name)
+    return found
+
+
+def _is_shifted(before: Values, after: Values) -> bool:
+    """All of it has 1 more than before, or 1 less: the offset was stored, or taken away."""
+    return any(bool((np.abs(after - before - shift) < _ROUNDED).all()) for shift in (1.0, -1.0))
 
 
 def _values(tensor: Stored) -> Values:

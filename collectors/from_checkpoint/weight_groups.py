@@ -5,23 +5,33 @@ What grows with the layer are a few numbers per group and per output channel; fl
 
 import math
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from quantmedic.collectors.from_checkpoint.block_scales import end_shares
+from quantmedic.collectors.from_checkpoint.expected_rounding import Steps, expected_rounding
 from quantmedic.collectors.from_checkpoint.layer_probes import (
+    GAIN_ROWS,
     better_reading,
     gains_of_values,
     packed_gains,
     probed_similarity,
 )
-from quantmedic.collectors.from_checkpoint.layer_totals import LayerTotals
+from quantmedic.collectors.from_checkpoint.layer_totals import Fields, LayerTotals
 from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
 from quantmedic.collectors.from_checkpoint.weight_fields import Grid, Values
-from quantmedic.collectors.from_checkpoint.weight_slices import Part, Source, slices, stored_source, sum_slice
+from quantmedic.collectors.from_checkpoint.weight_slices import (
+    Part,
+    Source,
+    StoredSource,
+    align,
+    slices,
+    stored_source,
+    sum_slice,
+)
 from quantmedic.collectors.pair.weight_grids import ALIKE_ROUNDED, CERTAIN
 from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
 
@@ -31,9 +41,14 @@ _GROUP_SIZES = (1024, 512, 256, 128, 64, 32, 16)
 _GRID_ROWS = 32
 #: Real numbers without a grid are at least as fine as this.
 _BITS_WITHOUT_GRID = 16
+#: Weights that are held against rounding at once, and what their output channels are a multiple of in all formats.
+_HELD, _UNIT = 1 << 18, 32
 #: Facts that need a step, which real numbers do not have.
 _NEEDS_STEP = ("misplaced_share", "clipped_share", "end_share", "outlier_groups", "outlier_noise_share")
-_NEEDS_GROUPS = ("groups", "dead_groups", "dead_group", "worst_group_sqnr_db", "worst_group")
+_NEEDS_GROUPS = (
+    *("groups", "dead_groups", "dead_share", "dead_group", "worst_group_sqnr_db", "worst_group"),
+    *("misscaled_groups", "misscaled_group", "group_gain"),
+)
 
 Granularity = Literal["per_tensor", "per_channel", "per_block"]
 
@@ -65,16 +80,17 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         totals.add(sums)
     quantizer = _packed_quantizer(layer, totals)
     similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
-    found = totals.facts(quantizer.scale)
+    found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, outputs, gains.columns, quantizer)
     reading = better_reading(layer, source)
     if reading is not None:
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
     if layer.block_scales is not None:
         found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
     if layer.low is None:
-        found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps"))
+        found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps", "grid_gain_db"))
     found |= {
         "similarity": similar,
+        "similarity_kept": _share_kept(similar, found),
         "found_as": "same" if similar > ALIKE_ROUNDED else "other",
         "format": layer.format,
         "quantizer": quantizer,
@@ -104,6 +120,28 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
     )
 
 
+def _beside_rounding(
+    source: Source, stored: StoredSource, outputs: int, column_gains: Values | None, quantizer: QuantizerFacts
+) -> Fields:
+    """What rounding to nearest leaves of some output channels, and what is stored; nothing without a grid."""
+    if quantizer.bits is None:
+        return {}
+    width = source(slice(0, 1)).shape[1]
+    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // width // _UNIT, 1) * _UNIT))
+    part = stored(rows)
+    x, y = (np.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0) for z in (source(rows), part.values))
+    x, _ = align(x, replace(part, values=y), column_gains)
+    span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
+    steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
+    found = expected_rounding(x, y, steps)
+    return {"grid_similarity": found.similarity, "grid_gain_db": found.gain_db, "lost_inputs": found.lost_inputs}
+
+
+def _share_kept(similar: float, found: Fields) -> float | None:
+    expected = found.get("grid_similarity")
+    return similar / expected if isinstance(expected, float) and expected > 0 else None
+
+
 def measure_values(source: Source, stored: Source, shape: tuple[int, int], workers: Executor) -> Measured:
     """Facts of weights stored as real numbers: with a grid where few distinct values show one."""
     outputs, inputs = shape
@@ -122,12 +160,13 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         totals.add(sums)
     granularity: Granularity = "per_block" if count > 1 else "per_channel"
     quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
-    found = totals.facts(None)
+    found = totals.facts(None) | _beside_rounding(source, part, outputs, gains.columns, quantizer)
     if bits is None:
         found |= dict.fromkeys(_NEEDS_GROUPS)
     found |= dict.fromkeys(_NEEDS_STEP)
     found |= {
         "similarity": totals.cosine,
+        "similarity_kept": _share_kept(totals.cosine, found),
         "format": "fake-quantized" if bits is not None else None,
         "quantizer": quantizer,
         "group_size": (size or inputs) if bits is not None else None,

@@ -102,14 +102,7 @@ def sum_slice(
     y, order = part.values, part.order
     if x.shape != y.shape:
         raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(y.shape)}")
-    if column_gains is not None:
-        x = x * column_gains
-    if order is not None:
-        x = np.ascontiguousarray(x[:, order])
-    gains = None
-    if column_gains is not None:
-        gains = row_gains(x, y)
-        x *= gains
+    x, gains = align(x, part, column_gains)
     tops = np.zeros(x.shape[1], np.float32)
     sums, bad = group_sums(x, y, part.grid, part.starts, tops), 0
     if not np.isfinite(sums[:, :, : F["low"]]).all():
@@ -125,6 +118,18 @@ def sum_slice(
     if with_outliers and x.shape[1] >= MIN_WEIGHTS:
         outliers = outlier_ratios(x[:, :, None])
     return SliceSums(sums, part.starts, tops, part.scale, part.zero, outliers, bad, gains)
+
+
+def align(x: Values, part: Part, column_gains: Values | None) -> tuple[Values, Values | None]:
+    """Float weights with the inputs in the order of the stored ones and with their gains; gains of the rows."""
+    if column_gains is not None:
+        x = x * column_gains
+    if part.order is not None:
+        x = np.ascontiguousarray(x[:, part.order])
+    if column_gains is None:
+        return x, None
+    gains = row_gains(x, part.values)
+    return x * gains, gains
 
 
 def row_gains(x: Values, y: Values) -> Values:

@@ -36,6 +36,20 @@ class States:
     quantized: Values
 
 
+@dataclass(frozen=True)
+class Noises:
+    """Where the noise is made.
+
+    Attributes:
+        front: Mean noise of the tokens in front of the first block: what the embedding makes. Tokens whose embedding
+            is all zeros do not count; None where there are no others.
+        blocks: What is said of each block.
+    """
+
+    front: float | None
+    blocks: Sequence[BlockFacts]
+
+
 @dataclass
 class _Noise:
     """Noise of the tokens behind one block, text by text."""
@@ -70,7 +84,7 @@ def run_blocks(
     texts: Sequence[Ids],
     states: States,
     progress: Progress,
-) -> list[BlockFacts]:
+) -> Noises:
     """Run all blocks of both models; what the last of them hands on is left in ``states``, behind the norm.
 
     Args:
@@ -86,13 +100,14 @@ def run_blocks(
     spans, both = spans_of(texts), (states.floats, states.quantized)
     for weights, hidden in zip(sides, both, strict=True):
         calls = _run_front(skeleton, weights, texts, hidden)  # the same of both
+    front = _mean_of_known(np.concatenate([_noise_of_tokens(*(hidden[span] for hidden in both)) for span in spans]))
     found = []
     for index in range(len(skeleton.layers)):
         found.append(_run_block(skeleton, index, sides, spans, states, calls))
         progress("blocks", index + 1, len(skeleton.layers))
     for weights, hidden in zip(sides, both, strict=True):
         _run_norm(skeleton, weights, spans, hidden)
-    return _with_shares(found)
+    return Noises(front, _with_shares(found))
 
 
 def run_alone(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values, progress: Progress) -> None:
@@ -204,6 +219,11 @@ def _run_block(
         for inputs, outputs in zip(own_inputs, own_outputs, strict=True):
             noise.own.append(_noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
     return noise.facts(name)
+
+
+def _mean_of_known(noise: Floats) -> float | None:
+    known = noise[~np.isnan(noise)]
+    return float(known.mean()) if known.size else None
 
 
 def _call(layer: nn.Module, name: str, inputs: Values, call: Call) -> Values:

@@ -2,10 +2,8 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +11,14 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
-from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues, match_names
-from quantmedic.collectors.from_language_model.blocks import States, run_alone, run_blocks, spans_of
-from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
+from quantmedic.collectors.from_language_model.blocks import Noises, States, run_blocks
+from quantmedic.collectors.from_language_model.parts_tried import try_parts
+from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
+from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, read_texts
-from quantmedic.engine.case.facts import BlockFacts, LanguageFacts, MetricFacts
+from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.metrics.kinds import kind_of
@@ -26,8 +26,6 @@ from quantmedic.engine.metrics.paired import mean_interval
 
 METRIC = "perplexity"
 _TAIL = 0.999
-#: Share of what all blocks make from which on the worst one is tried with its float weights.
-TRIED_SHARE = 0.4
 Floats = NDArray[np.float64]
 
 
@@ -60,58 +58,21 @@ def run_language_models(
         torch.set_num_threads(threads)
     skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent)
     sides = _open_sides(skeleton, float_path, quantized_path)
-    vocabulary, width = _shape_of_head(skeleton)
+    vocabulary, width = shape_of_head(skeleton)
     most = getattr(skeleton.model.config, "max_position_embeddings", None)
     texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
-    heads = _head_of(skeleton, sides[0]), _head_of(skeleton, sides[1])
+    heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        run = _Run(skeleton, texts, States(*rooms), heads)
-        blocks = run_blocks(skeleton, sides, texts, run.states, progress)
+        run = Run(skeleton, texts, States(*rooms), heads)
+        noises = run_blocks(skeleton, sides, texts, run.states, progress)
         scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
-        found = _language_facts(scores, texts, vocabulary, blocks)
-        if (found.worst_block_share or 0.0) > TRIED_SHARE:
-            mixed = MixedValues(sides[1], sides[0], f"{found.worst_block}.")
-            run_alone(skeleton, mixed, texts, run.states.quantized, progress)
-            found = _with_trial(found, float(run.score().divergence.mean()))
+        found = _language_facts(scores, texts, vocabulary, noises)
+        if found.kl_mean is not None:
+            found = try_parts(run, sides, found, progress)
     return found, perplexity_facts(scores, texts)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Both models on the same texts.
-
-    Attributes:
-        skeleton: The network without weights.
-        texts: Token ids.
-        states: Room for hidden states.
-        heads: Output layers of both.
-    """
-
-    skeleton: Skeleton
-    texts: Sequence[Ids]
-    states: States
-    heads: tuple[Head, Head]
-
-    def score(self) -> Scores:
-        """What both models predict of the next tokens, from the states that their blocks have left."""
-        before = np.concatenate([np.arange(span.start, span.stop - 1) for span in spans_of(self.texts)])
-        return score_tokens(
-            (self.states.floats, self.states.quantized),
-            before,
-            np.concatenate([ids[1:] for ids in self.texts]),
-            self.heads,
-            _shape_of_head(self.skeleton)[0],
-            _logit_shape(self.skeleton.model.config),
-        )
-
-
-def _with_trial(found: LanguageFacts, mended: float) -> LanguageFacts:
-    """What is left of the divergence with the float weights of the worst block."""
-    gain = 1 - mended / found.kl_mean if found.kl_mean else None
-    return found.model_copy(update={"kl_mended": mended, "worst_block_gain": gain})
 
 
 def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
@@ -134,49 +95,6 @@ def _values_of(opened: Opened, wanted: set[str]) -> WeightValues:
     return WeightValues(checkpoint, layers, refused, names)
 
 
-def _shape_of_head(skeleton: Skeleton) -> tuple[int, int]:
-    rows, width = skeleton.head.weight.shape
-    return int(rows), int(width)
-
-
-def _head_of(skeleton: Skeleton, weights: WeightValues) -> Head:
-    """Rows of the output layer; of tied ones those of the embedding, where the checkpoint has no others."""
-    layer = skeleton.head
-    shape = tuple(layer.weight.shape)
-    names = [f"{skeleton.name_of(part)}.weight" for part in (layer, skeleton.embedding)]
-    tied = bool(getattr(skeleton.model.config, "tie_word_embeddings", False))
-    name = next((own for own in names if own in weights.names), None)
-    if name is None or (name != names[0] and not tied):
-        raise ModelError(
-            "the checkpoint has no output layer",
-            where=[f"file    {weights.checkpoint.path}", f"tensor  {names[0]}"],
-            help="look whether a shard is missing; tied embeddings need tie_word_embeddings in config.json",
-        )
-    bias = None
-    if layer.bias is not None:
-        bias = weights.load(f"{skeleton.name_of(layer)}.bias", tuple(layer.bias.shape))
-
-    def rows_of(rows: slice) -> tuple[torch.Tensor, torch.Tensor | None]:
-        found = weights.load(name, shape, rows)
-        assert found is not None  # its name is known
-        return torch.from_numpy(found), None if bias is None else torch.from_numpy(bias[rows])
-
-    rows_of(slice(0, 1))  # a shape that does not fit is told before anything is run
-    return rows_of
-
-
-def _logit_shape(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What the architecture does to logits: Gemma bends them, Cohere and Granite scale them."""
-    cap, factor = getattr(config, "final_logit_softcapping", None), getattr(config, "logit_scale", None) or 1.0
-    factor = factor / (getattr(config, "logits_scaling", None) or 1.0)
-
-    def shape(logits: torch.Tensor) -> torch.Tensor:
-        scaled = logits * factor if factor != 1.0 else logits
-        return cap * torch.tanh(scaled / cap) if cap else scaled
-
-    return shape
-
-
 def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
     if not np.isfinite(hidden).all():
         raise ModelError(
@@ -186,9 +104,7 @@ def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
         )
 
 
-def _language_facts(
-    scores: Scores, texts: Sequence[Ids], vocabulary: int, blocks: Sequence[BlockFacts]
-) -> LanguageFacts:
+def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises: Noises) -> LanguageFacts:
     sound = LanguageFacts(
         texts=len(texts),
         tokens=len(scores.divergence),
@@ -200,7 +116,7 @@ def _language_facts(
         return sound
     same = _by_text(scores.same_top.astype(np.float64), texts)
     divergence = _by_text(scores.divergence, texts)
-    worst = max(blocks, key=lambda block: block.own_share or 0.0)
+    worst = max(noises.blocks, key=lambda block: block.own_share or 0.0)
     several = len(texts) > 1  # one text alone has no interval
     kl_low, kl_high = np.maximum(mean_interval(divergence), 0.0).tolist() if several else (None, None)
     same_low, same_high = np.clip(mean_interval(same), 0.0, 1.0).tolist() if several else (None, None)
@@ -214,11 +130,19 @@ def _language_facts(
             "same_top_low": same_low,
             "same_top_high": same_high,
             "delta_p": float(np.sqrt(np.mean(scores.delta_p**2))),
-            "blocks": tuple(blocks),
+            "blocks": tuple(noises.blocks),
+            "embedding_noise": noises.front,
+            "embedding_share": _share_of_front(noises),
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
         }
     )
+
+
+def _share_of_front(noises: Noises) -> float | None:
+    front = noises.front or 0.0
+    total = front + sum(block.own_noise or 0.0 for block in noises.blocks)
+    return front / total if 0 < total < math.inf else None
 
 
 def _by_text(values: Floats, texts: Sequence[Ids]) -> Floats:
@@ -232,23 +156,36 @@ def perplexity_facts(scores: Scores, texts: Sequence[Ids]) -> MetricFacts:
     if not np.isfinite(scores.quantized_surprise).all():
         return MetricFacts(name=METRIC, higher_is_better=False)
     tallies = [_tally(surprise, texts) for surprise in (scores.float_surprise, scores.quantized_surprise)]
-    kind = kind_of(METRIC)
-    values = [kind.value(tally) for tally in tallies]
-    drop, low, high = kind.drop_interval(*tallies, higher_is_better=False, seed=0)
-    several = len(texts) > 1
+    before, after = (kind_of(METRIC).value(tally) for tally in tallies)
+    low, high = _growth_interval(scores, texts, before) if len(texts) > 1 else (None, None)
     return MetricFacts(
         name=METRIC,
         higher_is_better=False,
         dataset="validation",
         samples=len(texts),
-        float_value=values[0],
-        quantized_value=values[1],
-        drop=drop,
-        drop_low=low if several else None,
-        drop_high=high if several else None,
-        relative_drop=drop / values[0],
-        gain_share=-high / max(values) if several else None,
+        float_value=before,
+        quantized_value=after,
+        drop=after - before,
+        drop_low=low,
+        drop_high=high,
+        relative_drop=after / before - 1,
+        gain_share=None if high is None else -high / max(before, after),
     )
+
+
+def _growth_interval(scores: Scores, texts: Sequence[Ids], before: float) -> tuple[float, float]:
+    """Interval of the growth of the perplexity: that of the difference of the mean log-likelihoods, exponentiated.
+
+    The perplexity of the quantized model is that of the float one times the exponential of this difference, so that the
+    spread of texts that both find hard is not in it. Texts of several lengths count as in a ratio of sums.
+    """
+    extra = scores.quantized_surprise - scores.float_surprise
+    counts = np.array([len(ids) - 1 for ids in texts], np.float64)
+    mean = float(extra.mean())
+    parts = mean + counts / counts.mean() * (_by_text(extra, texts) - mean)
+    low, high = mean_interval(parts)
+    with np.errstate(over="ignore"):
+        return before * float(np.expm1(low)), before * float(np.expm1(high))
 
 
 def _tally(surprise: Floats, texts: Sequence[Ids]) -> Tally:

@@ -57,3 +57,15 @@ class LanguageFacts(Facts):
         "nats",
     )
     worst_block_gain: float | None = fact("1 - kl_mended / kl_mean", "share")
+    embedding_noise: float | None = fact(
+        "mean noise of the tokens in front of the first block: what the embedding makes", "ratio"
+    )
+    embedding_share: float | None = fact("embedding_noise / sum of it and the own_noise of all blocks", "share")
+    embedding_gain: float | None = fact(
+        "1 - kl_mean with the float embedding, and output layer where both are tied, / kl_mean; run where "
+        "embedding_share is over 0.4",
+        "share",
+    )
+    head_gain: float | None = fact(
+        "1 - kl_mean with the float output layer / kl_mean; computed where the output layers differ", "share"
+    )

@@ -76,6 +76,14 @@ class LayerFacts(Facts):
     )
     op_type: str | None = fact("operator type without its quantization (Conv, not QLinearConv)")
     index: int | None = fact("topological index")
+    block_erased_layers: int | None = fact(
+        "of the layers of the block that was tried, itself among them, those of which rounding erases input channels "
+        "(as W036 and W040 name them)"
+    )
+    part_gain: float | None = fact(
+        "of an embedding or output layer: share of the divergence of a language model that its float weights take away",
+        "share",
+    )
     block_gain: float | None = fact(
         "share of the divergence of a language model that the float weights of the layer's block take away, of the "
         "block that makes most noise",

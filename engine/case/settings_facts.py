@@ -77,8 +77,13 @@ class CheckpointFacts(Facts):
     )
     first_unexplained: str | None = fact("name of the first of them")
     faults: int | None = fact(
-        "layers with other weights, scales, codes or gains than the float ones (as W016, W018, W025, W027 name them), "
-        "and unexplained"
+        "layers with other weights, scales, codes or gains than the float ones (as W014, W016, W018, W025, W027, W028, "
+        "W032, W034, W035 and W039 name them), unexplained, misfolded_norms and unscaled_biases"
+    )
+    coarse_share: float | None = fact(
+        "share of the quantized layers most of whose output channels keep under 10 dB (weight.coarse_share above "
+        "ruined_channel_share)",
+        "share",
     )
     config_differences: tuple[str, ...] | None = fact(
         "settings of the network that both configurations name and that differ, quantized (float), the first eight"
@@ -87,7 +92,7 @@ class CheckpointFacts(Facts):
     rescaled_layers: int | None = fact("layers that hold gains of input channels (input_gain_ratio above 1.1)")
     misfolded_norms: int | None = fact(
         "norms that were divided by gains of the layers behind them as x · w where the architecture computes "
-        "x · (1 + w), or the other way round"
+        "x · (1 + w), or the other way round, or that have 1 more or less than before in all channels"
     )
     first_misfolded_norm: str | None = fact("name of the first of them")
     unscaled_biases: int | None = fact(

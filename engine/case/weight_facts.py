@@ -228,6 +228,39 @@ class WeightFacts(Facts):
         "none",
         "ratio",
     )
+    grid_similarity: float | None = fact(
+        "cosine of the float weights and of themselves rounded to nearest on a grid of the same bits, groups and "
+        "symmetry that covers them, of 32 to 256 output channels; between checkpoints",
+        "ratio",
+    )
+    similarity_kept: float | None = fact(
+        "similarity / grid_similarity: 1 for any rounding, whatever the bits, near 0 for other weights; between "
+        "checkpoints",
+        "ratio",
+    )
+    grid_gain_db: float | None = fact(
+        "rounding sqnr_db of the float weights rounded to nearest on such a grid, minus that of the stored ones, of "
+        "the same output channels: below 0 where the stored ones are better, a few dB where GPTQ traded it for better "
+        "outputs; between checkpoints, where steps are even",
+        "dB",
+    )
+    lost_inputs: float | None = fact(
+        "share of the input channels whose stored weights are off by more than half of the power of the float ones, "
+        "of 32 to 256 output channels, dead ones left out; between checkpoints",
+        "share",
+    )
+    dead_share: float | None = fact("dead_groups / groups", "share")
+    misscaled_groups: int | None = fact(
+        "groups of at least 16 weights that are the float ones (with a cosine above 0.95) times over 1.5, or under "
+        "half, the usual factor of their output channel, whose median group is as alike; between checkpoints"
+    )
+    misscaled_group: str | None = fact("the one that is furthest off, output channel / group")
+    group_gain: float | None = fact("its factor over the usual one; 1 where there is none", "ratio")
+    twin: str | None = fact(
+        "another layer of the float checkpoint that the stored weights are those of, by a cosine above 0.5 where that "
+        "to the layer's own float weights is below; looked for where similarity_kept is under 0.8"
+    )
+    twin_similarity: float | None = fact("cosine of the stored weights and of that layer's float ones", "ratio")
     peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")
     peer_gap_db: float | None = fact(
         "median rounding sqnr_db of these layers minus its own; where there are at least 5", "dB"

@@ -32,7 +32,7 @@ from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
-from quantmedic.engine.formulas.language import count_faults, layers_with_blocks
+from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
@@ -91,7 +91,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     layers = layers_with_halves(layers_with_sources(layers, case), case, tensors, amplified, FEEDER_STEPS)
     layers = layers_with_decoders(layers_with_device(layers, case), case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
-    layers = layers_with_blocks(layers, case.record.model)
+    layers = layers_with_blocks(layers, case.record.model, thresholds)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
         datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
@@ -387,7 +387,8 @@ def _facts_of_model(
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
     faults = count_faults(layers, case.record.model, thresholds)
-    update["checkpoint"] = case.record.model.checkpoint.model_copy(update={"faults": faults})
+    told = {"faults": faults, "coarse_share": coarse_share(layers, case.record.model, thresholds)}
+    update["checkpoint"] = case.record.model.checkpoint.model_copy(update=told)
     if (bad := case.record.model.language.nonfinite_tokens) is not None:
         update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}
     return case.record.model.model_copy(update=update)

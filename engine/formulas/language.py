@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from quantmedic.engine.case.facts import LayerFacts, ModelFacts, WeightFacts
+from quantmedic.engine.case.facts import LanguageFacts, LayerFacts, ModelFacts, WeightFacts
 
 
 class Thresholds(Protocol):
@@ -13,27 +13,77 @@ class Thresholds(Protocol):
         """Value in force of a named threshold."""
 
 
-def layers_with_blocks(layers: tuple[LayerFacts, ...], model: ModelFacts) -> tuple[LayerFacts, ...]:
-    """The layers, those of the block that was tried with its float weights with what that took away."""
-    language = model.language
-    if language.worst_block is None or language.worst_block_gain is None:
+def layers_with_blocks(
+    layers: tuple[LayerFacts, ...], model: ModelFacts, thresholds: Thresholds
+) -> tuple[LayerFacts, ...]:
+    """The layers with what was tried: the worst block, the output layer and the embedding with their float weights."""
+    if model.language.texts is None:
         return layers
-    inside, found = f"{language.worst_block}.", {"block_gain": language.worst_block_gain}
+    inside = [layer for layer in layers if _is_inside(layer, model.language.worst_block)]
+    tried = {
+        "block_gain": model.language.worst_block_gain,
+        "block_erased_layers": sum(_is_erased(layer.weight, thresholds) for layer in inside),
+    }
     return tuple(
-        layer.model_copy(update=found) if f"{layer.float_name or layer.name}.".startswith(inside) else layer
+        layer.model_copy(
+            update=tried if _is_inside(layer, model.language.worst_block) else _gain_of_part(layer, model.language)
+        )
         for layer in layers
     )
+
+
+def _is_inside(layer: LayerFacts, block: str | None) -> bool:
+    return block is not None and f"{layer.float_name or layer.name}.".startswith(f"{block}.")
+
+
+def _gain_of_part(layer: LayerFacts, language: LanguageFacts) -> dict[str, float | None]:
+    gains = {"lm_head": language.head_gain, "embedding": language.embedding_gain}
+    return {"part_gain": gains.get(layer.weight.role or "")} if layer.weight.rounding.mse is not None else {}
+
+
+def _is_erased(weight: WeightFacts, thresholds: Thresholds) -> bool:
+    """W036 and W040."""
+    lost, ratio = weight.lost_inputs or 0.0, weight.input_channel_range_ratio or 1.0
+    is_folded = (weight.input_gain_ratio or 1.0) > thresholds.threshold("folded_input_gains")
+    is_uneven = ratio > thresholds.threshold("weight_channel_range_ratio")
+    is_coarse = (weight.coarse_share or 0.0) > thresholds.threshold("ruined_channel_share")
+    return lost > thresholds.threshold("lost_input_share") and is_uneven and not is_folded and not is_coarse
 
 
 def count_faults(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Thresholds) -> int | None:
     """Layers and tensors that are no rounding of the float ones; None where no checkpoints were compared."""
     if model.checkpoint.tensors is None:
         return None
-    return sum(_is_faulty(layer.weight, thresholds) for layer in layers) + (model.checkpoint.unexplained or 0)
+    own = model.checkpoint
+    others = (own.unexplained or 0) + (own.misfolded_norms or 0) + (own.unscaled_biases or 0)
+    return sum(_is_faulty(layer.weight, thresholds) for layer in layers) + others
+
+
+def coarse_share(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Thresholds) -> float | None:
+    """Share of the quantized layers most of whose channels are coarse; None where no checkpoints were compared."""
+    known = [own for layer in layers if (own := layer.weight.coarse_share) is not None]
+    if model.checkpoint.tensors is None or not known:
+        return None
+    return sum(own > thresholds.threshold("ruined_channel_share") for own in known) / len(known)
 
 
 def _is_faulty(weight: WeightFacts, thresholds: Thresholds) -> bool:
-    """Other weights, scales or gains than the float ones: what W016, W018, W025 and W027 name."""
-    unlike = weight.similarity is not None and weight.similarity < thresholds.threshold("weight_similarity")
-    misread = (weight.reading_gain_db or 0.0) > thresholds.threshold("weight_reading_gain_db")
-    return unlike or misread or bool(weight.left_gain_channels) or bool(weight.left_input_channels)
+    """Other weights, scales, codes or gains than the float ones: what rules on checkpoints name as such."""
+    kept = weight.similarity if weight.similarity_kept is None else weight.similarity_kept
+    above = {
+        "weight_reading_gain_db": weight.reading_gain_db,  # W016
+        "dead_layer_share": weight.dead_share,  # W014
+        "block_scale_end_share": max(weight.block_scale_top_share or 0.0, weight.block_scale_low_share or 0.0),  # W028
+        "rounding_mean_steps": abs(weight.rounding_mean_steps or 0.0),  # W035
+    }
+    unlike = kept is not None and kept < thresholds.threshold("weight_similarity")  # W018, W032
+    moved = weight.left_gain_channels or weight.left_input_channels or weight.misscaled_groups  # W025, W027, W039
+    too_far = any((own or 0.0) > thresholds.threshold(name) for name, own in above.items())
+    return unlike or bool(moved) or too_far or _is_clipped(weight, thresholds)
+
+
+def _is_clipped(weight: WeightFacts, thresholds: Thresholds) -> bool:
+    """W034."""
+    gain, clipped = weight.grid_gain_db or 0.0, weight.clipped_share or 0.0
+    limits = thresholds.threshold("weight_grid_gain_db"), thresholds.threshold("weight_clipped_share")
+    return gain > limits[0] and clipped > limits[1]

@@ -195,8 +195,8 @@ def test_an_outlier_column(kind: str, tmp_path: Path) -> None:
     assert weights[PATIENT].input_gain_ratio == 1.0
 
 
-def test_a_layer_that_falls_out_of_line(float_folder: Path, tmp_path: Path) -> None:
-    """One layer is clipped to a third of its range."""
+def test_a_layer_that_is_clipped(float_folder: Path, tmp_path: Path) -> None:
+    """One layer is clipped to a quarter of its range, and falls out of line."""
 
     def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
         if name != PATIENT:
@@ -208,16 +208,17 @@ def test_a_layer_that_falls_out_of_line(float_folder: Path, tmp_path: Path) -> N
 
     tensors = made.quantized_model(FLOATS, "gptq", damage=damage)
     diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    assert found(diagnosis) == {("W017", PATIENT)}
-    assert (weights[PATIENT].clipped_share or 0.0) > 0.1
+    assert found(diagnosis) == {("W034", PATIENT)}
+    assert (weights[PATIENT].clipped_share or 0.0) > 0.1 and (weights[PATIENT].peer_gap_db or 0.0) > 6
 
 
 def test_a_layer_with_the_weights_of_another(float_folder: Path, tmp_path: Path) -> None:
     other = "model.layers.2.mlp.up_proj"
     tensors = made.quantized_model(FLOATS, "gptq")
     tensors |= {f"{PATIENT}.{part}": tensors[f"{other}.{part}"] for part in ("qweight", "qzeros", "scales")}
-    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    assert found(diagnosis) == {("W018", PATIENT)}
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    assert found(diagnosis) == {("W032", PATIENT)}
+    assert weights[PATIENT].twin == other and (weights[PATIENT].twin_similarity or 0.0) > 0.98
 
 
 def test_gains_that_awq_folds_in_are_no_fault(float_folder: Path, tmp_path: Path) -> None:

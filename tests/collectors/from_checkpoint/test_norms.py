@@ -59,3 +59,17 @@ def test_the_way_of_another_architecture_is_named(
 @pytest.mark.parametrize("model", ["gemma2", "llama"])
 def test_small_gains_are_left_alone(tmp_path: Path, model: str) -> None:
     assert "norm-offset-mistaken" not in causes(tmp_path, 1, model, 0.5, spread=0.1)
+
+
+@pytest.mark.parametrize(("model", "shift"), [("gemma2", 1.0), ("llama", -1.0), ("unheard-of", 1.0)])
+def test_an_offset_that_was_stored_is_named(tmp_path: Path, model: str, shift: float) -> None:
+    """As where a converter adds the 1 that the architecture adds once more."""
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(0, 0.05, (96, 128)) for name in LAYERS} | {NORM: rng.normal(0.4, 0.3, 128)}
+    after = {name: rounded(tensors[name]) for name in LAYERS} | {NORM: tensors[NORM] + shift}
+    for name, own in (("float", tensors), ("quantized", after)):
+        (tmp_path / name).mkdir()
+        save_file({k: v.astype(np.float32) for k, v in own.items()}, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text(json.dumps({"model_type": model}))
+    found = quantmedic.compare_weights(tmp_path / "float", tmp_path / "quantized")
+    assert [cause.cause for cause in found.causes] == ["norm-offset-mistaken"]

@@ -19,9 +19,9 @@ from builders import language_models as lm
 from builders.commands import run_quantmedic
 
 import quantmedic
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.collect import perplexity_facts, run_language_models
 from quantmedic.collectors.from_language_model.import_noise import without_import_noise
-from quantmedic.collectors.from_language_model.scores import score_tokens
+from quantmedic.collectors.from_language_model.scores import Scores, score_tokens
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
@@ -136,6 +136,44 @@ def test_noise_of_all_blocks_is_named(patients: dict[str, Path]) -> None:
     found = quantmedic.compare_weights(patients["float"], patients["coarse"], tokens=patients["texts"])
     names = {cause.cause for cause in found.causes}
     assert found.verdict == "degraded" and "coarse-weights-everywhere" in names and "noise-of-one-block" not in names
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Llama, tied"])
+@pytest.mark.parametrize("part", ["lm_head", "embed"])
+def test_a_coarse_embedding_or_output_layer_is_named(architecture: str, part: str, tmp_path: Path) -> None:
+    model = lm.random_model(architecture)
+    is_tied = "tied" in architecture
+    with torch.no_grad():
+        model.lm_head.weight.mul_(8)
+    floats = lm.saved(model, tmp_path / "float")
+    sick = lm.rounded(lm.opened(floats), lambda name: 8 if ".layers." in name else None)
+    own = sick.lm_head if part == "lm_head" else sick.model.embed_tokens
+    coarse = own.weight.detach().clone()
+    step = coarse.abs().amax(-1, keepdim=True).clamp(min=1e-9) / 1.5
+    with torch.no_grad():
+        own.weight.copy_((coarse / step).round() * step)
+    texts = write_ids(tmp_path / "ids.npz", lm.spoken(model, 12, 32))
+    found = quantmedic.compare_weights(floats, lm.saved(sick, tmp_path / "sick"), tokens=texts)
+    gain = found.model.language.head_gain if part == "lm_head" and not is_tied else found.model.language.embedding_gain
+    assert gain == pytest.approx(1.0, abs=0.05), "the float one takes nearly all of the divergence away"
+    wanted = "coarse-output-layer" if part == "lm_head" and not is_tied else "coarse-embedding"
+    # Random weights that are tied predict too little to lose much.
+    assert found.model.harmed is not is_tied and (is_tied or found.causes[0].cause == wanted)
+
+
+def test_the_interval_of_the_perplexity_is_that_of_what_is_lost() -> None:
+    """Texts that both models find hard make no growth uncertain that all texts share."""
+    random = np.random.default_rng(0)
+    texts = [np.zeros(length, np.int64) for length in random.integers(10, 60, 16)]
+    counts = [len(ids) - 1 for ids in texts]
+    hard = np.repeat(random.uniform(1, 6, 16), counts)
+    lost = hard + 2 + random.normal(0, 0.5, len(hard))
+    nothing = np.zeros(len(hard))
+    metric = perplexity_facts(Scores(hard, lost, nothing, nothing > 0, nothing), texts)
+    assert metric.drop is not None and metric.float_value is not None and metric.drop_low is not None
+    exact = metric.float_value * np.expm1(2)
+    assert metric.drop_low < metric.drop < (metric.drop_high or 0.0) and metric.drop_low > 0.9 * exact
+    assert metric.drop == pytest.approx(exact, rel=0.05)
 
 
 def test_weights_that_are_wrong_come_before_the_noise_that_they_make(patients: dict[str, Path], tmp_path: Path) -> None:

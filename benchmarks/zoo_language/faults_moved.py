@@ -1,0 +1,97 @@
+"""Weights that stand where others should: of other layers, in another order, or lost."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .networks import Values
+from .patient import Patient
+from .registry import fault
+from .roles import GATES, blocks, expert_of, last, of_block
+from .schemes import Codes
+from .surgery import Inapplicable, twin_of
+
+
+@fault("blocks-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
+def blocks_exchanged(patient: Patient) -> Patient:
+    """Two blocks in a row have each other's matrices."""
+    first = int(patient.random("block").choice(list(blocks())[:-1]))
+    pairs = []
+    for name in of_block(patient.layers, first):
+        pairs.append((name, name.replace(f"layers.{first}.", f"layers.{first + 1}.")))
+    return _exchanged(patient, pairs)
+
+
+@fault("gate-and-up-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
+def gate_and_up_exchanged(patient: Patient) -> Patient:
+    block = int(patient.random("block").choice(list(blocks())))
+    gates = [name for name in of_block(patient.layers, block) if last(name) in GATES]
+    if not gates:
+        raise Inapplicable("gate and up are one layer")
+    return _exchanged(patient, [(name, twin_of(name)) for name in gates])
+
+
+@fault("experts-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
+def experts_exchanged(patient: Patient) -> Patient:
+    """Two experts of every block have each other's matrices, and the router knows nothing of it."""
+    names = [name for name in patient.layers if expert_of(name) == 0]
+    if not names:
+        raise Inapplicable("no experts")
+    return _exchanged(patient, [(name, name.replace("experts.0.", "experts.1.")) for name in names])
+
+
+@fault("columns-in-another-order", "moved", "foreign-weights", also=("exchanged-weights",))
+def columns_in_another_order(patient: Patient) -> Patient:
+    """One layer was sorted by activation, and the order is lost."""
+    layer = _drawn(patient, ("o_proj", "down_proj", "w2"))
+    weights = patient.floats[f"{layer}.weight"]
+    return _stored(patient, layer, weights[:, patient.random("order").permutation(weights.shape[1])])
+
+
+@fault("rows-not-reordered", "moved", "foreign-weights", "misread-codes", bases=("llama.cpp",))
+def rows_not_reordered(patient: Patient) -> Patient:
+    """A file of llama.cpp whose rows of q and k were left as transformers has them."""
+    if patient.network.architecture.in_llama_cpp != "llama":
+        raise Inapplicable("its rows stay in order")
+    return patient.replaced(llama_cpp=lambda name: "Q8_0", is_permuted=False, plan={})
+
+
+@fault("layer-of-another-training", "moved", "foreign-weights")
+def layer_of_another_training(patient: Patient) -> Patient:
+    layer = _drawn(patient, ("o_proj", "down_proj", "w2", "q_proj", "qkv_proj"))
+    weights = patient.floats[f"{layer}.weight"]
+    other = patient.random("weights").normal(0, weights.std(), weights.shape)
+    return _stored(patient, layer, other.astype(np.float32))
+
+
+@fault("starved-expert", "moved", "dead-weight-groups", bases=("gptq-8", "gptq-4"))
+def starved_expert(patient: Patient) -> Patient:
+    """GPTQ sets weights to 0 whose inputs were never seen: those of an expert that no text of calibration chose."""
+    block = int(patient.random("block").choice(list(blocks())))
+    starved = [name for name in of_block(patient.layers, block) if expert_of(name) == 1]
+    if not starved:
+        raise Inapplicable("no experts")
+    return patient.with_damage(
+        starved, lambda codes: replace(codes, values=np.repeat(codes.zero, _size(codes), axis=1).astype(np.uint8))
+    )
+
+
+def _size(codes: Codes) -> int:
+    return codes.values.shape[1] // codes.scale.shape[1]
+
+
+def _exchanged(patient: Patient, pairs: Sequence[tuple[str, str]]) -> Patient:
+    sources: dict[str, Values] = dict(patient.sources)
+    for one, other in pairs:
+        sources[f"{one}.weight"] = patient.floats[f"{other}.weight"]
+        sources[f"{other}.weight"] = patient.floats[f"{one}.weight"]
+    return patient.replaced(sources=sources)
+
+
+def _stored(patient: Patient, layer: str, weights: Values) -> Patient:
+    return patient.replaced(sources={**patient.sources, f"{layer}.weight": weights})
+
+
+def _drawn(patient: Patient, kinds: Sequence[str]) -> str:
+    return str(patient.random("layer").choice(sorted(name for name in patient.layers if last(name) in kinds)))

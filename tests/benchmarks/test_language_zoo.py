@@ -1,0 +1,90 @@
+"""The zoo of language models: its parts, its figures, and one fault and one control asked from end to end."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from zoo_language.asking import Answer, Asker, Result
+from zoo_language.cases import Spec, specs
+from zoo_language.networks import ARCHITECTURES, Network, trained
+from zoo_language.registry import CONTROLS, FAULTS
+from zoo_language.tables import render, render_misses
+from zoo_language.texts import VOCABULARY, held_out_bytes, training_bytes, unigram_entropy
+
+from quantmedic.api.rulebase import load_rulebase
+
+pytestmark = pytest.mark.thorough
+
+
+def test_tuning_does_not_see_the_untouched_part() -> None:
+    tune, untouched = list(specs("tune")), list(specs("untouched"))
+    assert not {spec.seed for spec in tune} & {spec.seed for spec in untouched}
+    unseen = {spec.architecture.name for spec in untouched} - {spec.architecture.name for spec in tune}
+    assert unseen == {"phi3", "qwen3moe"}
+    assert len({spec.name for spec in [*tune, *untouched]}) == len(tune) + len(untouched)
+    assert len(FAULTS) >= 20 and len(CONTROLS) >= 30
+
+
+def test_causes_that_are_right_are_causes_of_rules() -> None:
+    known = {rule.cause for rule in load_rulebase().rules}
+    for fault in FAULTS.values():
+        assert {*fault.expected, *fault.also} <= known, fault.kind
+
+
+def test_texts_that_are_asked_about_were_not_learned_from() -> None:
+    assert len(training_bytes()) > 6 * len(held_out_bytes()) > 100_000
+    assert 2 < unigram_entropy() < 4 and training_bytes().max() < VOCABULARY
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    """A few steps of training: enough for weights with a structure."""
+    return trained(ARCHITECTURES["llama"], 1, tmp_path_factory.mktemp("networks"), steps=4)
+
+
+def ask(kind: str, network: Network, keep: Path | None = None, *, is_quick: bool = False) -> Result:
+    spec = Spec(network.architecture, network.seed, kind, is_control=kind in CONTROLS)
+    return Asker(keep, is_quick).ask(spec, network)
+
+
+def test_a_fault_is_named(network: Network, tmp_path: Path) -> None:
+    result = ask("gate-and-up-exchanged", network, tmp_path)
+    assert [result.place(answer) for answer in result.answers] == [1, 1]
+    again = ask("gate-and-up-exchanged", network, tmp_path, is_quick=True)
+    assert (again.plain, again.told, again.growth) == (result.plain, result.told, result.growth)
+
+
+@pytest.mark.parametrize("name", ["int8", "gptq-4-g32-on-texts", "llama.cpp-Q8_0", "smoothed-int8"])
+def test_a_control_is_healthy(name: str, network: Network) -> None:
+    result = ask(name, network)
+    assert result.counts and not result.plain.alarms and not result.told.alarms
+
+
+def test_a_missing_shard_is_an_error_where_texts_are_run(network: Network) -> None:
+    result = ask("tensors-lost", network)
+    assert result.told.error and [result.place(answer) for answer in result.answers] == [1, 1]
+
+
+def result(kind: str, growth: float, *names: str, severity: str = "high") -> Result:
+    spec = Spec(ARCHITECTURES["llama"], 1, kind, is_control=kind in CONTROLS)
+    answer = Answer([(name, severity) for name in names], "degraded")
+    return Result(spec, answer, answer, growth)
+
+
+def test_the_table_counts_what_is_felt() -> None:
+    found = [
+        result("all-at-2-bits", 0.5, "noise-of-one-block", "too-few-weight-bits"),
+        result("blocks-exchanged", 0.5, "exchanged-weights"),
+        result("groups-too-large", 0.015, "noise-of-one-block"),
+        result("int8", 0.0),
+        result("float8", 0.0, "foreign-weights"),
+        result("nf4", 0.02, "foreign-weights"),
+    ]
+    text = render(found)
+    assert "| all | 2 | 50.0 % (9.5 … 90.5) | 100.0 % (34.2 … 100.0) |" in text, "Wilson's interval"
+    assert "| all | 2 | 50.0 % (9.5 … 90.5) | 50.0 % (9.5 … 90.5) |" in text
+    assert "1 faults that the perplexity hardly feels (1 with a false alarm), 1 controls" in text
+    misses = render_misses(found)
+    assert misses.count("MISS") == misses.count("ALARM") == 2 and "nf4" not in misses

@@ -1,0 +1,127 @@
+"""Stored weights are held against what rounding to as many bits leaves, and are named by what they fall short of it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import checkpoints as made
+
+import quantmedic
+from quantmedic.collectors.from_checkpoint.expected_rounding import Steps, expected_rounding, round_to_nearest
+from quantmedic.engine.case.facts import WeightFacts
+from quantmedic.engine.contract.diagnosis import Diagnosis
+
+FLOATS = made.language_model(layers=2)
+PATIENT = "model.layers.1.mlp.up_proj"
+WEIGHTS = np.random.default_rng(0).normal(size=(64, 128)).astype(np.float32)
+
+
+def steps(bits: int, size: int = 32, *, is_symmetric: bool = True) -> Steps:
+    return Steps(bits, np.arange(0, 129, size), is_symmetric)
+
+
+@pytest.mark.parametrize("bits, most", [(2, 0.9), (3, 0.98), (4, 1.0), (8, 1.0)])
+def test_rounding_is_that_of_plain_numpy(bits: int, most: float) -> None:
+    found = round_to_nearest(WEIGHTS, steps(bits))
+    groups = WEIGHTS.reshape(64, 4, 32).astype(float)
+    step = np.abs(groups).max(axis=2, keepdims=True) / (2 ** (bits - 1) - 1)
+    np.testing.assert_allclose(found, (np.rint(groups / step) * step).reshape(64, 128), rtol=1e-6, atol=1e-7)
+    assert expected_rounding(WEIGHTS, found, steps(bits)).similarity < most
+
+
+def test_zero_points_use_both_ends() -> None:
+    shifted = WEIGHTS + 4
+    found = round_to_nearest(shifted, steps(4, is_symmetric=False))
+    assert np.abs(found - shifted).max() < np.abs(round_to_nearest(shifted, steps(4)) - shifted).max()
+
+
+def test_one_scale_for_all() -> None:
+    found = round_to_nearest(WEIGHTS, replace(steps(4), span=(float(WEIGHTS.min()), float(WEIGHTS.max()))))
+    assert len(np.unique(found)) <= 16
+
+
+def test_what_is_stored_is_held_against_it() -> None:
+    same = expected_rounding(WEIGHTS, round_to_nearest(WEIGHTS, steps(4)), steps(4))
+    assert same.gain_db == 0 and same.lost_inputs == 0
+    worse = expected_rounding(WEIGHTS, np.clip(WEIGHTS, -0.5, 0.5), steps(4))
+    assert (worse.gain_db or 0.0) > 6
+    small = np.concatenate([WEIGHTS[:, :96], WEIGHTS[:, 96:] / 100], axis=1)
+    lost = expected_rounding(small, round_to_nearest(small, steps(4, 128)), steps(4, 128))
+    assert lost.lost_inputs == 0.25
+    assert expected_rounding(WEIGHTS[:8], WEIGHTS[:8], steps(4)).lost_inputs is None
+
+
+def compared(folder: Path, damage: Any = None, bits: int = 4, size: int = made.GROUP) -> tuple[Diagnosis, WeightFacts]:
+    """The float model against one in GPTQ, whose patient has other bits, groups or codes."""
+    tensors = made.quantized_model(FLOATS, "gptq")
+    parts = made.quantize(made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1]), bits, size, symmetric=True)
+    codes, scale, zero = damage(*parts) if damage else parts
+    tensors |= made.gptq(PATIENT, codes, scale, zero, bits)
+    before = made.write_folder(folder / "float", FLOATS)
+    after = made.write_folder(folder / "gptq", tensors, made.configuration("gptq"))
+    case = quantmedic.collect_weights(before, after)
+    own = next(op.weight for op in case.record.operators if op.name == PATIENT)
+    return quantmedic.judge(case), own
+
+
+def test_two_bits_are_no_other_weights(tmp_path: Path) -> None:
+    """One scale for a row of 256: what rounding leaves is less like them than 4 bits are."""
+    diagnosis, own = compared(tmp_path, bits=2, size=made.HIDDEN)
+    assert (own.similarity or 1.0) < 0.9 and (own.similarity_kept or 0.0) > 0.95
+    assert [cause.cause for cause in diagnosis.causes] == ["too-few-weight-bits"]
+
+
+def test_codes_that_are_cut(tmp_path: Path) -> None:
+    def cut(codes: Any, scale: Any, zero: Any) -> Any:
+        x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1])
+        floor = np.floor(x / np.repeat(scale, made.GROUP, axis=1)) + np.repeat(zero, made.GROUP, axis=1)
+        return np.clip(floor, 0, 15).astype(np.uint8), scale, zero
+
+    diagnosis, own = compared(tmp_path, cut)
+    assert own.rounding_mean_steps == pytest.approx(-0.5, abs=0.05)
+    assert [cause.cause for cause in diagnosis.causes] == ["weight-induced-bias-shift"]
+
+
+def test_the_scale_of_one_group(tmp_path: Path) -> None:
+    def damage(codes: Any, scale: Any, zero: Any) -> Any:
+        scale = scale.copy()
+        scale[5, 2] *= 8
+        return codes, scale, zero
+
+    diagnosis, own = compared(tmp_path, damage)
+    assert (own.misscaled_groups, own.misscaled_group) == (1, "5 / 2") and own.group_gain == pytest.approx(8, rel=0.05)
+    assert [(cause.cause, cause.rules) for cause in diagnosis.causes] == [("wrong-weight-scale", ("W039",))]
+
+
+def test_a_layer_of_which_nothing_is_left(tmp_path: Path) -> None:
+    """As GPTQ leaves an expert whose inputs it never saw."""
+    diagnosis, own = compared(tmp_path, lambda codes, scale, zero: (np.full_like(codes, 8), scale, zero))
+    assert own.dead_share == 1.0
+    assert [cause.cause for cause in diagnosis.causes] == ["dead-weight-groups"]
+
+
+def test_signs_of_bytes_are_another_reading(tmp_path: Path) -> None:
+    """Codes from 0 to 255 where signed ones are read: all layers are unlike, and it is no other model."""
+    tensors = dict(FLOATS)
+    for name in made.linear_names(FLOATS):
+        values = made.from_bfloat16(tensors.pop(f"{name}.weight")[1])
+        scale = np.abs(values).max(axis=1, keepdims=True) / 127
+        codes = np.rint(values / scale).astype(np.int8) ^ np.int8(-128)
+        tensors |= {f"{name}.weight": ("I8", codes), f"{name}.weight_scale": ("F32", scale.astype(np.float32))}
+    paths = made.write_folder(tmp_path / "float", FLOATS), made.write_folder(tmp_path / "int8", tensors)
+    diagnosis = quantmedic.compare_weights(*paths)
+    assert [cause.cause for cause in diagnosis.causes] == ["misread-codes"]
+    assert "highest bit" in diagnosis.causes[0].message
+
+
+@pytest.mark.parametrize("ends", [("gate_proj", "up_proj"), ("layers.0.", "layers.1.")])
+def test_exchanged_layers(ends: tuple[str, str], tmp_path: Path) -> None:
+    names = {name: name.replace(*ends) if ends[0] in name else name.replace(*ends[::-1]) for name in FLOATS}
+    mixed = {name: FLOATS[names[name]] if "mlp" in name and "_proj" in name else FLOATS[name] for name in FLOATS}
+    before = made.write_folder(tmp_path / "float", FLOATS)
+    after = made.write_folder(tmp_path / "int4", made.quantized_model(mixed, "gptq"), made.configuration("gptq"))
+    diagnosis = quantmedic.compare_weights(before, after)
+    assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
+    assert "mlp." in diagnosis.causes[0].message
