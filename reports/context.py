@@ -25,6 +25,7 @@ from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loude
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
 from quantmedic.reports.sections.proof import ProofBox, proof_box
+from quantmedic.reports.sections.run import run_lines
 from quantmedic.reports.sections.samples import Samples
 from quantmedic.reports.sections.tables import (
     ComparisonLine,
@@ -43,7 +44,6 @@ from quantmedic.reports.sections.tables import (
     layer_table,
     output_lines,
     rule_lines,
-    run_lines,
     threshold_lines,
     without_data,
 )

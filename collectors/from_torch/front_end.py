@@ -7,7 +7,8 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_torch.float_model import read_torch_float
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
-from quantmedic.collectors.measure.models import FileModels, Models, Network
+from quantmedic.collectors.measure.models import FileModels, Models
+from quantmedic.collectors.measure.network import Network
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import ModelError
 

@@ -3,7 +3,7 @@
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated
@@ -291,8 +291,3 @@ def _channels_picture(code: str, title: str, channels: Channels, scale: float | 
         words=f"The widest channel is {number(sizes[0] / sizes[-1])} times the narrowest.{step}",
         summary=f"largest magnitude by channel, {number(sizes[0])} to {number(sizes[-1])}",
     )
-
-
-def pictures_by_code(diagnosis: Diagnosis, inspection: Inspection | None) -> Mapping[str, CausePicture]:
-    """Pictures of all causes; none without the case."""
-    return cause_pictures(diagnosis, inspection) if inspection is not None else {}

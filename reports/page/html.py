@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.reports.charts.cause import pictures_by_code
+from quantmedic.reports.charts.cause import cause_pictures
 from quantmedic.reports.charts.frame import INLINE_PALETTE
 from quantmedic.reports.context import Page, ReportContext, page_title
 from quantmedic.reports.manual import sibling, to_html
@@ -60,7 +60,7 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
     return template.render(
         **template_variables(context),
         articles=articles,
-        pictures=pictures_by_code(diagnosis, inspection),
+        pictures=cause_pictures(diagnosis, inspection) if inspection is not None else {},
         palette=INLINE_PALETTE,
         sections={name: Markup(text) for name, text in page_sections(diagnosis, inspection).items()}
         if inspection is not None and diagnosis.layers

@@ -1,7 +1,7 @@
 """The tables of a report: layers, data sets, outputs, rules, thresholds and the run."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -82,22 +82,6 @@ FACT_GROUPS = {
         "input_range_reading",
     ),
 }
-#: Labels of entries of the run whose key is unclear, and what it means where one was not set.
-RUN_LABELS = {
-    "float_model": "float model",
-    "float_sha256": "float model · sha256",
-    "quantized_model": "quantized model",
-    "quantized_sha256": "quantized model · sha256",
-    "samples": "samples of each set at most",
-    "batch_size": "batch size",
-    "operator_error": "operators measured by themselves",
-    "step_error": "operators measured on deployed inputs",
-    "metric_output": "output that the metric reads",
-    "metric_options": "options of the metric",
-    "unmatched": "operators without a twin",
-}
-DATA_LABELS = {"samples_sha256": "sha256 of first inputs and labels, in any order"}
-UNSET = {"samples": "all", "metric_output": "the first", "batch_size": "what suits the cache", "metric": "none"}
 RELATIONS = {
     "same": "both sets were prepared alike",
     "scale": "the representative inputs are scaled differently",
@@ -406,20 +390,6 @@ def threshold_lines(thresholds: Iterable[Threshold]) -> tuple[ThresholdLine, ...
         )
         for t in thresholds
     )
-
-
-def run_lines(run: Mapping[str, object], prefix: str = "") -> tuple[tuple[str, str], ...]:
-    """Nested entries of the run as flat pairs of key and value; what was not set says what that means."""
-    lines: list[tuple[str, str]] = []
-    for key, value in run.items():
-        label = visible(prefix + (DATA_LABELS if prefix else RUN_LABELS).get(key, key))
-        if isinstance(value, Mapping):
-            lines += run_lines(value, f"{label} · ")
-        elif value is None:
-            lines.append((label, UNSET.get(key, "not set")))
-        elif value != [] and value != ():
-            lines.append((label, measure(value)))
-    return tuple(lines)
 
 
 def _layer_line(row: LayerRow, role: Role) -> LayerLine:

@@ -14,7 +14,7 @@ import pytest
 import quantmedic
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
-from quantmedic.reports.sections.tables import run_lines
+from quantmedic.reports.sections.run import run_lines
 
 pytestmark = pytest.mark.thorough
 
