@@ -14,6 +14,11 @@ from quantmedic.engine.output_files import write_file
 
 #: How often all external data may be named; tied weights name some of it twice.
 _NAMED_AGAIN = 4
+_ONNX_FILE = "give the path of an ONNX file"
+_CHECKPOINT = (
+    "checkpoints of language models: quantmedic weights FLOAT QUANT --tokens texts.jsonl -o report, and for a gate then "
+    "quantmedic check report"
+)
 _EXPORT_AGAIN = "export the model again, and check it with: python -m onnx.checker"
 
 
@@ -68,10 +73,17 @@ def external_files(model_path: Path) -> list[Path]:
     return sorted(model_path.resolve().parent / name for name in names)
 
 
+def _is_checkpoint(folder: Path) -> bool:
+    """Whether a folder holds weights as tools for language models write them."""
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
 def _read(path: Path) -> onnx.ModelProto:
+    if path.is_dir():
+        what = "a folder was given where a model file is expected"
+        raise ModelError(what, where=str(path), help=_CHECKPOINT if _is_checkpoint(path) else _ONNX_FILE)
     if not path.is_file():
-        what = "a folder was given where a model file is expected" if path.is_dir() else "no such model file"
-        raise ModelError(what, where=str(path), help="give the path of an ONNX file")
+        raise ModelError("no such model file", where=str(path), help=_ONNX_FILE)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(files.read_bytes(path, ONNX_BYTES))

@@ -139,6 +139,16 @@ def test_explain_alone_prints_the_index():
     assert CliRunner().invoke(cli, ["explain"]).output == CliRunner().invoke(cli, ["explain", "index"]).output
 
 
+def test_folders_of_language_models_lead_to_the_command_for_them(tmp_path):
+    for name in ("float", "int4"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_bytes(b"")
+    done = CliRunner().invoke(cli, ["diagnose", str(tmp_path / "float"), str(tmp_path / "int4"), "-v", "x.npz"])
+    assert isinstance(done.exception, QuantmedicError)
+    assert "quantmedic weights FLOAT QUANT --tokens" in str(done.exception)
+
+
 def test_thresholds_are_explained():
     assert "Value: 0.5" in explanation("grave_share")
 
