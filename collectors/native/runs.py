@@ -292,6 +292,10 @@ def run_python(work: Callable[[], T], where: str) -> T:
         raise
 
 
+class _Settled(Exception):
+    """Raised in this thread and caught at once."""
+
+
 class _Interrupts:
     """Errors raised in the thread that made this, one a second: code that catches every error swallows one or two."""
 
@@ -312,11 +316,26 @@ class _Interrupts:
     def end(self) -> None:
         """None comes any more, also none that was sent and is not raised yet."""
         with self._lock:
-            # First: an error raised while the event is set would leave its lock taken. And only where one was sent:
-            # Python 3.11 looks for an error forever where there is none, slowly, and endlessly under a tracer.
+            # First: an error raised while the event is set would leave its lock taken.
             if self._sent:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)
             self._ended.set()
+        if self._sent:
+            self._sent = False
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let an error come and catch it.
+
+        Where one was taken back, Python 3.11 goes on looking for it at every step, and under a tracer it never goes on
+        to the next: until another one is raised.
+        """
+        try:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(_Settled))
+            while True:
+                pass
+        except _Settled:
+            pass
 
 
 def is_anything_left() -> bool:

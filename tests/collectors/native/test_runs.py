@@ -51,6 +51,32 @@ def test_a_run_within_its_limit_leaves_nothing_to_tracers() -> None:
     assert done.stdout.split() == ["1", "2"]
 
 
+def test_a_run_beyond_its_limit_leaves_nothing_to_tracers() -> None:
+    """What was interrupted once let the next call under a tracer never return."""
+    code = """
+import sys, time
+from quantmedic.collectors.native import runs
+
+def work():
+    while True:
+        time.sleep(0.001)
+
+for _ in range(3):
+    try:
+        with runs.time_limit(0.05):
+            runs.run_python(work, "a module")
+    except runs.TimeLimitError:
+        pass
+step = lambda *event: step
+def call():
+    return sum(place for place in range(10))
+sys.settrace(step)
+print(call())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["45"]
+
+
 def test_work_is_done_in_one_thread_that_is_used_again() -> None:
     places = {run_native(threading.get_ident, "a model") for _ in range(5)}
     assert len(places) == 1 and threading.get_ident() not in places
