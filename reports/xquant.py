@@ -15,6 +15,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.charts.errors import ErrorChart, Point
 from quantmedic.reports.charts.frame import (
     HEIGHT,
@@ -43,8 +44,6 @@ AXES = {
     "cs": "cosine similarity (1 = equal)",
     "sqnr": "signal power / noise power (log scale)",
 }
-#: Causes of these severities are warned of; the others are notes of the report.
-SERIOUS = ("high", "medium")
 OUTLIER_FOLDER = "outlier_histgrams"
 
 DEGRADED = (

@@ -7,7 +7,7 @@ from quantmedic.engine.contract.harm import Harm
 from quantmedic.engine.contract.previous import Tried
 from quantmedic.engine.contract.remedies import Advice, Withheld
 from quantmedic.engine.record import Contract
-from quantmedic.engine.rules.rule import Severity
+from quantmedic.engine.rules.rule import SERIOUS, Severity
 
 
 class EvidenceRow(Contract):
@@ -96,7 +96,7 @@ class CauseReport(Contract):
     @property
     def is_serious(self) -> bool:
         """Severe enough to account for a loss."""
-        return self.severity in ("high", "medium")
+        return self.severity in SERIOUS
 
     @property
     def was_tried_in_vain(self) -> bool:

@@ -14,7 +14,7 @@ from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Suspect
 from quantmedic.engine.diagnosis.unsimulated import unsimulated_gain_db
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
-from quantmedic.engine.rules.rule import GLOBAL_SCOPES, SEVERITIES, Severity
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES, SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Decibels that a cause counts for where nothing could be simulated.
@@ -56,7 +56,7 @@ def rank(
     def key(item: tuple[CauseReport, Suspect]) -> tuple[bool | float | tuple[str, ...], ...]:
         cause, suspect = item
         rules = [f.rule for f in suspect.findings]
-        spread = cause.severity in ("high", "medium") and _is_spread(suspect)
+        spread = cause.severity in SERIOUS and _is_spread(suspect)
         gain = outcomes[cause.cause].mean_gain_db
         worth = _prior_db(cause, suspect) if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         of_data = bool(places) and cause.confidence < EVIDENT and all(rule.scope == "dataset" for rule in rules)
@@ -110,7 +110,7 @@ def absorb(
         # Ranges may hide what weights do, but do not repair them.
         if outcome.change and not (outcome.change.weights or outcome.change.biases):
             later = [f for f in later if f.rule.family != "weights"]
-        if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
+        if not own or not later or not outcome.change or cause.severity not in SERIOUS:
             continue
         if outcome.gain_db is not None and outcome.gain_db < base.threshold("negligible_gain_db"):
             continue  # What recovers nothing explains nothing.
@@ -191,7 +191,7 @@ def _severity(
     """
     if outcome.gain_db is None:
         return "medium" if stated == "high" and most is not None and not is_grave(most, base) else stated
-    if stated not in ("high", "medium"):
+    if stated not in SERIOUS:
         return "high" if hurt and is_grave(recoverable_db(outcome, base) or 0.0, base) else stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
         if not hurt or carried <= base.threshold("carried_share"):

@@ -4,6 +4,7 @@ Intervals are those of the case: 95 %, over texts, because the tokens of one tex
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.check import GateLine
@@ -13,6 +14,8 @@ from quantmedic.engine.gate.policy import KL, SAME_TOP, Budget
 
 #: Of the intervals over texts.
 CONFIDENCE = 0.95
+#: Units that stand behind a figure; that of a metric is its name, which stands in front.
+_SHOWN_UNITS = ("%", "nats")
 NO_TEXTS = "no language models were run on texts: quantmedic weights FLOAT QUANT --tokens FILE"
 
 
@@ -25,77 +28,81 @@ def judge_language_budget(budget: Budget, facts: CaseFacts) -> GateLine:
     return _LINES.get(budget.metric, _perplexity_line)(budget, facts)
 
 
+class _Figure(NamedTuple):
+    """What was measured, with its interval and its unit; None where it was not."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    word: str = ""
+
+
 def _perplexity_line(budget: Budget, facts: CaseFacts) -> GateLine:
     metric = facts.model.metric
     if metric.name != budget.metric:
         return unjudged_line("accuracy", f"{metric.name or 'nothing'} was measured, not {budget.metric}")
     relative = budget.drop_unit == "percent"
     scale = 100 / abs(metric.float_value) if relative and metric.float_value else 1.0
-    ends = (metric.drop, metric.drop_low, metric.drop_high)
-    value, low, high = (None if end is None else scale * end for end in ends)
+    ends = _scaled(scale, metric.drop, metric.drop_low, metric.drop_high)
     assert budget.max_drop is not None
-    return _bounded_line(budget, facts, value, low, high, budget.max_drop, " %" if relative else "", "rise ")
+    return _bounded_line(facts, _Figure(*ends, "%" if relative else metric.name, "rise "), budget.max_drop, _is_most)
 
 
 def _kl_line(budget: Budget, facts: CaseFacts) -> GateLine:
     language = facts.model.language
     assert budget.max is not None
-    return _bounded_line(budget, facts, language.kl_mean, language.kl_low, language.kl_high, budget.max, " nats", "")
+    figure = _Figure(language.kl_mean, language.kl_low, language.kl_high, "nats")
+    return _bounded_line(facts, figure, budget.max, _is_most)
 
 
 def _same_top_line(budget: Budget, facts: CaseFacts) -> GateLine:
     language = facts.model.language
-    ends = (language.same_top, language.same_top_low, language.same_top_high)
+    ends = _scaled(100, language.same_top, language.same_top_low, language.same_top_high)
     assert budget.min is not None
-    # A level that is too low is a lack that is too large.
-    value, low, high = (None if end is None else 100 * end for end in ends)
-    line = _bounded_line(budget, facts, value, low, high, 100 * budget.min, " %", "")
-    return line.model_copy(update={"status": _level_status(low, high, 100 * budget.min)})
+    return _bounded_line(facts, _Figure(*ends, "%"), 100 * budget.min, _is_least)
 
 
 _LINES: dict[str, Callable[[Budget, CaseFacts], GateLine]] = {KL: _kl_line, SAME_TOP: _same_top_line}
 
 
+def _scaled(scale: float, *ends: float | None) -> tuple[float | None, float | None, float | None]:
+    value, low, high = (None if end is None else scale * end for end in ends)
+    return value, low, high
+
+
 def _bounded_line(
-    budget: Budget,
-    facts: CaseFacts,
-    value: float | None,
-    low: float | None,
-    high: float | None,
-    limit: float,
-    unit: str,
-    word: str,
+    facts: CaseFacts, figure: _Figure, limit: float, judge: Callable[[float, float, float], Status]
 ) -> GateLine:
-    """A figure that must not be larger than its limit."""
-    language = facts.model.language
+    """A figure held against its limit, which ``judge`` reads as the most or the least that passes."""
+    language, (value, low, high, unit, word) = facts.model.language, figure
+    shown = f" {unit}" if unit in _SHOWN_UNITS else ""
     if value is None:
         lost = f"the quantized model predicts what is no number for {language.nonfinite_tokens} tokens"
         return unjudged_line("accuracy", lost if language.nonfinite_tokens else "it was not measured")
     if low is None or high is None:
-        figure = f"{word}{fixed_point(value, digits_for(limit, value))}{unit}"
-        return unjudged_line("accuracy", f"{figure} of one text, too few for an interval; limit {limit:g}{unit}")
+        text = f"{word}{fixed_point(value, digits_for(limit, value))}{shown}"
+        return unjudged_line("accuracy", f"{text} of one text, too few for an interval; limit {limit:g}{shown}")
     digits = digits_for(limit, low, high)
-    figure = f"{word}{fixed_point(value, digits)}{unit} ({fixed_point(low, digits)} … {fixed_point(high, digits)})"
+    text = f"{word}{fixed_point(value, digits)}{shown} ({fixed_point(low, digits)} … {fixed_point(high, digits)})"
     return GateLine(
         kind="accuracy",
         name="",
-        status=_drop_status(low, high, limit),
-        message=f"{figure} on {language.texts} texts, limit {fixed_point(limit, digits)}",
+        status=judge(low, high, limit),
+        message=f"{text} on {language.texts} texts, limit {fixed_point(limit, digits)}",
         value=value,
         low=low,
         high=high,
         limit=limit,
-        unit=unit.strip() or budget.metric,
+        unit=unit,
         confidence=CONFIDENCE,
         samples=SampleSizes(now=language.texts or 0),
     )
 
 
-def _drop_status(low: float, high: float, limit: float) -> Status:
+def _is_most(low: float, high: float, limit: float) -> Status:
     return "pass" if high <= limit else "fail" if low > limit else "undecided"
 
 
-def _level_status(low: float | None, high: float | None, least: float) -> Status:
-    if low is None or high is None:
-        return "undecided"
-    return "pass" if low >= least else "fail" if high < least else "undecided"
+def _is_least(low: float, high: float, limit: float) -> Status:
+    return "pass" if low >= limit else "fail" if high < limit else "undecided"

@@ -21,7 +21,7 @@ from quantmedic.engine.rules.conditions import COMPARISONS, Any_, Condition, Nod
 from quantmedic.engine.rules.evaluate import limit_of
 from quantmedic.engine.rules.examples import page_examples
 from quantmedic.engine.rules.remedies import Remedy
-from quantmedic.engine.rules.rule import FAMILIES, Rule, message_fields
+from quantmedic.engine.rules.rule import FAMILIES, SERIOUS, Rule, message_fields
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.yaml_text import compose_yaml
 
@@ -341,7 +341,7 @@ def _covers(wide: Branch, narrow: Branch) -> bool:
 
 def _harmless(expansion: _Expansion) -> Iterable[Remark]:
     rule = expansion.rule
-    if rule.scope not in MANY or rule.severity not in ("high", "medium") or rule.harm:
+    if rule.scope not in MANY or rule.severity not in SERIOUS or rule.harm:
         return
     harm = [branch.domains.get("model.harmed", Domain()) for branch in expansion.branches]
     if not all(_minds_harm(domain) for domain in harm):

@@ -13,6 +13,8 @@ from quantmedic.engine.rules.conditions import Condition, Data, Node, leaves
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+#: Those that account for a loss.
+SERIOUS: tuple[Severity, ...] = ("high", "medium")
 #: Facts of a model that name one of its layers.
 LAYER_NAMING = ("first_nonfinite_layer",)
 #: Scopes whose findings name no layer.

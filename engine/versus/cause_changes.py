@@ -12,7 +12,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline, headline_of, is_number
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.evaluate import RuleResult, look_up, subject_name, subjects
-from quantmedic.engine.rules.rule import SEVERITIES, Severity
+from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: ``explained``: still found, and another cause explains it now or did; ``not-judged``: one of the two could not judge
@@ -74,7 +74,7 @@ class CauseChange(Contract):
     @property
     def is_serious(self) -> bool:
         """Of high or medium severity in either case."""
-        return self.severity in ("high", "medium")
+        return self.severity in SERIOUS
 
 
 @dataclass(frozen=True)

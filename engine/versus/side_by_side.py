@@ -278,7 +278,7 @@ def _side(judged: Judged) -> Side:
         quantmedic_version=judged.case.record.quantmedic_version,
         verdict=judged.diagnosis.verdict,
         drop_class=judged.diagnosis.drop_class,
-        causes=sum(cause.severity in ("high", "medium") for cause in judged.diagnosis.causes),
+        causes=sum(cause.is_serious for cause in judged.diagnosis.causes),
         layers=len(judged.facts.layers),
         degraded_layers=model.degraded_layers,
         metric=model.metric,

@@ -17,7 +17,7 @@ from quantmedic.api.options import (
 )
 from quantmedic.api.weights import collect_weights
 from quantmedic.cli.groups import Command, option
-from quantmedic.cli.measuring import collect_case, unfinished_work
+from quantmedic.cli.measuring import collect_case, proving_first, unfinished_work
 from quantmedic.cli.options import (
     CONTEXT,
     PREPROCESSING,
@@ -190,8 +190,7 @@ def _diagnose(
     float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
 ) -> Diagnosis:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
-    wanted = "first" if options.proof.prove is None else options.proof.prove
-    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
+    options = proving_first(options, judging.toolchain)
     case = collect_case(float_model, quantized_model, options, judging.base)
     with kept_where_there_is_room(case):
         diagnosis = report_case(case, judging, report)

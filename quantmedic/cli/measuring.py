@@ -1,5 +1,6 @@
 """Measuring from the command line: progress is shown, and Ctrl-C keeps what was measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -34,6 +35,12 @@ def _is_finished(path: Path) -> bool:
         return SHARD in record.run or all(dataset.complete for dataset in record.datasets.values())
     except QuantmedicError:  # there is none, or nothing that is worth keeping
         return False
+
+
+def proving_first(options: CollectOptions, toolchain: str | None) -> CollectOptions:
+    """Options under which what leads is tried with the toolchain, unless they say what is to be proven."""
+    wanted = "first" if options.proof.prove is None else options.proof.prove
+    return replace(options, proof=replace(options.proof, toolchain=toolchain, prove=wanted))
 
 
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:

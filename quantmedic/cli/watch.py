@@ -11,7 +11,7 @@ import click
 from quantmedic.api.comparisons import compare
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.cli.groups import Command
-from quantmedic.cli.measuring import collect_case
+from quantmedic.cli.measuring import collect_case, proving_first
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -78,8 +78,7 @@ def watch(
       quantmedic watch float.onnx int8.onnx -r rep.npz -v val.npz
       quantmedic watch float.onnx int8.onnx -v val.npz --open -o report
     """
-    wanted = "first" if options.proof.prove is None else options.proof.prove
-    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
+    options = proving_first(options, judging.toolchain)
     watched = Watched(float_model, quantized_model, options, open_judging(rules, judging), report)
     _watch(watched, _files_of(watched))
 

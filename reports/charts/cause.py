@@ -25,7 +25,7 @@ from quantmedic.engine.formulas.spreads import (
 from quantmedic.reports.charts.frame import LEFT, RIGHT, TOP, WIDTH, Plot, Tick, place_ticks, ticks
 from quantmedic.reports.text import number, percent, visible
 
-HEIGHT, FOOT = 130.0, 52.0
+BOTTOM, FOOT = TOP + 130.0, 52.0
 #: Bars of a picture of channels: of many, these spread evenly over the order by range.
 CHANNELS_SHOWN = 96
 #: Facts of channels; elsewhere a distribution says more.
@@ -40,7 +40,6 @@ class Bar:
     """A bar from the axis upwards."""
 
     x: Annotated[float, "left end"]
-    y: Annotated[float, "top"]
     width: Annotated[float, "width"]
     height: Annotated[float, "height"]
     flagged: Annotated[bool, "in red: cut off, or hardly seen by the quantizer"]
@@ -52,11 +51,18 @@ class CausePicture(Plot):
 
     template = "cause.svg"
 
+    width: Annotated[float, "width of the drawing"] = WIDTH
+    height: Annotated[float, "height of the drawing"] = BOTTOM + FOOT
+    left: Annotated[float, "left end of the plot"] = LEFT
+    right: Annotated[float, "right end of the plot"] = WIDTH - RIGHT
+    top: Annotated[float, "top of the plot"] = TOP
+    bottom: Annotated[float, "bottom of the plot"] = BOTTOM
+
     bars: Annotated[tuple[Bar, ...], "what is measured"]
-    outline: Annotated[str, "path of what it is held against; empty where it is held against a range"]
-    marks: Annotated[tuple[Tick, ...], "marks of the horizontal axis"]
-    limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"]
-    level: Annotated[Tick | None, "one step of the quantizer, as a horizontal line"]
+    outline: Annotated[str, "path of what it is held against; empty where it is held against a range"] = ""
+    marks: Annotated[tuple[Tick, ...], "marks of the horizontal axis"] = ()
+    limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"] = ()
+    level: Annotated[Tick | None, "one step of the quantizer, as a horizontal line"] = None
     axis: Annotated[str, "what the horizontal axis shows"]
     upward: Annotated[str, "what the vertical axis shows"]
     words: Annotated[str, "how to read it, as a sentence"]
@@ -178,7 +184,7 @@ def _shares_picture(
     words: str,
 ) -> CausePicture:
     """Distributions by value, as shares on a logarithmic axis."""
-    left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, TOP + HEIGHT
+    left, right = LEFT, WIDTH - RIGHT
     low, high = ends
 
     def x(value: float) -> float:
@@ -186,24 +192,17 @@ def _shares_picture(
 
     def y(share: float) -> float:
         decades = -math.log10(LEAST_SHARE)
-        return round(bottom - (bottom - top) * (math.log10(max(share, LEAST_SHARE)) + decades) / decades, 1)
+        return round(BOTTOM - (BOTTOM - TOP) * (math.log10(max(share, LEAST_SHARE)) + decades) / decades, 1)
 
     limits = [end for end in reach if end is not None and math.isfinite(end)]
     return CausePicture(
         stem=f"cause-picture-{code}",
         title=title,
-        width=WIDTH,
-        height=bottom + FOOT,
-        left=left,
-        right=right,
-        top=top,
-        bottom=bottom,
         ticks=tuple(Tick(y(10.0**-e), "100 %" if e == 0 else percent(10.0**-e, max(e - 2, 0))) for e in (0, 2, 4)),
-        bars=tuple(_bars(spreads[0], x, y, bottom, reach)),
-        outline=_outline(spreads[1], x, y, bottom) if spreads[1] is not None else "",
+        bars=tuple(_bars(spreads[0], x, y, reach)),
+        outline=_outline(spreads[1], x, y) if spreads[1] is not None else "",
         marks=place_ticks(ticks(low, high, 8), x),
         limits=tuple(Tick(x(limit), number(limit)) for limit in limits),
-        level=None,
         axis="value of the float tensor",
         upward="share of the values",
         words=words,
@@ -220,7 +219,6 @@ def _bars(
     spread: Spread,
     x: Callable[[float], float],
     y: Callable[[float], float],
-    bottom: float,
     reach: tuple[float | None, float | None],
 ) -> list[Bar]:
     total, limits = sum(spread.floats) or 1, sorted(end for end in reach if end is not None)
@@ -233,18 +231,18 @@ def _bars(
             middle = (left + right) / 2
             outside = bool(limits) and not limits[0] <= middle <= limits[-1]
             width = round(max(x(right) - x(left), 0.8), 1)
-            bars.append(Bar(x(left), y(size / total), width, round(bottom - y(size / total), 1), outside))
+            bars.append(Bar(x(left), width, round(BOTTOM - y(size / total), 1), outside))
     return bars
 
 
-def _outline(spread: Spread, x: Callable[[float], float], y: Callable[[float], float], bottom: float) -> str:
+def _outline(spread: Spread, x: Callable[[float], float], y: Callable[[float], float]) -> str:
     """Steps along the tops of the bins."""
     total = sum(spread.floats) or 1
-    parts = [f"M{x(spread.start)} {bottom}"]
+    parts = [f"M{x(spread.start)} {BOTTOM}"]
     for (start, stop), size in zip(pairwise(_edges(spread)), spread.floats, strict=True):
-        height = y(size / total) if size else bottom
+        height = y(size / total) if size else BOTTOM
         parts.append(f"L{x(start)} {height}L{x(stop)} {height}")
-    return "".join([*parts, f"L{x(spread.stop)} {bottom}"])
+    return "".join([*parts, f"L{x(spread.stop)} {BOTTOM}"])
 
 
 def _channels_picture(code: str, title: str, channels: Channels, scale: float | None) -> CausePicture | None:
@@ -254,17 +252,17 @@ def _channels_picture(code: str, title: str, channels: Channels, scale: float | 
     if len(sizes) < 2:
         return None
     shown = sizes[np.unique(np.linspace(0, len(sizes) - 1, CHANNELS_SHOWN).round().astype(int))]
-    left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, TOP + HEIGHT
+    left, right = LEFT, WIDTH - RIGHT
     low = math.floor(math.log10(min(shown[-1], scale or shown[-1])) - 0.1)
     high = math.ceil(math.log10(shown[0]) + 0.01)
 
     def y(value: float) -> float:
-        return round(bottom - (bottom - top) * (math.log10(value) - low) / (high - low), 1)
+        return round(BOTTOM - (BOTTOM - TOP) * (math.log10(value) - low) / (high - low), 1)
 
     room = (right - left) / len(shown)
     bars = [
         Bar(
-            round(left + room * place, 1), y(size), round(0.8 * room, 1), round(bottom - y(size), 1),
+            round(left + room * place, 1), round(0.8 * room, 1), round(BOTTOM - y(size), 1),
             scale is not None and size < scale / 2,
         )
         for place, size in enumerate(shown.tolist())
@@ -274,17 +272,8 @@ def _channels_picture(code: str, title: str, channels: Channels, scale: float | 
     return CausePicture(
         stem=f"cause-picture-{code}",
         title=f"{title}: {number(channels.total)} channels",
-        width=WIDTH,
-        height=bottom + FOOT,
-        left=left,
-        right=right,
-        top=top,
-        bottom=bottom,
         ticks=tuple(Tick(y(10.0**e), f"1e{e}") for e in range(low, high + 1, every)),
         bars=tuple(bars),
-        outline="",
-        marks=(),
-        limits=(),
         level=Tick(y(scale), "1 step") if scale else None,
         axis="output channels, the widest first",
         upward="largest magnitude",

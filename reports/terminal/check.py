@@ -7,7 +7,7 @@ from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.first_step import FirstStep
 from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
-from quantmedic.reports.terminal.summary import NAME_LIMIT, brings
+from quantmedic.reports.terminal.summary import NAME_LIMIT, brings, card_called
 from quantmedic.reports.text import visible
 
 FINDINGS_SHOWN, EXEMPTIONS_SHOWN, NOTICES_SHOWN = 10, 10, 3
@@ -156,7 +156,7 @@ def _exemption_text(row: ExemptionRow) -> str:
 
 def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]:
     """What to do first, with the cause that it is for and what it brings."""
-    cause = next((card for card in context.causes if card.code == first.code), None)
+    cause = card_called(context, first.code)
     about = f" for {cause.code} {cause.cause}" if cause is not None else ""
     yield from wrap_line(f"{first.label}: {first.title}{about}{brings(first.gain)}")
 

@@ -48,4 +48,4 @@ def _judged_set(before: Diagnosis) -> str:
 
 def _serious(diagnosis: Diagnosis) -> list[str]:
     """Causes of high or medium severity."""
-    return [visible(cause.cause) for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+    return [visible(cause.cause) for cause in diagnosis.causes if cause.is_serious]

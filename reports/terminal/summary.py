@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.context import ReportContext
 from quantmedic.reports.sections.cards import CauseCard, Gain
 from quantmedic.reports.sections.first_step import FirstStep
@@ -21,8 +22,6 @@ LAYERS_NAMED = 3
 CHANGE_LINES = 2
 #: Of a gain; one line has no room for it.
 INTERVAL = re.compile(r" \([^()]*\)")
-#: Severities that account for a loss.
-SERIOUS = ("high", "medium")
 #: Other causes that are never cut off, as long as there are as many.
 OTHERS_LEAST = 1
 
@@ -117,8 +116,13 @@ def _shown_card(context: ReportContext) -> CauseCard | None:
     """The cause that the first step is for; where it is for none, the gravest one."""
     code = context.first.code if context.first is not None else ""
     if code:
-        return next((card for card in context.causes if card.code == code), None)
+        return card_called(context, code)
     return next((card for card in context.causes[:1] if card.severity in SERIOUS), None)
+
+
+def card_called(context: ReportContext, code: str) -> CauseCard | None:
+    """The card of a cause by the code of its leading rule."""
+    return next((card for card in context.causes if card.code == code), None)
 
 
 def _found_text(card: CauseCard) -> str:
@@ -157,7 +161,8 @@ def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
 
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
     """The other causes and the notices, one line each, as many as there is room for."""
-    lines = [_cause_line(card, paint) for card in context.causes if card is not _shown_card(context)]
+    above = _shown_card(context)
+    lines = [_cause_line(card, paint) for card in context.causes if card is not above]
     lines += [*(line for text in context.warnings for line in wrap_line(f"warning: {text}", most=1))]
     shown = lines if len(lines) <= room else lines[: room - 1]
     yield from shown
