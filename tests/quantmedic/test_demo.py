@@ -85,9 +85,9 @@ def test_writes_all_files_and_one_warning_per_serious_cause(demo_folder):
     serious = [cause for cause in report["causes"] if cause["severity"] in ("high", "medium")]
     assert serious and len(serious) < len(report["causes"])
     for line, cause in zip(warnings, serious, strict=True):
-        page = line.rpartition("see ")[2]
-        assert cause["rules"][0] in line
-        assert (folder / page).is_file()
+        rule = cause["rules"][0]
+        assert line.endswith(f"; quantmedic explain {rule}")
+        assert (folder / "manual" / f"{rule}.html").is_file()
 
 
 @pytest.mark.parametrize("name", ["demo_folder", "detection_folder"])
