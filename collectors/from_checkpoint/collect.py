@@ -17,7 +17,7 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
 from quantmedic.collectors.from_checkpoint.containers import open_both
-from quantmedic.collectors.from_checkpoint.core_ml_package import names_by_underscores
+from quantmedic.collectors.from_checkpoint.core_ml.package import names_by_underscores
 from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from quantmedic.collectors.from_checkpoint.core_ml_package import is_core_ml, open_core_ml
+from quantmedic.collectors.from_checkpoint.core_ml.package import is_core_ml, open_core_ml
 from quantmedic.collectors.from_checkpoint.fused_experts import with_single_experts
-from quantmedic.collectors.from_checkpoint.gguf_checkpoint import is_gguf, open_gguf
+from quantmedic.collectors.from_checkpoint.gguf.checkpoint import is_gguf, open_gguf
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, open_checkpoint

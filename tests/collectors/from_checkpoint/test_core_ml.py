@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.core_ml_package import open_core_ml
-from quantmedic.collectors.from_checkpoint.protobuf_wire import read_message
+from quantmedic.collectors.from_checkpoint.core_ml.package import open_core_ml
+from quantmedic.collectors.from_checkpoint.core_ml.protobuf_wire import read_message
 from quantmedic.engine.errors import ModelError
 
 RECORDED = Path(__file__).parents[2] / "recordings/coreml"

@@ -9,7 +9,7 @@ from builders import gguf_files as llama
 from builders.gguf_lattices import iq2_s
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.gguf_lattices import lattice
+from quantmedic.collectors.from_checkpoint.gguf.lattices import lattice
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.thorough

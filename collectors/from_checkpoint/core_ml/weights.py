@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.mil_program import TYPES, Operation, Value, unpack_bits
+from quantmedic.collectors.from_checkpoint.core_ml.program import TYPES, Operation, Value, unpack_bits
 from quantmedic.collectors.from_checkpoint.safetensors_file import Values
 
 #: Operators in a row that one weight may be made by: a table, what pruning left, a scale of the table.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from quantmedic.collectors.from_checkpoint.gguf_blocks import BLOCKS, type_name
+from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCKS, type_name
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.limits import TEXT_BYTES
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_checkpoint.gguf_block_parts import BlockType, Bytes, Unpacked, read_halves
-from quantmedic.collectors.from_checkpoint.gguf_lattice_blocks import LATTICE_TYPES
+from quantmedic.collectors.from_checkpoint.gguf.block_parts import BlockType, Bytes, Unpacked, read_halves
+from quantmedic.collectors.from_checkpoint.gguf.lattice_blocks import LATTICE_TYPES
 from quantmedic.collectors.from_checkpoint.weight_fields import Values
 
 #: Types by their number: name, weights of a block, bytes of a block.

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_checkpoint.gguf_block_parts import BlockType, Bytes, Unpacked, read_halves
-from quantmedic.collectors.from_checkpoint.gguf_lattices import lattice
+from quantmedic.collectors.from_checkpoint.gguf.block_parts import BlockType, Bytes, Unpacked, read_halves
+from quantmedic.collectors.from_checkpoint.gguf.lattices import lattice
 from quantmedic.collectors.from_checkpoint.weight_fields import Values
 
 _EVERY_BIT = np.arange(8, dtype=np.uint8)

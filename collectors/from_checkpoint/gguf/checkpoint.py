@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.gguf_blocks import BLOCK_TYPES, BLOCKS, FLOAT_TYPES, INTEGER_TYPES, BlockType
-from quantmedic.collectors.from_checkpoint.gguf_file import (
+from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCK_TYPES, BLOCKS, FLOAT_TYPES, INTEGER_TYPES, BlockType
+from quantmedic.collectors.from_checkpoint.gguf.file import (
     SUFFIX,
     GgufTensor,
     Value,
     open_gguf_files,
     stored_bytes,
 )
-from quantmedic.collectors.from_checkpoint.gguf_names import has_shifted_norm, hugging_face_name, reordered_heads
+from quantmedic.collectors.from_checkpoint.gguf.names import has_shifted_norm, hugging_face_name, reordered_heads
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import Block, PackedLayer, Reading, even_groups, require
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Stored, Values

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.protobuf_wire import (
+from quantmedic.collectors.from_checkpoint.core_ml.protobuf_wire import (
     Message,
     bytes_of,
     numbers_of,

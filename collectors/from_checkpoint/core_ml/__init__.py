@@ -1,0 +1,1 @@
+"""Packages of Core ML: the program and its weights, read without running them."""

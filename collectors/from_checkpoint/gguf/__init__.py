@@ -1,0 +1,1 @@
+"""Files of llama.cpp: their tables, block types and names."""
