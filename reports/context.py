@@ -344,7 +344,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
     statement, word = diagnosis.evidence_strength.statement, loss_word(diagnosis.metrics.higher_is_better)
     if (high := diagnosis.evidence_strength.high) is not None and high < 0:
-        return STRENGTHS["gained"]
+        return STRENGTHS["gained" if _gains_much(diagnosis) else "no-loss"].format(word=word)
     if statement == "unproven" and diagnosis.evidence_strength.low is None:
         return STRENGTHS["no-interval"].format(word=word)
     if diagnosis.verdict == "undecided":
@@ -354,6 +354,13 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "degraded" and statement == "unproven":
         return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
     return STRENGTHS[statement].format(word=word)
+
+
+def _gains_much(diagnosis: Diagnosis) -> bool:
+    """The gain is as large as a drop that is called moderate: rounding alone rarely brings so much."""
+    metrics, limits = diagnosis.metrics, {threshold.name: threshold.value for threshold in diagnosis.thresholds}
+    scale = 1.0 if is_share(metrics.name) else abs(metrics.float_value or 1.0)
+    return -(metrics.drop or 0.0) > limits.get("drop_moderate", 0.0) * scale
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
@@ -449,13 +456,20 @@ def _metric_drop(metrics: MetricFacts) -> Drop | None:
         float_value=metric_value(metrics.float_value, metrics.name),
         quantized_value=metric_value(metrics.quantized_value, metrics.name),
         word=loss_word(metrics.higher_is_better),
-        change=metric_change(metrics.drop, metrics.name),
+        change=f"{metric_change(metrics.drop, metrics.name)}{_relative_change(metrics)}",
         low=low,
         high=high,
         interval=NOT_MEASURED if NOT_MEASURED in (low, high) else f"{low.removesuffix(unit)} … {high}",
         samples=number(metrics.samples),
         dataset=metrics.dataset or NOT_MEASURED,
     )
+
+
+def _relative_change(metrics: MetricFacts) -> str:
+    """The change of what is no share, in percent of the float model's value; nobody knows by heart how much 0.2 is."""
+    if is_share(metrics.name) or metrics.relative_drop is None:
+        return ""
+    return f" ({number(100 * metrics.relative_drop)} %)"
 
 
 def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:

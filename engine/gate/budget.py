@@ -18,7 +18,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_pairs, samples_lost
 from quantmedic.engine.gate.figures import Status, digits_for, fixed_point, unjudged_line
 from quantmedic.engine.gate.language_budget import judge_language_budget
-from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget
+from quantmedic.engine.gate.policy import AGREEMENT, KL, PERPLEXITY, SAME_TOP, SQNR, Budget
 from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.engine.metrics.paired import discordant, is_binary, mcnemar, mean_interval
@@ -46,12 +46,17 @@ def judge_budget(budget: Budget, case: Case, facts: CaseFacts, *, name: str, lin
     Raises:
         DataError: The budget names an output that the models do not have.
     """
-    if facts.model.language.texts is not None or budget.metric in (KL, SAME_TOP):
+    if facts.model.language.texts is not None or budget.metric in (KL, SAME_TOP) or _wants_texts(budget, case):
         found = judge_language_budget(budget, facts)
     else:
         _require_output(budget.output, case)
         found = _LEVELS.get(budget.metric, _drop_line)(budget, case, facts)
     return found.model_copy(update={"name": name, "line": line})
+
+
+def _wants_texts(budget: Budget, case: Case) -> bool:
+    """A budget of perplexity for weights that were compared and not run; other networks measure it with labels."""
+    return budget.metric == PERPLEXITY and not case.record.datasets
 
 
 def _require_output(name: str | None, case: Case) -> None:

@@ -52,7 +52,7 @@ class Circumstances:
         policy: The policy's file in the same form; None where there is none.
         strict: Exemptions that cover nothing fail.
         warn_only: No verdict fails.
-        static: The case was made without data.
+        static: The case was made without data on purpose, with ``--static``.
     """
 
     today: date
@@ -124,7 +124,7 @@ class _Gate:
     def _verdict(self, gates: Sequence[GateLine]) -> tuple[GateWord, bool]:
         """The gravest that the policy lets fail, else the gravest at all; and whether it fails.
 
-        A gate that could not be judged is not a pass, except in a static case, which has no data.
+        A gate that could not be judged is not a pass, except in a static case, which was to have no data.
         """
         statuses = {gate.status for gate in gates}
         if "not-judged" in statuses and not self.given.static:

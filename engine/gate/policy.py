@@ -14,7 +14,7 @@ from quantmedic.engine.rules.rule import Severity
 #: Budgets by the figure that they bound; any other metric is the task metric.
 AGREEMENT, SQNR = "agreement", "sqnr_db"
 #: The same of language models on texts.
-KL, SAME_TOP = "kl", "same_top"
+KL, SAME_TOP, PERPLEXITY = "kl", "same_top", "perplexity"
 #: Beyond any bound on a figure that anybody means: formulas and their digits stay within what floats hold.
 _MOST = 1e12
 Unit = Literal["points", "percent", "absolute"]

@@ -12,7 +12,7 @@ from quantmedic.api.cases import is_case, load_case
 from quantmedic.api.inspection import inspect_under
 from quantmedic.api.judging import judge
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import BaselineError
 from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline
@@ -81,7 +81,7 @@ def check(
         policy=shown,
         strict=strict,
         warn_only=warn_only,
-        static=not opened.case.record.datasets and opened.facts.model.language.texts is None,
+        static=opened.case.record.run.get("mode") == STATIC,
     )
     found = run_gate(file, base, opened.case, opened.facts, diagnosis, evaluate(base, opened.facts), given)
     return diagnosis.model_copy(update={"gate": found.verdict, "check": found})

@@ -14,7 +14,7 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
-from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -71,7 +71,8 @@ def collect_static_pair(
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
     models = None
     if len(paths) == 2 and any(map(_is_checkpoint, paths)):
-        case = collect_weights(*paths, threads=threads, progress=progress)
+        found = collect_weights(*paths, threads=threads, progress=progress)
+        case = replace(found, record=found.record.model_copy(update={"run": {**found.record.run, "mode": STATIC}}))
     else:
         progress("static", 0, None)
         models = open_files(float_model, quantized_model)

@@ -47,6 +47,7 @@ STRENGTHS = {
     "proven": "The {word} is proven: its whole 95 % interval lies above zero.",
     "unproven": "The {word} is unproven: zero lies inside its 95 % interval, so chance may explain it.",
     "gained": "The quantized model is proven to be better: the whole 95 % interval lies below zero. Are they swapped?",
+    "no-loss": "Nothing is lost: the whole 95 % interval of the {word} lies below zero.",
     "no-interval": "The {word} is unproven: it has no interval, which takes several samples.",
     "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
 }

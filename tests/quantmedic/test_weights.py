@@ -66,6 +66,24 @@ def test_formats_and_single_files(folders: tuple[Path, Path], tmp_path: Path) ->
     assert not (tmp_path / "report" / "index.html").exists()
 
 
+@pytest.mark.parametrize(
+    "budget", ['metric = "perplexity"\nmax_drop = 1', 'metric = "kl"\nmax = 0.01', 'metric = "top1"\nmax_drop = 1']
+)
+def test_a_budget_that_needs_texts_is_no_pass_without_them(
+    folders: tuple[Path, Path], tmp_path: Path, budget: str
+) -> None:
+    before = made.write_file(tmp_path / "float.safetensors", FLOATS)
+    after = made.write_file(tmp_path / "gptq.safetensors", made.quantized_model(FLOATS, "gptq"))
+    assert run(before, after, "-o", tmp_path / "report", "--quiet").returncode == 0
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f"[[check.budget]]\n{budget}\n", encoding="utf-8")
+    done = run_quantmedic("check", tmp_path / "report", "--config", policy)
+    assert done.returncode == 3 and done.stdout.splitlines()[-1].startswith("INSUFFICIENT_DATA"), done.stdout
+    assert ("--tokens" in done.stdout) == ("top1" not in budget)
+    asked = run_quantmedic("check", before, after, "--static", "--config", policy)
+    assert asked.returncode == 0 and "judged without data" in asked.stdout, asked.stdout + asked.stderr
+
+
 def test_thresholds_and_own_selection(folders: tuple[Path, Path], tmp_path: Path) -> None:
     done = run(*folders, "-o", tmp_path / "report", "--ignore", "W014", "-q")
     assert done.returncode == 0 and done.stdout.startswith("HEALTHY")

@@ -199,6 +199,22 @@ def test_the_same_folder_twice_is_said(patients: dict[str, Path]) -> None:
     assert found.verdict == "not-comparable" and found.causes[0].cause == "same-model"
 
 
+def test_a_gain_of_nothing_asks_no_question(patients: dict[str, Path]) -> None:
+    """Rounding can lower the perplexity by a little, with the whole interval below zero."""
+    found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=patients["texts"])
+    drop = 0.001 * found.metrics.float_value
+    sure = {"drop": -drop, "drop_low": -2 * drop, "drop_high": -drop / 2, "relative_drop": -0.001}
+    better = found.model_copy(
+        update={
+            "metrics": found.metrics.model_copy(update=sure),
+            "evidence_strength": found.evidence_strength.model_copy(update={"low": -2 * drop, "high": -drop / 2}),
+        }
+    )
+    text = render_markdown(build_context(better, {}))
+    assert "Nothing is lost: the whole 95 % interval of the rise lies below zero." in text
+    assert "swapped" not in text and "(-0.1 %)" in text
+
+
 def test_swapped_folders_are_said(patients: dict[str, Path]) -> None:
     found = quantmedic.compare_weights(patients["sick"], patients["float"], tokens=patients["texts"])
     assert "Are they swapped?" in render_markdown(build_context(found, {}))
