@@ -347,6 +347,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return STRENGTHS["gained" if _gains_much(diagnosis) else "no-loss"].format(word=word)
     if statement == "unproven" and diagnosis.evidence_strength.low is None:
         return STRENGTHS["no-interval"].format(word=word)
+    if statement == "not-measured" and diagnosis.model.language.nonfinite_tokens:
+        return STRENGTHS["no-number"].format(word="rise of the perplexity")
     if diagnosis.verdict == "undecided":
         return ""
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":

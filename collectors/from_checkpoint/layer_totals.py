@@ -36,6 +36,7 @@ class LayerTotals:
         self._noise: list[Values] = []
         self._suspects: list[tuple[Floats, NDArray[np.int64], NDArray[np.int64]]] = []
         self._outliers: list[Floats] = []
+        self._broken: tuple[int, str] = (0, "")
         self._misscaled = 0
         self._worst_gain: tuple[float, str] = (1.0, "")
         self._sizes = np.zeros(0, np.int64)
@@ -66,6 +67,7 @@ class LayerTotals:
         power, noise = groups[:, :, F["power"]], groups[:, :, F["square"]]
         self._power.append(power.astype(np.float32))
         self._noise.append(noise.astype(np.float32))
+        self._note_broken(sums.scale)
         self._note_dead(groups, sums.scale)
         self._note_outliers(groups, sums.scale)
         self._note_gains(groups)
@@ -74,6 +76,15 @@ class LayerTotals:
             self._outliers.append(sums.outliers)
         self._nonfinite += sums.nonfinite
         self._seen += len(groups)
+
+    def _note_broken(self, scale: Values | None) -> None:
+        """Count groups whose scale is no number."""
+        if scale is None:
+            return
+        rows, columns = np.nonzero(~np.isfinite(scale))
+        if rows.size:
+            number, first = self._broken
+            self._broken = (number + rows.size, first or f"{rows[0] + self._seen} / {columns[0]}")
 
     def _note_dead(self, groups: Floats, scale: Values | None) -> None:
         """Note groups stored as one value although the float ones differ; quiet ones are left out at the end."""
@@ -224,6 +235,8 @@ class LayerTotals:
         return found | {
             "dead_groups": len(dead),
             "dead_share": len(dead) / power.size if power.size else None,
+            "broken_scales": self._broken[0],
+            "broken_scale": self._broken[1] or None,
             "misscaled_groups": self._misscaled,
             "misscaled_group": self._worst_gain[1] or None,
             "group_gain": self._worst_gain[0],

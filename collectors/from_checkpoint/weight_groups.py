@@ -47,7 +47,7 @@ _HELD, _UNIT = 1 << 18, 32
 _NEEDS_STEP = ("misplaced_share", "clipped_share", "end_share", "outlier_groups", "outlier_noise_share")
 _NEEDS_GROUPS = (
     *("groups", "dead_groups", "dead_share", "dead_group", "worst_group_sqnr_db", "worst_group"),
-    *("misscaled_groups", "misscaled_group", "group_gain"),
+    *("misscaled_groups", "misscaled_group", "group_gain", "broken_scales", "broken_scale"),
 )
 
 Granularity = Literal["per_tensor", "per_channel", "per_block"]

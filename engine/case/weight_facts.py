@@ -162,6 +162,8 @@ class WeightFacts(Facts):
         "least 1 % of the layer's root mean square"
     )
     dead_group: str | None = fact("the first of them: output channel / group")
+    broken_scales: int | None = fact("groups whose stored scale is infinite or no number; between checkpoints")
+    broken_scale: str | None = fact("the first of them: output channel / group")
     worst_group_sqnr_db: float | None = fact(
         "lowest rounding sqnr_db of a group whose root mean square is at least 1 % of the layer's", "dB"
     )

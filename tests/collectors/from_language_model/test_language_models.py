@@ -398,6 +398,8 @@ def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, P
     folder = lm.saved(model, tmp_path / "quantized")
     found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
     assert found.verdict == "degraded"
+    text = render_markdown(build_context(found, {}))
+    assert "the quantized model predicts what is no number" in text and "with labels" not in text
 
 
 @pytest.mark.parametrize("kind, most", [("Q8_0", 1e-4), ("Q4_K", 0.02)])
