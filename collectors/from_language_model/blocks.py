@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from torch import nn
 
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_language_model.simulation import Simulation, simulated
 from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded, recorded_calls
+from quantmedic.collectors.from_language_model.sources import SourceNoise, Tallies
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.errors import ModelError
@@ -83,6 +86,7 @@ def run_blocks(
     sides: tuple[Weights, Weights],
     texts: Sequence[Ids],
     states: States,
+    simulation: Simulation,
     progress: Progress,
 ) -> Noises:
     """Run all blocks of both models; what the last of them hands on is left in ``states``, behind the norm.
@@ -92,6 +96,7 @@ def run_blocks(
         sides: Weights of the float and of the quantized model.
         texts: Token ids.
         states: Room for the hidden states, which is overwritten.
+        simulation: What is quantized beside the weights.
         progress: Called after every block.
 
     Raises:
@@ -103,14 +108,21 @@ def run_blocks(
     front = _mean_of_known(np.concatenate([_noise_of_tokens(*(hidden[span] for hidden in both)) for span in spans]))
     found = []
     for index in range(len(skeleton.layers)):
-        found.append(_run_block(skeleton, index, sides, spans, states, calls))
+        found.append(_run_block(skeleton, index, sides, spans, states, calls, simulation))
         progress("blocks", index + 1, len(skeleton.layers))
     for weights, hidden in zip(sides, both, strict=True):
         _run_norm(skeleton, weights, spans, hidden)
     return Noises(front, _with_shares(found))
 
 
-def run_alone(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values, progress: Progress) -> None:
+def run_alone(
+    skeleton: Skeleton,
+    weights: Weights,
+    texts: Sequence[Ids],
+    hidden: Values,
+    simulation: Simulation,
+    progress: Progress,
+) -> None:
     """Run one model; what its last block hands on is left in ``hidden``, behind the norm.
 
     Raises:
@@ -120,7 +132,7 @@ def run_alone(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden
     calls = _run_front(skeleton, weights, texts, hidden)
     for index, layer in enumerate(skeleton.layers):
         name = skeleton.name_of(layer)
-        with loaded(layer, name, weights):
+        with loaded(layer, name, weights), simulated(layer, name, simulation):
             for span in spans:
                 inputs = np.array(hidden[span])
                 hidden[span] = _call(layer, name, inputs, calls[len(inputs)][index])
@@ -196,29 +208,42 @@ def _run_block(
     spans: Sequence[slice],
     states: States,
     calls: Calls,
+    simulation: Simulation,
 ) -> BlockFacts:
     """Run one block of both models, each on what its own blocks before it handed on."""
     layer = skeleton.layers[index]
     name = skeleton.name_of(layer)
-    noise, own_inputs, own_outputs = _Noise(), [], []
+    noise, sources = _Noise(), SourceNoise(simulation.of_block(name))
+    own: list[tuple[Values, Values]] = []
     with loaded(layer, name, sides[0]):
         for number, span in enumerate(spans):
             inputs = np.array(states.floats[span])
-            outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+            call = calls[len(inputs)][index]
+            outputs = _call(layer, name, inputs, call)
             states.floats[span] = outputs
             noise.look(outputs)
             if number < OWN_TEXTS:
-                own_inputs.append(inputs)
-                own_outputs.append(outputs)
+                own.append((inputs, outputs))
+                sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
     with loaded(layer, name, sides[1]):
-        for span in spans:
-            inputs = np.array(states.quantized[span])
-            outputs = _call(layer, name, inputs, calls[len(inputs)][index])
-            states.quantized[span] = outputs
-            noise.carried.append(_noise_of_tokens(states.floats[span], outputs))
-        for inputs, outputs in zip(own_inputs, own_outputs, strict=True):
+        with simulated(layer, name, simulation):
+            for span in spans:
+                inputs = np.array(states.quantized[span])
+                outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+                states.quantized[span] = outputs
+                noise.carried.append(_noise_of_tokens(states.floats[span], outputs))
+        for inputs, outputs in own:
             noise.own.append(_noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
-    return noise.facts(name)
+    return noise.facts(name).model_copy(update=sources.facts())
+
+
+def _noise_of_source(
+    layer: nn.Module, name: str, call: Call, own: tuple[Values, Values], simulation: Simulation, tallies: Tallies
+) -> Floats:
+    """Noise of the tokens behind a float block that runs with a simulation."""
+    inputs, outputs = own
+    with simulated(layer, name, simulation, tallies):
+        return _noise_of_tokens(outputs, _call(layer, name, inputs, call))
 
 
 def _mean_of_known(noise: Floats) -> float | None:

@@ -15,8 +15,10 @@ from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, ma
 from quantmedic.collectors.from_language_model.blocks import Noises, States, run_blocks
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
+from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation
 from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
+from quantmedic.collectors.from_language_model.sources import shares_of_sources
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, read_texts
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.tallies import Tally
@@ -40,9 +42,11 @@ def run_language_models(
 ) -> tuple[LanguageFacts, MetricFacts]:
     """Run both models on the same texts, block by block, with the weights of the checkpoints as float32 numbers.
 
+    Inputs of layers, keys and values are quantized as the configuration of the quantized model says, where it is known.
+
     Args:
         float_path: Folder of the float model, with ``config.json``; its tokenizer reads texts.
-        quantized_path: Folder or file of the quantized weights, which are dequantized; activations are not quantized.
+        quantized_path: Folder or file of the quantized weights, which are dequantized.
         tokens: File of texts or token ids; see ``read_texts``.
         length: Tokens that are used of each text.
         threads: Processor threads of torch; as many as it takes by default.
@@ -58,6 +62,7 @@ def run_language_models(
         torch.set_num_threads(threads)
     skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent)
     sides = _open_sides(skeleton, float_path, quantized_path)
+    asked = asked_simulation(skeleton, sides[1])
     vocabulary, width = shape_of_head(skeleton)
     most = getattr(skeleton.model.config, "max_position_embeddings", None)
     texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
@@ -65,11 +70,11 @@ def run_language_models(
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        run = Run(skeleton, texts, States(*rooms), heads)
-        noises = run_blocks(skeleton, sides, texts, run.states, progress)
+        run = Run(skeleton, texts, States(*rooms), heads, asked.simulation)
+        noises = run_blocks(skeleton, sides, texts, run.states, run.simulation, progress)
         scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
-        found = _language_facts(scores, texts, vocabulary, noises)
+        found = _language_facts(scores, texts, vocabulary, noises).model_copy(update=_said_of(asked))
         if found.kl_mean is not None:
             found = try_parts(run, sides, found, progress)
     return found, perplexity_facts(scores, texts)
@@ -135,8 +140,14 @@ def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noise
             "embedding_share": _share_of_front(noises),
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
+            **shares_of_sources(noises.blocks),
         }
     )
+
+
+def _said_of(asked: Asked) -> dict[str, str | None]:
+    unknown = "; ".join(asked.unknown)
+    return {"activations": asked.inputs or None, "cache": asked.cache or None, "not_simulated": unknown or None}
 
 
 def _share_of_front(noises: Noises) -> float | None:

@@ -21,6 +21,23 @@ class BlockFacts(Facts):
     largest_ratio: float | None = fact(
         "largest magnitude that the float block hands on / median magnitude of what it hands on", "ratio"
     )
+    activation_noise: float | None = fact(
+        "mean noise of the tokens behind the float block where the inputs of its layers alone are quantized", "ratio"
+    )
+    cache_noise: float | None = fact("the same where its keys and values alone are quantized", "ratio")
+    input_layer: str | None = fact("layer of the block whose inputs quantizing changes most")
+    input_noise: float | None = fact(
+        "mean over tokens of the squared error of these inputs / their squared length", "ratio"
+    )
+    input_clipped: float | None = fact("share of them beyond the last code of a stored scale", "share")
+    input_token_ratio: float | None = fact("largest magnitude of all tokens / median of those of the tokens", "ratio")
+    input_channel_ratio: float | None = fact(
+        "largest magnitude of all channels / median of those of the channels", "ratio"
+    )
+    key_noise: float | None = fact("mean over tokens of the squared error of keys / their squared length", "ratio")
+    key_clipped: float | None = fact("share of keys beyond the last code of a stored scale", "share")
+    value_noise: float | None = fact("as key_noise, of values", "ratio")
+    value_clipped: float | None = fact("as key_clipped, of values", "share")
 
 
 class LanguageFacts(Facts):
@@ -68,4 +85,43 @@ class LanguageFacts(Facts):
     )
     head_gain: float | None = fact(
         "1 - kl_mean with the float output layer / kl_mean; computed where the output layers differ", "share"
+    )
+    activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
+    cache: str | None = fact("how keys and values were quantized")
+    not_simulated: str | None = fact("what the configuration asks to be quantized and was not, and why")
+    activations_share: float | None = fact(
+        "activation_noise of all blocks / sum of it, their own_noise and their cache_noise", "share"
+    )
+    cache_share: float | None = fact("cache_noise of all blocks / the same sum", "share")
+    kl_float_activations: float | None = fact(
+        "kl_mean of the quantized model with inputs of layers in float; run where they are quantized", "nats"
+    )
+    activations_gain: float | None = fact("1 - kl_float_activations / kl_mean", "share")
+    token_scales_gain: float | None = fact(
+        "1 - kl_mean with a scale per token, made while running, for all inputs / kl_mean; run where activations_gain "
+        "is over 0.4 and scales are stored",
+        "share",
+    )
+    activation_block: BlockFacts = Field(
+        default=BlockFacts(), description="the block with the largest activation_noise, where inputs are quantized"
+    )
+    activation_block_share: float | None = fact("activation_noise of that block / that of all blocks", "share")
+    activation_block_gain: float | None = fact(
+        "1 - kl_mean with inputs in float in that block alone / kl_mean; run where activations_gain is over 0.4",
+        "share",
+    )
+    kl_float_cache: float | None = fact(
+        "kl_mean of the quantized model with keys and values in float; run where they are quantized", "nats"
+    )
+    cache_gain: float | None = fact("1 - kl_float_cache / kl_mean", "share")
+    text_scales_gain: float | None = fact(
+        "1 - kl_mean with scales of keys and values made of each text / kl_mean; run where cache_gain is over 0.4 and "
+        "scales are stored",
+        "share",
+    )
+    keys_gain: float | None = fact(
+        "1 - kl_mean with keys in float and values quantized / kl_mean; run where cache_gain is over 0.4", "share"
+    )
+    cache_block: BlockFacts = Field(
+        default=BlockFacts(), description="the block with the largest cache_noise, where keys and values are quantized"
     )

@@ -24,6 +24,8 @@ class BlockLine:
     width: Annotated[float, "the share, as percent for a bar"]
     first: Annotated[str, "noise of the first token of a text, in multiples of that of the others"]
     largest: Annotated[str, "largest magnitude that the float block hands on, in multiples of the median one"]
+    inputs: Annotated[str, "signal over noise behind the float block where inputs of its layers alone are quantized"]
+    cache: Annotated[str, "the same where keys and values alone are quantized"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class LanguageBox:
     told: Annotated[tuple[str, ...], "how predictions differ, as sentences"]
     blocks: Annotated[tuple[BlockLine, ...], "blocks in their order; of many, those that make most noise"]
     more: Annotated[int, "blocks that are left out"]
+    has_inputs: Annotated[bool, "inputs of layers were quantized"]
+    has_cache: Annotated[bool, "keys and values were quantized"]
 
 
 def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
@@ -42,7 +46,13 @@ def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
         return None
     loudest = sorted(range(len(language.blocks)), key=lambda k: -(language.blocks[k].own_share or 0.0))[:BLOCKS_SHOWN]
     blocks = tuple(_block_line(language.blocks[k]) for k in sorted(loudest))
-    return LanguageBox(tuple(_sentences(language)), blocks, len(language.blocks) - len(blocks))
+    return LanguageBox(
+        told=tuple(_sentences(language)),
+        blocks=blocks,
+        more=len(language.blocks) - len(blocks),
+        has_inputs=any(block.activation_noise is not None for block in language.blocks),
+        has_cache=any(block.cache_noise is not None for block in language.blocks),
+    )
 
 
 def samples_of_language(language: LanguageFacts) -> str:
@@ -71,6 +81,28 @@ def _sentences(language: LanguageFacts) -> Iterator[str]:
             f"{_trial_text(language)}"
         )
 
+    yield from _sources(language)
+
+
+def _sources(language: LanguageFacts) -> Iterator[str]:
+    """What the inputs of layers and the cache cost, and what was not simulated."""
+    if language.activations is not None:
+        yield (
+            f"Inputs of layers were quantized ({language.activations}); with them in float the divergence is "
+            f"{number(language.kl_float_activations)} nats{_scales_text('token', language.token_scales_gain)}."
+        )
+    if language.cache is not None:
+        yield (
+            f"Keys and values were quantized ({language.cache}); with them in float the divergence is "
+            f"{number(language.kl_float_cache)} nats{_scales_text('text', language.text_scales_gain)}."
+        )
+    if language.not_simulated is not None:
+        yield f"Not simulated: {language.not_simulated}."
+
+
+def _scales_text(what: str, gain: float | None) -> str:
+    return "" if gain is None else f"; with scales made for each {what}, {percent(gain, 0)} of it is gone"
+
 
 def _trial_text(language: LanguageFacts) -> str:
     if language.kl_mended is None:
@@ -87,6 +119,8 @@ def _block_line(block: BlockFacts) -> BlockLine:
         width=round(100 * (block.own_share or 0.0), 1),
         first=number(block.first_token_ratio),
         largest=number(block.largest_ratio),
+        inputs=decibels(_level(block.activation_noise)),
+        cache=decibels(_level(block.cache_noise)),
     )
 
 
