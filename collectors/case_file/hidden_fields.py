@@ -66,6 +66,7 @@ PROSE: Mapping[str, frozenset[str]] = {
         "ProofRecord": "unexecuted",
         "ExecutionRecord": "code reads",
         "ImportRecord": "tells lacks unknown",
+        "TextFacts": "beginning",
     }.items()
 }
 #: Options of a run that stay: numbers, choices and words.

@@ -14,13 +14,15 @@ from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
 from quantmedic.collectors.from_language_model.blocks import Noises, States, run_blocks
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
+from quantmedic.collectors.from_language_model.positions import Means, Positions
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
 from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation
 from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.sources import shares_of_sources
+from quantmedic.collectors.from_language_model.text_facts import worst_texts
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, read_texts
-from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
+from quantmedic.engine.case.facts import BlockFacts, LanguageFacts, MetricFacts
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.metrics.kinds import kind_of
@@ -70,14 +72,24 @@ def run_language_models(
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        run = Run(skeleton, texts, States(*rooms), heads, asked.simulation)
+        routes = _room_for_routes(skeleton, Path(folder) / "routes", count)
+        run = Run(skeleton, texts, States(rooms[0], rooms[1], routes), heads, asked.simulation)
         noises = run_blocks(skeleton, sides, texts, run.states, run.simulation, progress)
         scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
-        found = _language_facts(scores, texts, vocabulary, noises).model_copy(update=_said_of(asked))
+        found = _language_facts(scores, texts, vocabulary, noises)
+        found = found.model_copy(update=_said_of(asked) | worst_texts(found.kl_by_text, texts, float_path))
         if found.kl_mean is not None:
             found = try_parts(run, sides, found, progress)
     return found, perplexity_facts(scores, texts)
+
+
+def _room_for_routes(skeleton: Skeleton, path: Path, tokens: int) -> NDArray[np.float32] | None:
+    """For the experts that are chosen for each token in a block, and their shares."""
+    names = ("num_experts_per_tok", "moe_topk", "moe_k")
+    found = (getattr(skeleton.model.config, name, None) for name in names)
+    chosen = next((value for value in found if isinstance(value, int) and value > 0), None)
+    return None if chosen is None else np.memmap(path, np.float32, "w+", shape=(tokens, 2 * chosen))
 
 
 def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
@@ -141,6 +153,9 @@ def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noise
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
             **shares_of_sources(noises.blocks),
+            **_by_place(scores.divergence, texts),
+            "kl_by_text": tuple(divergence.tolist()),
+            **_worst_router(noises.blocks),
         }
     )
 
@@ -148,6 +163,22 @@ def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noise
 def _said_of(asked: Asked) -> dict[str, str | None]:
     unknown = "; ".join(asked.unknown)
     return {"activations": asked.inputs or None, "cache": asked.cache or None, "not_simulated": unknown or None}
+
+
+def _by_place(divergence: Floats, texts: Sequence[Ids]) -> dict[str, object]:
+    """Divergence of what is predicted at the tokens of each bin."""
+    means = Means(Positions.of_texts([len(ids) for ids in texts]))
+    for own in _parts(divergence, texts):
+        means.add(own)
+    return {"positions": means.positions.starts, "kl_by_position": means.by_bin}
+
+
+def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:
+    known = [block for block in blocks if block.router_agreement is not None]
+    if not known:
+        return {}
+    worst = min(known, key=lambda block: block.router_agreement or 0.0)
+    return {"router_agreement": worst.router_agreement, "router_block": worst.name}
 
 
 def _share_of_front(noises: Noises) -> float | None:
@@ -158,8 +189,13 @@ def _share_of_front(noises: Noises) -> float | None:
 
 def _by_text(values: Floats, texts: Sequence[Ids]) -> Floats:
     """Means of the predicted tokens of each text."""
+    return np.array([part.mean() for part in _parts(values, texts)])
+
+
+def _parts(values: Floats, texts: Sequence[Ids]) -> list[Floats]:
+    """Predicted tokens of each text."""
     ends = np.cumsum([len(ids) - 1 for ids in texts])
-    return np.array([part.mean() for part in np.split(values, ends[:-1])])
+    return np.split(values, ends[:-1])
 
 
 def perplexity_facts(scores: Scores, texts: Sequence[Ids]) -> MetricFacts:

@@ -5,6 +5,26 @@ from pydantic import Field
 from quantmedic.engine.case.fact_base import Facts, fact
 
 
+class ExpertFacts(Facts):
+    """One expert of a block."""
+
+    share: float | None = fact("share of what the float model's router chooses", "share")
+    noise: float | None = fact(
+        "squared error of what it makes, with its quantized weights, of tokens that the float router gives it / squared "
+        "length; on the first four texts",
+        "ratio",
+    )
+
+
+class TextFacts(Facts):
+    """One text."""
+
+    place: int | None = fact("which text it is, from 1")
+    tokens: int | None = fact("tokens that are predicted of it")
+    kl: float | None = fact("mean divergence of its tokens", "nats")
+    beginning: str | None = fact("its first words, or its first token ids")
+
+
 class BlockFacts(Facts):
     """One block of the network: what it hands on, in the float model and in the quantized one.
 
@@ -21,6 +41,18 @@ class BlockFacts(Facts):
     largest_ratio: float | None = fact(
         "largest magnitude that the float block hands on / median magnitude of what it hands on", "ratio"
     )
+    largest_position: int | None = fact("place in its text of the token with the largest magnitude, from 0")
+    largest_channel: int | None = fact("channel of that magnitude")
+    noise_by_position: tuple[float | None, ...] = Field(
+        default=(), description="noise by the places of positions: of the first token, then of bins of the others"
+    )
+    router_agreement: float | None = fact(
+        "share of the tokens for which both models choose the same experts in this block", "share"
+    )
+    router_moved: float | None = fact(
+        "mean over the tokens of the share that goes to other experts than in the float model", "share"
+    )
+    experts: tuple[ExpertFacts, ...] = Field(default=(), description="experts of the block, in their order")
     activation_noise: float | None = fact(
         "mean noise of the tokens behind the float block where the inputs of its layers alone are quantized", "ratio"
     )
@@ -86,6 +118,18 @@ class LanguageFacts(Facts):
     head_gain: float | None = fact(
         "1 - kl_mean with the float output layer / kl_mean; computed where the output layers differ", "share"
     )
+    positions: tuple[int, ...] = Field(
+        default=(), description="first place of each bin of tokens: 0 for the first token, then of the others"
+    )
+    kl_by_position: tuple[float | None, ...] = Field(
+        default=(), description="mean divergence of what is predicted at the tokens of each bin, in nats"
+    )
+    kl_by_text: tuple[float, ...] = Field(default=(), description="mean divergence of each text, in nats")
+    worst_texts: tuple[TextFacts, ...] = Field(
+        default=(), description="texts with the largest divergence, the worst first; at most ten"
+    )
+    router_agreement: float | None = fact("lowest router_agreement of all blocks", "share")
+    router_block: str | None = fact("block with the lowest router_agreement")
     activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
     cache: str | None = fact("how keys and values were quantized")
     not_simulated: str | None = fact("what the configuration asks to be quantized and was not, and why")
