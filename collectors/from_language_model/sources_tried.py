@@ -44,6 +44,10 @@ class _Trial:
         """Share of the divergence that is gone."""
         return self.share(self.divergence(simulation))
 
+    def share_of(self, left: float, simulation: Simulation) -> float | None:
+        """Of what a source in float takes away, after which so much is left, the share that the simulation does."""
+        return (self._before - self.divergence(simulation)) / (self._before - left) if self._before != left else None
+
     def share(self, left: float) -> float | None:
         """Share of the divergence that is gone where so much is left."""
         return 1 - left / self._before if self._before else None
@@ -59,7 +63,7 @@ def _try_inputs(trial: _Trial, simulation: Simulation, found: LanguageFacts) -> 
     if found.activation_block.name is not None:
         gains["activation_block_gain"] = trial.gain(simulation.without_inputs(f"{found.activation_block.name}."))
     if any(grid.scale is not None for grid in simulation.inputs.values()):
-        gains["token_scales_gain"] = trial.gain(simulation.with_scales_of_tokens())
+        gains["token_scales_share"] = trial.share_of(left, simulation.with_scales_of_tokens())
     return gains
 
 
@@ -72,5 +76,5 @@ def _try_caches(trial: _Trial, simulation: Simulation) -> dict[str, float | None
         return gains
     gains["keys_gain"] = trial.gain(simulation.with_float_keys())
     if any(grid is not None and grid.scale is not None for pair in simulation.caches.values() for grid in pair):
-        gains["text_scales_gain"] = trial.gain(simulation.with_scales_of_texts())
+        gains["text_scales_share"] = trial.share_of(left, simulation.with_scales_of_texts())
     return gains

@@ -141,9 +141,9 @@ class LanguageFacts(Facts):
         "kl_mean of the quantized model with inputs of layers in float; run where they are quantized", "nats"
     )
     activations_gain: float | None = fact("1 - kl_float_activations / kl_mean", "share")
-    token_scales_gain: float | None = fact(
-        "1 - kl_mean with a scale per token, made while running, for all inputs / kl_mean; run where activations_gain "
-        "is over 0.4 and scales are stored",
+    token_scales_share: float | None = fact(
+        "share of what inputs in float take away of kl_mean that a scale per token, made while running, takes away, too; "
+        "run where activations_gain is over 0.4 and scales are stored",
         "share",
     )
     activation_block: BlockFacts = Field(
@@ -158,9 +158,9 @@ class LanguageFacts(Facts):
         "kl_mean of the quantized model with keys and values in float; run where they are quantized", "nats"
     )
     cache_gain: float | None = fact("1 - kl_float_cache / kl_mean", "share")
-    text_scales_gain: float | None = fact(
-        "1 - kl_mean with scales of keys and values made of each text / kl_mean; run where cache_gain is over 0.4 and "
-        "scales are stored",
+    text_scales_share: float | None = fact(
+        "share of what keys and values in float take away of kl_mean that scales made of each text take away, too; run "
+        "where cache_gain is over 0.4 and scales are stored",
         "share",
     )
     keys_gain: float | None = fact(
