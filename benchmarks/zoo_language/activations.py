@@ -33,8 +33,8 @@ class Reached:
     Attributes:
         inputs: Of the inputs of each layer, and per channel.
         channels: The same of each channel, over the tokens.
-        medians: Median over the tokens of the largest magnitude of each channel's values.
-        keys: Of the keys of each attention, behind the rotary embedding; ``values`` alike.
+        medians: Median magnitude of each channel over the tokens.
+        caches: Of keys, behind the rotary embedding, and of values, by attention.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Reached:
 
 def reached(network: Network, weights: Weights) -> Reached:
     """What a network with these weights reaches on the texts that scales are calibrated on."""
-    model = _built(network, weights)
+    model = built_model(network, weights)
     found = Reached()
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
@@ -70,7 +70,12 @@ def reached(network: Network, weights: Weights) -> Reached:
     return found
 
 
-def _built(network: Network, weights: Weights) -> Any:
+def built_model(network: Network, weights: Weights) -> Any:
+    """The network of transformers with these weights.
+
+    Raises:
+        Inapplicable: It holds its weights otherwise than the checkpoint.
+    """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     model = _empty(network)

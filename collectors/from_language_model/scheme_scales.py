@@ -109,6 +109,8 @@ def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> 
     tensors = weights.checkpoint.tensors
     if grid is not None and f"{layer}.pre_quant_scale" in tensors:
         raise UnknownSchemeError("gains of inputs stored beside the weights (pre_quant_scale)")
+    if grid is not None and grid.strategy == "group" and weights.layers[layer].shape[1] % grid.size:
+        raise UnknownSchemeError(f"{grid}, which its channels are no multiple of")
     if grid is None or not grid.needs_scale:
         return grid
     part = next((part for part in _INPUT_SCALES if f"{layer}.{part}" in tensors), None)

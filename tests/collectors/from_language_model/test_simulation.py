@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 pytest.importorskip("transformers")
 
@@ -204,6 +206,54 @@ def test_schemes_that_are_not_known_are_said(settings: dict[str, Any], says: str
 def test_caches_that_are_not_known_are_said(settings: dict[str, Any]) -> None:
     with pytest.raises(UnknownSchemeError):
         cache_grid(settings)
+
+
+JSON = some.recursive(
+    some.none()
+    | some.booleans()
+    | some.integers(-9, 999)
+    | some.text(max_size=9)
+    | some.sampled_from(["float", "token"]),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+SCHEMES = some.dictionaries(
+    some.sampled_from(["num_bits", "type", "strategy", "dynamic", "symmetric", "group_size"]), JSON, max_size=6
+)
+DAMAGED = some.fixed_dictionaries(
+    {},
+    optional={
+        "quant_method": JSON | some.sampled_from(["fp8", "modelopt"]),
+        "quant_algo": JSON | some.sampled_from(["FP8", "MIXED_PRECISION"]),
+        "quantized_layers": JSON | some.dictionaries(some.text(max_size=5), JSON, max_size=3),
+        "config_groups": JSON
+        | some.dictionaries(
+            some.text(max_size=3),
+            some.fixed_dictionaries({"input_activations": JSON | SCHEMES, "targets": JSON | some.just(["Linear"])}),
+            max_size=3,
+        ),
+        "kv_cache_scheme": JSON | SCHEMES,
+        "kv_cache_quant_algo": JSON,
+        "activation_scheme": JSON | some.sampled_from(["static", "dynamic"]),
+        "weight_block_size": JSON,
+        "ignore": JSON,
+    },
+)
+
+
+@given(DAMAGED)
+def test_no_configuration_is_an_accident(settings: dict[str, Any]) -> None:
+    for ask in (lambda: input_schemes(settings).grid_of("model.layers.0.mlp.down_proj"), lambda: cache_grid(settings)):
+        try:
+            assert ask() is None or str(ask())
+        except UnknownSchemeError as why:
+            assert str(why)
+
+
+def test_groups_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    scheme = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 48, "dynamic": True}
+    language = run(tmp_path, acts.Asked(scheme))
+    assert "which its channels are no multiple of" in (language.not_simulated or "") and language.activations is None
 
 
 def run(folder: Path, asked: acts.Asked, edit: Any = None) -> LanguageFacts:
