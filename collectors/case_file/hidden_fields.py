@@ -67,6 +67,7 @@ PROSE: Mapping[str, frozenset[str]] = {
         "ExecutionRecord": "code reads",
         "ImportRecord": "tells lacks unknown",
         "TextFacts": "beginning",
+        "LanguageFacts": "activations cache not_simulated",
     }.items()
 }
 #: Options of a run that stay: numbers, choices and words.

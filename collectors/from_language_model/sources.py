@@ -147,11 +147,16 @@ def shares_of_sources(blocks: Sequence[BlockFacts]) -> dict[str, object]:
         return found
     if (worst := _place_of_most(inputs)) is not None:
         made = sum(each or 0.0 for each in inputs)
-        found |= {"activations_share": made / total, "activation_block": blocks[worst]}
+        found |= {"activations_share": made / total, "activation_block": _figures(blocks[worst])}
         found["activation_block_share"] = inputs[worst] / made if made else None
     if (worst := _place_of_most(caches)) is not None:
-        found |= {"cache_share": sum(each or 0.0 for each in caches) / total, "cache_block": blocks[worst]}
+        found |= {"cache_share": sum(each or 0.0 for each in caches) / total, "cache_block": _figures(blocks[worst])}
     return found
+
+
+def _figures(block: BlockFacts) -> BlockFacts:
+    """Without the lists that stand with the blocks."""
+    return block.model_copy(update={"noise_by_position": (), "experts": ()})
 
 
 def _place_of_most(noises: Sequence[float | None]) -> int | None:
