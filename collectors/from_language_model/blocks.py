@@ -193,7 +193,8 @@ def _run_block(
     """Run one block of both models, each on what its own blocks before it handed on."""
     layer = skeleton.layers[index]
     name = skeleton.name_of(layer)
-    noise, sources, routing = BlockNoise.of(positions), SourceNoise(simulation.of_block(name)), Routing.of(layer, states.routes)
+    noise, sources = BlockNoise.of(positions), SourceNoise(simulation.of_block(name))
+    routing = Routing.of(layer, states.routes)
     own: list[tuple[Values, Values]] = []
     with loaded(layer, name, sides[0]):
         for number, span in enumerate(spans):

@@ -29,7 +29,7 @@ class Positions:
         return cls((0, *(1 + -(-k * (longest - 1) // bins) for k in range(bins))))
 
     def sums(self, values: Floats) -> tuple[Floats, Floats]:
-        """Sum and count per bin of what each token of one text has, from its first one on; what is unknown is left out."""
+        """Sum and count per bin of what each token of one text has, from its first one on; NaN is left out."""
         places = np.searchsorted(self.starts, np.arange(len(values)), side="right") - 1
         known = ~np.isnan(values)
         return (
@@ -57,9 +57,7 @@ class Means:
         """None where no text has a token."""
         if self._sums is None or self._counts is None:
             return ()
-        return tuple(
-            float(own / count) if count else None for own, count in zip(self._sums, self._counts, strict=True)
-        )
+        return tuple(float(own / count) if count else None for own, count in zip(self._sums, self._counts, strict=True))
 
     @property
     def overall(self) -> float | None:

@@ -76,7 +76,8 @@ class Routing:
             return
         _, chosen, shares = calls[0]
         kept = np.split(np.asarray(self.room[span], np.float64), 2, axis=1)
-        floats, quantized = _spread(kept[0], kept[1], self.experts), _spread(chosen.numpy(), shares.numpy(), self.experts)
+        floats = _spread(kept[0], kept[1], self.experts)
+        quantized = _spread(chosen.numpy(), shares.numpy(), self.experts)
         self._tokens += len(floats)
         self._same += int(((floats > 0) == (quantized > 0)).all(1).sum())
         # Half of the sum: what one expert loses another one gains.

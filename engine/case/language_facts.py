@@ -10,8 +10,8 @@ class ExpertFacts(Facts):
 
     share: float | None = fact("share of what the float model's router chooses", "share")
     noise: float | None = fact(
-        "squared error of what it makes, with its quantized weights, of tokens that the float router gives it / squared "
-        "length; on the first four texts",
+        "squared error of what it makes, with its quantized weights, of tokens that the float router gives it / "
+        "squared length; on the first four texts",
         "ratio",
     )
 
@@ -142,8 +142,8 @@ class LanguageFacts(Facts):
     )
     activations_gain: float | None = fact("1 - kl_float_activations / kl_mean", "share")
     token_scales_share: float | None = fact(
-        "share of what inputs in float take away of kl_mean that a scale per token, made while running, takes away, too; "
-        "run where activations_gain is over 0.4 and scales are stored",
+        "share of what inputs in float take away of kl_mean that a scale per token, made while running, takes away, "
+        "too; run where activations_gain is over 0.4 and scales are stored",
         "share",
     )
     activation_block: BlockFacts = Field(

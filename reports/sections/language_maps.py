@@ -89,11 +89,12 @@ def position_map(language: LanguageFacts) -> HeatMap | None:
         return None
     heads = [_place_text(k, language.positions) for k in range(len(language.positions))]
     rows = [("KL", "KL divergence", [_nats(value) for value in language.kl_by_position])]
-    rows += [(_short(block), name(block.name), [_noise(value) for value in block.noise_by_position]) for block in blocks]
+    rows += [(_short(own), name(own.name), [_noise(value) for value in own.noise_by_position]) for own in blocks]
     return _laid_out(
         "Noise by place within the texts",
-        "Signal over noise in dB behind each block, of the tokens at each place, all texts together; a stronger colour is worse. The "
-        "first token stands apart. The first row is the KL divergence of what is predicted there, by its own scale.",
+        "Signal over noise in dB behind each block, of the tokens at each place, all texts together; a stronger colour "
+        "is worse. The first token stands apart. The first row is the KL divergence of what is predicted there, by its "
+        "own scale.",
         [(str(start), head) for start, head in zip(language.positions, heads, strict=True)],
         rows,
         own_scales=1,
@@ -127,7 +128,8 @@ def texts_box(language: LanguageFacts) -> TextsBox | None:
     step = _BAR_AREA / number_of_bars
     top = max(shown[0], 1e-300)
     median = (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2
-    summary = f"{count(len(found), 'text')}: {number(found[-1])} … {number(found[0])} nats per token, median {number(median)}"
+    ends = f"{number(found[-1])} … {number(found[0])} nats per token"
+    summary = f"{count(len(found), 'text')}: {ends}, median {number(median)}"
     worst = tuple(
         TextLine(text.place or 0, f"{number(text.kl)} nats", text.tokens or 0, visible(text.beginning or "", 90))
         for text in language.worst_texts
@@ -205,7 +207,9 @@ def _noise(noise: float | None) -> Said:
 
 
 def _nats(value: float | None) -> Said:
-    return ("–", NOT_MEASURED, None, "") if value is None else (_short_number(value), f"{number(value)} nats", value, "")
+    if value is None:
+        return "–", NOT_MEASURED, None, ""
+    return _short_number(value), f"{number(value)} nats", value, ""
 
 
 def _expert(expert: ExpertFacts) -> Said:
