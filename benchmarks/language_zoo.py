@@ -6,7 +6,7 @@ quantizes one of them with a fault, or soundly. ``quantmedic weights`` is asked 
 of 96 bytes that no network learned from are what it runs on.
 
 A fault counts where it raises the perplexity by 2 % or more, or where it is one of the file or of a runtime, which
-weights in float32 do not feel; a control counts where it raises the perplexity by 1 % at most. The causes that are
+does not show while it runs here; a control counts where it raises the perplexity by 1 % at most. The causes that are
 right stand beside each fault and follow from what was done (``zoo_language/faults_*.py``).
 
 ``--part tune`` holds networks on which rules may be tuned. ``--part untouched`` holds trainings with other seeds, other

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # Importing them registers their faults and controls.
-from . import controls, faults_coarse, faults_codes, faults_declared, faults_gains, faults_moved  # noqa: F401
+from . import controls, faults_coarse, faults_codes, faults_declared, faults_gains, faults_moved, faults_running  # noqa: F401
 from .networks import ARCHITECTURES, Architecture, Network
 from .patient import Patient, float_patient
 from .registry import BASES, CONTROLS, FAULTS, Fault

@@ -87,9 +87,9 @@ def _torchao(plan: Plan, main: Scheme, left: Collection[str]) -> dict[str, Any]:
 
 
 def _compressed(plan: Plan, main: Scheme, left: Collection[str]) -> dict[str, Any]:
-    groups = {"group_0": {"targets": ["Linear"], "weights": _weights(main)}}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights_settings(main)}}
     for number, (scheme, names) in enumerate(_others(plan, main).items(), 1):
-        groups[f"group_{number}"] = {"targets": names, "weights": _weights(scheme)}
+        groups[f"group_{number}"] = {"targets": names, "weights": weights_settings(scheme)}
     return {
         "quant_method": "compressed-tensors",
         "format": _FORMATS[main.kind],
@@ -98,7 +98,8 @@ def _compressed(plan: Plan, main: Scheme, left: Collection[str]) -> dict[str, An
     }
 
 
-def _weights(scheme: Scheme) -> dict[str, Any]:
+def weights_settings(scheme: Scheme) -> dict[str, Any]:
+    """What compressed-tensors says of the weights of layers."""
     is_float = scheme.kind in ("float8", "nvfp4", "mxfp4")
     strategy = "group" if scheme.size else "tensor" if scheme.is_per_tensor else "channel"
     return {

@@ -66,6 +66,8 @@ PROSE: Mapping[str, frozenset[str]] = {
         "ProofRecord": "unexecuted",
         "ExecutionRecord": "code reads",
         "ImportRecord": "tells lacks unknown",
+        "TextFacts": "beginning",
+        "LanguageFacts": "activations cache not_simulated",
     }.items()
 }
 #: Options of a run that stay: numbers, choices and words.

@@ -108,7 +108,7 @@ def departures(
     if not layers:
         return Departures()
     found = Departures()
-    ignored, named = _Names(said.ignores), _Names([scheme.pattern for scheme in said.schemes])
+    ignored, named = NamedModules(said.ignores), NamedModules([scheme.pattern for scheme in said.schemes])
     schemes = {scheme.pattern.text: scheme for scheme in reversed(said.schemes)}
     spelled = {each for name in modules for each in _spellings(name)}
     found.idle_targets.extend(named.idle(spelled))
@@ -127,7 +127,7 @@ def departures(
     return found
 
 
-class _Names:
+class NamedModules:
     """Patterns by which modules are looked up: names at once, others one after the other."""
 
     def __init__(self, patterns: Sequence[NamePattern]) -> None:

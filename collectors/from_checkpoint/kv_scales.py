@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Values
 
 #: Layers that make keys, by which blocks with a cache are counted.
 _KEYS = re.compile(r"(.*\.)?(k_proj|qkv_proj|c_attn|kv_a_proj_with_mqa|query_key_value|Wqkv)\.[^.]+")
@@ -67,5 +67,17 @@ def asked_cache(settings: Mapping[str, object]) -> str | None:
 
 def _scale_of(block: str, kind: str, tensors: Mapping[str, Stored]) -> float | None:
     """The scale of a block: one number, or the largest of one per head."""
+    found = cache_scale(block, kind, tensors)
+    return None if found is None else float(found.max())
+
+
+def cache_scale(block: str, kind: str, tensors: Mapping[str, Stored]) -> Values | None:
+    """The scale of K or V of a block as it is stored: one number, or one per head; None where there is none.
+
+    Args:
+        block: Name of the attention, with a dot behind it.
+        kind: ``k`` or ``v``.
+        tensors: Of the checkpoint.
+    """
     stored = next((tensors[f"{block}{name}"] for name in _NAMES[kind] if f"{block}{name}" in tensors), None)
-    return float(stored.floats().max()) if stored is not None and stored.is_float and stored.size else None
+    return stored.floats().ravel() if stored is not None and stored.is_float and stored.size else None

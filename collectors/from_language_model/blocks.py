@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,12 @@ from torch import nn
 
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_language_model.block_noise import BlockNoise
+from quantmedic.collectors.from_language_model.positions import Positions
+from quantmedic.collectors.from_language_model.routing import Routing
+from quantmedic.collectors.from_language_model.simulation import Simulation, simulated
 from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded, recorded_calls
+from quantmedic.collectors.from_language_model.sources import SourceNoise, Tallies
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.errors import ModelError
@@ -20,8 +26,6 @@ Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
 OWN_TEXTS = 4
-#: Values of a text that a median is taken of.
-_FOR_MEDIAN = 4096
 #: What each block is called with, by the length of the text.
 Calls = Mapping[int, Sequence[Call]]
 #: Takes token ids; gives what goes into the first block, and what each block is called with.
@@ -30,10 +34,15 @@ Front = Callable[[torch.Tensor], tuple[torch.Tensor, Sequence[Call]]]
 
 @dataclass(frozen=True)
 class States:
-    """Hidden states of both models, ``[tokens, width]``, text after text."""
+    """Hidden states of both models, ``[tokens, width]``, text after text.
+
+    Attributes:
+        routes: Room for the experts that are chosen in one block, and their shares; None where there are none.
+    """
 
     floats: Values
     quantized: Values
+    routes: Values | None = None
 
 
 @dataclass(frozen=True)
@@ -50,39 +59,12 @@ class Noises:
     blocks: Sequence[BlockFacts]
 
 
-@dataclass
-class _Noise:
-    """Noise of the tokens behind one block, text by text."""
-
-    carried: list[Floats] = field(default_factory=list)
-    own: list[Floats] = field(default_factory=list)
-    largest: float = 0.0
-    medians: list[float] = field(default_factory=list)
-
-    def look(self, outputs: Values) -> None:
-        """Take the magnitudes of what the float block hands on."""
-        magnitudes = np.abs(outputs).ravel()
-        self.largest = max(self.largest, float(magnitudes.max()))
-        self.medians.append(float(np.median(magnitudes[:: max(magnitudes.size // _FOR_MEDIAN, 1)])))
-
-    def facts(self, name: str) -> BlockFacts:
-        """What is said of the block."""
-        others = float(np.mean(np.concatenate([noise[1:] for noise in self.carried])))
-        median = float(np.median(self.medians))
-        return BlockFacts(
-            name=name,
-            noise=float(np.mean(np.concatenate(self.carried))),
-            own_noise=float(np.mean(np.concatenate(self.own))),
-            first_token_ratio=float(np.mean([noise[0] for noise in self.carried])) / others if others > 0 else None,
-            largest_ratio=self.largest / median if median > 0 else None,
-        )
-
-
 def run_blocks(
     skeleton: Skeleton,
     sides: tuple[Weights, Weights],
     texts: Sequence[Ids],
     states: States,
+    simulation: Simulation,
     progress: Progress,
 ) -> Noises:
     """Run all blocks of both models; what the last of them hands on is left in ``states``, behind the norm.
@@ -92,6 +74,7 @@ def run_blocks(
         sides: Weights of the float and of the quantized model.
         texts: Token ids.
         states: Room for the hidden states, which is overwritten.
+        simulation: What is quantized beside the weights.
         progress: Called after every block.
 
     Raises:
@@ -102,15 +85,23 @@ def run_blocks(
         calls = _run_front(skeleton, weights, texts, hidden)  # the same of both
     front = _mean_of_known(np.concatenate([_noise_of_tokens(*(hidden[span] for hidden in both)) for span in spans]))
     found = []
+    positions = Positions.of_texts([len(ids) for ids in texts])
     for index in range(len(skeleton.layers)):
-        found.append(_run_block(skeleton, index, sides, spans, states, calls))
+        found.append(_run_block(skeleton, index, sides, spans, states, calls, simulation, positions))
         progress("blocks", index + 1, len(skeleton.layers))
     for weights, hidden in zip(sides, both, strict=True):
         _run_norm(skeleton, weights, spans, hidden)
     return Noises(front, _with_shares(found))
 
 
-def run_alone(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values, progress: Progress) -> None:
+def run_alone(
+    skeleton: Skeleton,
+    weights: Weights,
+    texts: Sequence[Ids],
+    hidden: Values,
+    simulation: Simulation,
+    progress: Progress,
+) -> None:
     """Run one model; what its last block hands on is left in ``hidden``, behind the norm.
 
     Raises:
@@ -120,7 +111,7 @@ def run_alone(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden
     calls = _run_front(skeleton, weights, texts, hidden)
     for index, layer in enumerate(skeleton.layers):
         name = skeleton.name_of(layer)
-        with loaded(layer, name, weights):
+        with loaded(layer, name, weights), simulated(layer, name, simulation):
             for span in spans:
                 inputs = np.array(hidden[span])
                 hidden[span] = _call(layer, name, inputs, calls[len(inputs)][index])
@@ -196,29 +187,48 @@ def _run_block(
     spans: Sequence[slice],
     states: States,
     calls: Calls,
+    simulation: Simulation,
+    positions: Positions,
 ) -> BlockFacts:
     """Run one block of both models, each on what its own blocks before it handed on."""
     layer = skeleton.layers[index]
     name = skeleton.name_of(layer)
-    noise, own_inputs, own_outputs = _Noise(), [], []
+    noise, sources = BlockNoise.of(positions), SourceNoise(simulation.of_block(name))
+    routing = Routing.of(layer, states.routes)
+    own: list[tuple[Values, Values]] = []
     with loaded(layer, name, sides[0]):
         for number, span in enumerate(spans):
             inputs = np.array(states.floats[span])
-            outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+            call = calls[len(inputs)][index]
+            with routing.seen_floats(layer, span, is_sample=number < OWN_TEXTS):
+                outputs = _call(layer, name, inputs, call)
             states.floats[span] = outputs
             noise.look(outputs)
             if number < OWN_TEXTS:
-                own_inputs.append(inputs)
-                own_outputs.append(outputs)
+                own.append((inputs, outputs))
+                sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
+        routing.run_float_experts(layer)
     with loaded(layer, name, sides[1]):
-        for span in spans:
-            inputs = np.array(states.quantized[span])
-            outputs = _call(layer, name, inputs, calls[len(inputs)][index])
-            states.quantized[span] = outputs
-            noise.carried.append(_noise_of_tokens(states.floats[span], outputs))
-        for inputs, outputs in zip(own_inputs, own_outputs, strict=True):
+        with simulated(layer, name, simulation):
+            for span in spans:
+                inputs = np.array(states.quantized[span])
+                with routing.seen_quantized(layer, span):
+                    outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+                states.quantized[span] = outputs
+                noise.carried.add(_noise_of_tokens(states.floats[span], outputs))
+        routing.run_quantized_experts(layer)
+        for inputs, outputs in own:
             noise.own.append(_noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
-    return noise.facts(name)
+    return noise.facts(name).model_copy(update={**sources.facts(), **routing.facts()})
+
+
+def _noise_of_source(
+    layer: nn.Module, name: str, call: Call, own: tuple[Values, Values], simulation: Simulation, tallies: Tallies
+) -> Floats:
+    """Noise of the tokens behind a float block that runs with a simulation."""
+    inputs, outputs = own
+    with simulated(layer, name, simulation, tallies):
+        return _noise_of_tokens(outputs, _call(layer, name, inputs, call))
 
 
 def _mean_of_known(noise: Floats) -> float | None:

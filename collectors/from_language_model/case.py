@@ -6,12 +6,10 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.collectors.from_language_model.tokens import LENGTH
+from quantmedic.engine.case.language_facts import LanguageFacts
 from quantmedic.engine.case.records import Case
 
-_HOW = (
-    "both models were run with weights as float32 numbers, those of the quantized one dequantized: activations and the "
-    "K/V cache were not quantized, whatever the configuration says"
-)
+_HOW = "both models were run with weights as float32 numbers, those of the quantized one dequantized"
 
 
 def with_language(
@@ -39,6 +37,15 @@ def with_language(
     language, metric = run_language_models(*paths, tokens, length=length or LENGTH, threads=threads, progress=progress)
     record = case.record
     model = record.model.model_copy(update={"language": language, "metric": metric})
-    notices = (_HOW, *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
+    notices = (_how(language), *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
     run = {**record.run, "tokens": str(tokens), "text_length": length or LENGTH}
     return Case(record.model_copy(update={"model": model, "notices": notices, "run": run}), case.statistics)
+
+
+def _how(language: LanguageFacts) -> str:
+    """What was quantized while the models ran, and what was not."""
+    done = {"inputs of layers": language.activations, "keys and values": language.cache}
+    simulated = [f"{what} were quantized ({how})" for what, how in done.items() if how is not None]
+    left = [f"{what} were not quantized" for what, how in done.items() if how is None]
+    unknown = f"; not simulated: {language.not_simulated}" if language.not_simulated is not None else ""
+    return f"{_HOW}: {', '.join([*simulated, *left])}{unknown}"

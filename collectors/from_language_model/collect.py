@@ -14,11 +14,15 @@ from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
 from quantmedic.collectors.from_language_model.blocks import Noises, States, run_blocks
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
+from quantmedic.collectors.from_language_model.positions import Means, Positions
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
+from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation
 from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
+from quantmedic.collectors.from_language_model.sources import shares_of_sources
+from quantmedic.collectors.from_language_model.text_facts import worst_texts
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, read_texts
-from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
+from quantmedic.engine.case.facts import BlockFacts, LanguageFacts, MetricFacts
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.metrics.kinds import kind_of
@@ -40,9 +44,11 @@ def run_language_models(
 ) -> tuple[LanguageFacts, MetricFacts]:
     """Run both models on the same texts, block by block, with the weights of the checkpoints as float32 numbers.
 
+    Inputs of layers, keys and values are quantized as the configuration of the quantized model says, where it is known.
+
     Args:
         float_path: Folder of the float model, with ``config.json``; its tokenizer reads texts.
-        quantized_path: Folder or file of the quantized weights, which are dequantized; activations are not quantized.
+        quantized_path: Folder or file of the quantized weights, which are dequantized.
         tokens: File of texts or token ids; see ``read_texts``.
         length: Tokens that are used of each text.
         threads: Processor threads of torch; as many as it takes by default.
@@ -58,6 +64,7 @@ def run_language_models(
         torch.set_num_threads(threads)
     skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent)
     sides = _open_sides(skeleton, float_path, quantized_path)
+    asked = asked_simulation(skeleton, sides[1])
     vocabulary, width = shape_of_head(skeleton)
     most = getattr(skeleton.model.config, "max_position_embeddings", None)
     texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
@@ -65,14 +72,24 @@ def run_language_models(
     count = sum(map(len, texts))
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        run = Run(skeleton, texts, States(*rooms), heads)
-        noises = run_blocks(skeleton, sides, texts, run.states, progress)
+        routes = _room_for_routes(skeleton, Path(folder) / "routes", count)
+        run = Run(skeleton, texts, States(rooms[0], rooms[1], routes), heads, asked.simulation)
+        noises = run_blocks(skeleton, sides, texts, run.states, run.simulation, progress)
         scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
         found = _language_facts(scores, texts, vocabulary, noises)
+        found = found.model_copy(update=_said_of(asked) | worst_texts(found.kl_by_text, texts, float_path))
         if found.kl_mean is not None:
             found = try_parts(run, sides, found, progress)
     return found, perplexity_facts(scores, texts)
+
+
+def _room_for_routes(skeleton: Skeleton, path: Path, tokens: int) -> NDArray[np.float32] | None:
+    """For the experts that are chosen for each token in a block, and their shares."""
+    names = ("num_experts_per_tok", "moe_topk", "moe_k")
+    found = (getattr(skeleton.model.config, name, None) for name in names)
+    chosen = next((value for value in found if isinstance(value, int) and value > 0), None)
+    return None if chosen is None else np.memmap(path, np.float32, "w+", shape=(tokens, 2 * chosen))
 
 
 def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
@@ -135,8 +152,33 @@ def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noise
             "embedding_share": _share_of_front(noises),
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
+            **shares_of_sources(noises.blocks),
+            **_by_place(scores.divergence, texts),
+            "kl_by_text": tuple(divergence.tolist()),
+            **_worst_router(noises.blocks),
         }
     )
+
+
+def _said_of(asked: Asked) -> dict[str, str | None]:
+    unknown = "; ".join(asked.unknown)
+    return {"activations": asked.inputs or None, "cache": asked.cache or None, "not_simulated": unknown or None}
+
+
+def _by_place(divergence: Floats, texts: Sequence[Ids]) -> dict[str, object]:
+    """Divergence of what is predicted at the tokens of each bin."""
+    means = Means(Positions.of_texts([len(ids) for ids in texts]))
+    for own in _parts(divergence, texts):
+        means.add(own)
+    return {"positions": means.positions.starts, "kl_by_position": means.by_bin}
+
+
+def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:
+    known = [block for block in blocks if block.router_agreement is not None]
+    if not known:
+        return {}
+    worst = min(known, key=lambda block: block.router_agreement or 0.0)
+    return {"router_agreement": worst.router_agreement, "router_block": worst.name}
 
 
 def _share_of_front(noises: Noises) -> float | None:
@@ -147,8 +189,13 @@ def _share_of_front(noises: Noises) -> float | None:
 
 def _by_text(values: Floats, texts: Sequence[Ids]) -> Floats:
     """Means of the predicted tokens of each text."""
+    return np.array([part.mean() for part in _parts(values, texts)])
+
+
+def _parts(values: Floats, texts: Sequence[Ids]) -> list[Floats]:
+    """Predicted tokens of each text."""
     ends = np.cumsum([len(ids) - 1 for ids in texts])
-    return np.array([part.mean() for part in np.split(values, ends[:-1])])
+    return np.split(values, ends[:-1])
 
 
 def perplexity_facts(scores: Scores, texts: Sequence[Ids]) -> MetricFacts:

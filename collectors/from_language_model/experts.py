@@ -37,6 +37,20 @@ def load_otherwise(name: str, shape: tuple[int, ...], load: Load) -> Values | No
     return None
 
 
+def layers_of_expert(name: str, expert: int) -> list[str]:
+    """Names that checkpoints may give the weights of one expert in a fused tensor.
+
+    Args:
+        name: Of the fused tensor.
+        expert: Its place there.
+    """
+    for ending, choices in _PARTS.items():
+        if name.endswith(ending):
+            prefix = name.removesuffix(ending)
+            return [prefix + part.format(expert) for parts in choices for part in parts]
+    return []
+
+
 def _stack(prefix: str, parts: tuple[str, ...], shape: tuple[int, ...], load: Load) -> Values | None:
     experts, outputs, inputs = shape
     found = np.empty(shape, np.float32)

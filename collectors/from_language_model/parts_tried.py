@@ -6,6 +6,7 @@ from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
 from quantmedic.collectors.from_language_model.blocks import run_alone
 from quantmedic.collectors.from_language_model.runs import Run
+from quantmedic.collectors.from_language_model.sources_tried import try_sources
 from quantmedic.engine.case.facts import LanguageFacts
 
 #: Share of the noise from which on the part that makes it is tried.
@@ -37,7 +38,7 @@ def try_parts(
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = bool(getattr(skeleton.model.config, "tie_word_embeddings", False))
         gains["embedding_gain"] = _gain(run, found, with_float_head=is_tied)
-    update: dict[str, float | None] = dict(gains)
+    update: dict[str, object] = {**gains, **try_sources(run, sides[1], found, progress)}
     if (found.worst_block_share or 0.0) > TRIED_SHARE:
         _run_mended(run, sides, f"{found.worst_block}.", progress)
         mended = float(run.score().divergence.mean())
@@ -48,7 +49,7 @@ def try_parts(
 def _run_mended(run: Run, sides: tuple[WeightValues, WeightValues], prefix: str, progress: Progress) -> None:
     """Run the quantized model with the float weights of one part."""
     mixed = MixedValues(sides[1], sides[0], prefix)
-    run_alone(run.skeleton, mixed, run.texts, run.states.quantized, progress)
+    run_alone(run.skeleton, mixed, run.texts, run.states.quantized, run.simulation, progress)
 
 
 def _gain(run: Run, found: LanguageFacts, *, with_float_head: bool) -> float | None:

@@ -10,6 +10,7 @@ import torch
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.blocks import States, spans_of
 from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
+from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.errors import ModelError
@@ -24,12 +25,14 @@ class Run:
         texts: Token ids.
         states: Room for hidden states.
         heads: Output layers of both.
+        simulation: What is quantized beside the weights.
     """
 
     skeleton: Skeleton
     texts: Sequence[Ids]
     states: States
     heads: tuple[Head, Head]
+    simulation: Simulation
 
     def score(self, heads: tuple[Head, Head] | None = None) -> Scores:
         """What both models predict of the next tokens, from the states that their blocks have left.

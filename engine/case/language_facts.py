@@ -5,6 +5,26 @@ from pydantic import Field
 from quantmedic.engine.case.fact_base import Facts, fact
 
 
+class ExpertFacts(Facts):
+    """One expert of a block."""
+
+    share: float | None = fact("share of what the float model's router chooses", "share")
+    noise: float | None = fact(
+        "squared error of what it makes, with its quantized weights, of tokens that the float router gives it / "
+        "squared length; on the first four texts",
+        "ratio",
+    )
+
+
+class TextFacts(Facts):
+    """One text."""
+
+    place: int | None = fact("which text it is, from 1")
+    tokens: int | None = fact("tokens that are predicted of it")
+    kl: float | None = fact("mean divergence of its tokens", "nats")
+    beginning: str | None = fact("its first words, or its first token ids")
+
+
 class BlockFacts(Facts):
     """One block of the network: what it hands on, in the float model and in the quantized one.
 
@@ -21,6 +41,35 @@ class BlockFacts(Facts):
     largest_ratio: float | None = fact(
         "largest magnitude that the float block hands on / median magnitude of what it hands on", "ratio"
     )
+    largest_position: int | None = fact("place in its text of the token with the largest magnitude, from 0")
+    largest_channel: int | None = fact("channel of that magnitude")
+    noise_by_position: tuple[float | None, ...] = Field(
+        default=(), description="noise by the places of positions: of the first token, then of bins of the others"
+    )
+    router_agreement: float | None = fact(
+        "share of the tokens for which both models choose the same experts in this block", "share"
+    )
+    router_moved: float | None = fact(
+        "mean over the tokens of the share that goes to other experts than in the float model", "share"
+    )
+    experts: tuple[ExpertFacts, ...] = Field(default=(), description="experts of the block, in their order")
+    activation_noise: float | None = fact(
+        "mean noise of the tokens behind the float block where the inputs of its layers alone are quantized", "ratio"
+    )
+    cache_noise: float | None = fact("the same where its keys and values alone are quantized", "ratio")
+    input_layer: str | None = fact("layer of the block whose inputs quantizing changes most")
+    input_noise: float | None = fact(
+        "mean over tokens of the squared error of these inputs / their squared length", "ratio"
+    )
+    input_clipped: float | None = fact("share of them beyond the last code of a stored scale", "share")
+    input_token_ratio: float | None = fact("largest magnitude of all tokens / median of those of the tokens", "ratio")
+    input_channel_ratio: float | None = fact(
+        "largest magnitude of all channels / median of those of the channels", "ratio"
+    )
+    key_noise: float | None = fact("mean over tokens of the squared error of keys / their squared length", "ratio")
+    key_clipped: float | None = fact("share of keys beyond the last code of a stored scale", "share")
+    value_noise: float | None = fact("as key_noise, of values", "ratio")
+    value_clipped: float | None = fact("as key_clipped, of values", "share")
 
 
 class LanguageFacts(Facts):
@@ -68,4 +117,55 @@ class LanguageFacts(Facts):
     )
     head_gain: float | None = fact(
         "1 - kl_mean with the float output layer / kl_mean; computed where the output layers differ", "share"
+    )
+    positions: tuple[int, ...] = Field(
+        default=(), description="first place of each bin of tokens: 0 for the first token, then of the others"
+    )
+    kl_by_position: tuple[float | None, ...] = Field(
+        default=(), description="mean divergence of what is predicted at the tokens of each bin, in nats"
+    )
+    kl_by_text: tuple[float, ...] = Field(default=(), description="mean divergence of each text, in nats")
+    worst_texts: tuple[TextFacts, ...] = Field(
+        default=(), description="texts with the largest divergence, the worst first; at most ten"
+    )
+    router_agreement: float | None = fact("lowest router_agreement of all blocks", "share")
+    router_block: str | None = fact("block with the lowest router_agreement")
+    activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
+    cache: str | None = fact("how keys and values were quantized")
+    not_simulated: str | None = fact("what the configuration asks to be quantized and was not, and why")
+    activations_share: float | None = fact(
+        "activation_noise of all blocks / sum of it, their own_noise and their cache_noise", "share"
+    )
+    cache_share: float | None = fact("cache_noise of all blocks / the same sum", "share")
+    kl_float_activations: float | None = fact(
+        "kl_mean of the quantized model with inputs of layers in float; run where they are quantized", "nats"
+    )
+    activations_gain: float | None = fact("1 - kl_float_activations / kl_mean", "share")
+    token_scales_share: float | None = fact(
+        "share of what inputs in float take away of kl_mean that a scale per token, made while running, takes away, "
+        "too; run where activations_gain is over 0.4 and scales are stored",
+        "share",
+    )
+    activation_block: BlockFacts = Field(
+        default=BlockFacts(), description="the block with the largest activation_noise, where inputs are quantized"
+    )
+    activation_block_share: float | None = fact("activation_noise of that block / that of all blocks", "share")
+    activation_block_gain: float | None = fact(
+        "1 - kl_mean with inputs in float in that block alone / kl_mean; run where activations_gain is over 0.4",
+        "share",
+    )
+    kl_float_cache: float | None = fact(
+        "kl_mean of the quantized model with keys and values in float; run where they are quantized", "nats"
+    )
+    cache_gain: float | None = fact("1 - kl_float_cache / kl_mean", "share")
+    text_scales_share: float | None = fact(
+        "share of what keys and values in float take away of kl_mean that scales made of each text take away, too; run "
+        "where cache_gain is over 0.4 and scales are stored",
+        "share",
+    )
+    keys_gain: float | None = fact(
+        "1 - kl_mean with keys in float and values quantized / kl_mean; run where cache_gain is over 0.4", "share"
+    )
+    cache_block: BlockFacts = Field(
+        default=BlockFacts(), description="the block with the largest cache_noise, where keys and values are quantized"
     )

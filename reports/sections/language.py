@@ -7,7 +7,15 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import BlockFacts, LanguageFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.text import count, decibels, name, number, percent
+from quantmedic.reports.sections.language_maps import (
+    HeatMap,
+    TextsBox,
+    expert_map,
+    position_map,
+    texts_box,
+    worst_experts,
+)
+from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, percent
 
 #: Blocks of the table, those that make most noise.
 BLOCKS_SHOWN = 40
@@ -24,6 +32,9 @@ class BlockLine:
     width: Annotated[float, "the share, as percent for a bar"]
     first: Annotated[str, "noise of the first token of a text, in multiples of that of the others"]
     largest: Annotated[str, "largest magnitude that the float block hands on, in multiples of the median one"]
+    place: Annotated[str, "token and channel of that magnitude"]
+    inputs: Annotated[str, "signal over noise behind the float block where inputs of its layers alone are quantized"]
+    cache: Annotated[str, "the same where keys and values alone are quantized"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,12 @@ class LanguageBox:
     told: Annotated[tuple[str, ...], "how predictions differ, as sentences"]
     blocks: Annotated[tuple[BlockLine, ...], "blocks in their order; of many, those that make most noise"]
     more: Annotated[int, "blocks that are left out"]
+    has_inputs: Annotated[bool, "inputs of layers were quantized"]
+    has_cache: Annotated[bool, "keys and values were quantized"]
+    by_position: Annotated[HeatMap | None, "noise of each block by the place of the token"]
+    by_expert: Annotated[HeatMap | None, "noise of each expert"]
+    experts: Annotated[tuple[tuple[str, str, str, str, str], ...], "routers and the worst experts, block by block"]
+    texts: Annotated[TextsBox | None, "divergence of each text"]
 
 
 def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
@@ -42,7 +59,17 @@ def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
         return None
     loudest = sorted(range(len(language.blocks)), key=lambda k: -(language.blocks[k].own_share or 0.0))[:BLOCKS_SHOWN]
     blocks = tuple(_block_line(language.blocks[k]) for k in sorted(loudest))
-    return LanguageBox(tuple(_sentences(language)), blocks, len(language.blocks) - len(blocks))
+    return LanguageBox(
+        told=tuple(_sentences(language)),
+        blocks=blocks,
+        more=len(language.blocks) - len(blocks),
+        has_inputs=any(block.activation_noise is not None for block in language.blocks),
+        has_cache=any(block.cache_noise is not None for block in language.blocks),
+        by_position=position_map(language),
+        by_expert=expert_map(language),
+        experts=tuple(worst_experts(language)),
+        texts=texts_box(language),
+    )
 
 
 def samples_of_language(language: LanguageFacts) -> str:
@@ -64,12 +91,39 @@ def _sentences(language: LanguageFacts) -> Iterator[str]:
         f"Same first token: {percent(language.same_top)} ({percent(language.same_top_low)} … "
         f"{percent(language.same_top_high)}); the probability of the text's changes by {percent(language.delta_p)}."
     )
+    if language.router_agreement is not None:
+        yield (
+            f"Routers choose the same experts as in float for {percent(language.router_agreement, 1)} of the tokens at "
+            f"worst, in {name(language.router_block)}."
+        )
     if language.worst_block is not None and len(language.blocks) > 1:
         yield (
             f"Of the noise that {len(language.blocks)} blocks make themselves, "
             f"{percent(language.worst_block_share, 0)} is made in {name(language.worst_block)}."
             f"{_trial_text(language)}"
         )
+
+    yield from _sources(language)
+
+
+def _sources(language: LanguageFacts) -> Iterator[str]:
+    """What the inputs of layers and the cache cost, and what was not simulated."""
+    if language.activations is not None:
+        yield (
+            f"Inputs of layers were quantized ({language.activations}); with them in float the divergence is "
+            f"{number(language.kl_float_activations)} nats{_scales_text('token', language.token_scales_share)}."
+        )
+    if language.cache is not None:
+        yield (
+            f"Keys and values were quantized ({language.cache}); with them in float the divergence is "
+            f"{number(language.kl_float_cache)} nats{_scales_text('text', language.text_scales_share)}."
+        )
+    if language.not_simulated is not None:
+        yield f"Not simulated: {language.not_simulated}."
+
+
+def _scales_text(what: str, share: float | None) -> str:
+    return "" if share is None else f"; scales made for each {what} take away {percent(share, 0)} of what that does"
 
 
 def _trial_text(language: LanguageFacts) -> str:
@@ -87,7 +141,16 @@ def _block_line(block: BlockFacts) -> BlockLine:
         width=round(100 * (block.own_share or 0.0), 1),
         first=number(block.first_token_ratio),
         largest=number(block.largest_ratio),
+        place=_place(block),
+        inputs=decibels(_level(block.activation_noise)),
+        cache=decibels(_level(block.cache_noise)),
     )
+
+
+def _place(block: BlockFacts) -> str:
+    if block.largest_position is None or block.largest_channel is None:
+        return NOT_MEASURED
+    return f"{block.largest_position} / {block.largest_channel}"
 
 
 def _level(noise: float | None) -> float | None:

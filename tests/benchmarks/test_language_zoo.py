@@ -1,17 +1,32 @@
 """The zoo of language models: its parts, its figures, and one fault and one control asked from end to end."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
 
+import torch
+from safetensors.numpy import load_file
+from zoo_language.activations import (
+    INT8_TENSOR,
+    built_model,
+    reached,
+    with_cache,
+    with_inputs,
+    with_loud_keys,
+    with_massive_tokens,
+)
 from zoo_language.asking import Answer, Asker, Result
 from zoo_language.cases import Spec, specs
 from zoo_language.networks import ARCHITECTURES, Network, trained
-from zoo_language.registry import CONTROLS, FAULTS
+from zoo_language.patient import float_patient
+from zoo_language.registry import BASES, CONTROLS, FAULTS
 from zoo_language.tables import render, render_misses
-from zoo_language.texts import VOCABULARY, held_out_bytes, training_bytes, unigram_entropy
+from zoo_language.texts import VOCABULARY, drawn_texts, held_out_bytes, training_bytes, unigram_entropy
 
 from quantmedic.api.rulebase import load_rulebase
 
@@ -60,6 +75,35 @@ def test_a_fault_is_named(network: Network, tmp_path: Path) -> None:
 def test_a_control_is_healthy(name: str, network: Network) -> None:
     result = ask(name, network)
     assert result.counts and not result.plain.alarms and not result.told.alarms
+
+
+@pytest.mark.parametrize("change, factor", [(with_massive_tokens, 64.0), (with_loud_keys, 32.0)])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_larger_activations_and_keys_leave_the_float_function(
+    change: Any, factor: float, architecture: str, network: Network, tmp_path: Path
+) -> None:
+    """But they are larger: scales that are calibrated on them are."""
+    own = network if architecture == "llama" else trained(ARCHITECTURES[architecture], 1, tmp_path, steps=4)
+    patient = float_patient(own, 1).with_scheme(BASES["int8"])
+    changed = change(patient, factor)
+    ids = torch.from_numpy(drawn_texts(held_out_bytes(), 2, 32, 5))
+    with torch.inference_mode():
+        before, after = (built_model(own, weights)(ids).logits for weights in (patient.floats, changed))
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+    first, second = reached(own, patient.floats), reached(own, changed)
+    figures = [found.inputs if change is with_massive_tokens else found.caches for found in (first, second)]
+    assert any(np.max(figures[1][name]) > 4 * np.max(figures[0][name]) for name in figures[0])
+
+
+def test_scales_of_caches_and_inputs_are_stored(network: Network, tmp_path: Path) -> None:
+    patient = with_cache(with_inputs(float_patient(network, 1).with_scheme(BASES["int8"]), INT8_TENSOR), INT8_TENSOR)
+    _, folder = patient.written(tmp_path)
+    names = {name for file in folder.glob("*.safetensors") for name in load_file(file)}
+    assert sum(name.endswith(".input_scale") for name in names) == 28
+    assert sum(name.endswith(("k_scale", "v_scale")) for name in names) == 8
+    said = json.loads((folder / "config.json").read_text())["quantization_config"]
+    assert said["config_groups"]["group_0"]["input_activations"] == INT8_TENSOR
+    assert said["kv_cache_scheme"] == INT8_TENSOR and said["config_groups"]["group_0"]["weights"]["num_bits"] == 8
 
 
 def test_a_missing_shard_is_an_error_where_texts_are_run(network: Network) -> None:

@@ -1,0 +1,150 @@
+"""Grids of activations and of the K and V cache: values quantized and dequantized as a runtime does.
+
+The formulas are those of compressed-tensors, in float32; what they give equals its numbers bit for bit.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+
+Strategy = Literal["tensor", "head", "token", "group"]
+#: Largest number of E4M3 and of E2M1.
+_LARGEST = {8: 448.0, 4: 6.0}
+#: Numbers of E2M1 from 0 on; a magnitude that lies in the middle goes to the one with an even code.
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_PLACES = {"tensor": "per tensor", "head": "per head", "token": "per token"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How values are quantized.
+
+    Attributes:
+        bits: Of a code.
+        is_float: Codes are E4M3 or E2M1, else integers.
+        strategy: What shares a scale; of a group, values of a token in a row.
+        is_dynamic: Scales are made of the values while running. Those of groups always are.
+        is_symmetric: Without zero points.
+        size: Values of a group.
+        scale: Of all values, or one per head; of groups what their scales are multiplied by before they become E4M3.
+        zero: Zero point of all values.
+    """
+
+    bits: int
+    is_float: bool
+    strategy: Strategy
+    is_dynamic: bool
+    is_symmetric: bool = True
+    size: int = 0
+    scale: torch.Tensor | None = None
+    zero: torch.Tensor | None = None
+
+    def __str__(self) -> str:
+        kind = f"float{self.bits}" if self.is_float else f"int{self.bits}"
+        place = _PLACES.get(self.strategy) or f"per group of {self.size}"
+        scales = "scales made while running" if self.is_dynamic or self.strategy == "group" else "stored scales"
+        return f"{kind} {place}, {scales}"
+
+    @property
+    def needs_scale(self) -> bool:
+        """It cannot be used without a stored scale."""
+        return not self.is_dynamic
+
+    def with_scale(self, scale: torch.Tensor, zero: torch.Tensor | None = None) -> Self:
+        return replace(self, scale=scale, zero=zero)
+
+    def per_token(self) -> Self:
+        """The same codes with a scale per token, made while running; groups stay as they are."""
+        return (
+            self
+            if self.strategy == "group"
+            else replace(self, strategy="token", is_dynamic=True, scale=None, zero=None)
+        )
+
+    def per_text(self) -> Self:
+        """The same codes with scales made of the values while running; groups stay as they are."""
+        return self if self.strategy == "group" else replace(self, strategy="tensor", is_dynamic=True, scale=None)
+
+    def rounded(self, values: torch.Tensor) -> torch.Tensor:
+        """The values as the grid keeps them.
+
+        Args:
+            values: ``[batch, tokens, channels]``, or of a cache ``[batch, heads, tokens, channels]``.
+        """
+        if self.strategy == "group":
+            return self._rounded(values.unflatten(-1, (-1, self.size))).flatten(-2)
+        return self._rounded(values)
+
+    def clipped(self, values: torch.Tensor) -> torch.Tensor:
+        """Which of the values lie so far beyond the last code that rounding would not reach them."""
+        if self.scale is None or self.strategy == "group":
+            return torch.zeros_like(values, dtype=torch.bool)
+        scale, zero = self._of_values(values)
+        low, high = self._ends
+        margin = 16.0 if self.is_float else 0.5  # half of the last step
+        codes = values / scale if zero is None else values / scale + zero
+        return (codes < low - margin) | (codes > high + margin)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        if self.is_float:
+            return -_LARGEST[self.bits], _LARGEST[self.bits]
+        return -(2.0 ** (self.bits - 1)), 2.0 ** (self.bits - 1) - 1
+
+    def _rounded(self, values: torch.Tensor) -> torch.Tensor:
+        scale, zero = self._of_values(values)
+        codes = values / scale
+        codes = codes if zero is None else codes + zero
+        codes = self._nearest(codes.clamp(*self._ends))
+        return (codes if zero is None else codes - zero) * scale
+
+    def _nearest(self, codes: torch.Tensor) -> torch.Tensor:
+        if not self.is_float:
+            return codes.round()
+        if self.bits == 8:
+            return codes.to(torch.float8_e4m3fn).to(codes.dtype)
+        return _nearest_e2m1(codes)
+
+    def _of_values(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Scale and zero point for values."""
+        if self.strategy == "group":
+            return self._of_groups(values), None
+        if self.is_dynamic:
+            return self._made(values)
+        assert self.scale is not None  # a static grid is used with its scale
+        return (self.scale.reshape(-1, 1, 1) if self.strategy == "head" else self.scale), self.zero
+
+    def _made(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        axes = (-1,) if self.strategy == "token" else tuple(range(values.ndim))
+        low, high = values.amin(axes, keepdim=True).clamp(max=0), values.amax(axes, keepdim=True).clamp(min=0)
+        first, last = self._ends
+        if self.is_symmetric:
+            return _positive(torch.maximum(-low, high) / ((last - first) / 2)), None
+        scale = (high - low) / (last - first)
+        zero = (first - low / scale).clamp(first, last)
+        return _positive(scale), torch.where(scale == 0, torch.zeros_like(zero), zero).round()
+
+    def _of_groups(self, values: torch.Tensor) -> torch.Tensor:
+        """Scales of groups, as E4M3 keeps them."""
+        first, last = self._ends
+        scale = values.abs().amax(-1, keepdim=True) / ((last - first) / 2)
+        if self.scale is None:
+            return _positive(scale)
+        kept = (self.scale * scale).clamp(max=_LARGEST[8]).to(torch.float8_e4m3fn).to(scale.dtype)
+        kept = torch.where(kept == 0, torch.full_like(kept, torch.finfo(torch.float8_e4m3fn).eps), kept)
+        return kept / self.scale
+
+
+def _positive(scale: torch.Tensor) -> torch.Tensor:
+    return torch.where(scale == 0, torch.full_like(scale, torch.finfo(scale.dtype).eps), scale)
+
+
+def _nearest_e2m1(codes: torch.Tensor) -> torch.Tensor:
+    grid = torch.tensor(_E2M1, dtype=codes.dtype)
+    middles = (grid[1:] + grid[:-1]) / 2
+    size = codes.abs()
+    below, above = torch.bucketize(size, middles), torch.bucketize(size, middles, right=True)
+    # Both differ in the very middle alone: there the even one is taken.
+    place = torch.where(below % 2 == 0, below, above)
+    return grid[place] * torch.sign(codes)

@@ -1,0 +1,172 @@
+"""The simulation that a quantized checkpoint asks for: grids of its configuration with the scales that are stored."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from quantmedic.collectors.from_checkpoint.kv_scales import cache_scale
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_language_model.experts import layers_of_expert
+from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.schemes import (
+    InputSchemes,
+    UnknownSchemeError,
+    cache_grid,
+    input_schemes,
+)
+from quantmedic.collectors.from_language_model.simulation import FUSED, Simulation, attentions, is_fused
+from quantmedic.collectors.from_language_model.skeleton import Skeleton
+
+#: Names of the scale of inputs beside ``weight``; the second is multiplied where the others divide.
+_INPUT_SCALES = ("input_scale", "input_global_scale", "act_scale", "activation_scale")
+#: Attention that caches what keys and values are made of, and not these.
+_LATENT = ("kv_a_proj_with_mqa", "kv_a_proj")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a checkpoint asks for.
+
+    Attributes:
+        simulation: What can be simulated of it.
+        inputs: How the inputs of layers are quantized, in words; empty where none is.
+        cache: The same of keys and values.
+        unknown: What is not simulated, and why.
+    """
+
+    simulation: Simulation
+    inputs: str
+    cache: str
+    unknown: tuple[str, ...]
+
+
+def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
+    """What the configuration of a quantized checkpoint says of activations and of the cache, with its scales."""
+    inputs, left = _inputs(skeleton, weights)
+    caches, why = _caches(skeleton, weights)
+    said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
+    return Asked(
+        Simulation(inputs, caches),
+        ", ".join(dict.fromkeys(map(str, inputs.values()))),
+        ", ".join(dict.fromkeys(str(grid) for pair in caches.values() for grid in pair)),
+        (*said, *([f"K/V cache: {why}"] if why else [])),
+    )
+
+
+def _inputs(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Grid], dict[str, int]]:
+    """Grids by the name of the layer, and how many are not simulated by why."""
+    schemes = input_schemes(weights.checkpoint.settings)
+    found: dict[str, Grid] = {}
+    left: dict[str, int] = {}
+    for name, layers in _layers(skeleton, weights):
+        try:
+            grids = [grid for layer in layers if (grid := _grid_of_layer(layer, schemes, weights)) is not None]
+        except UnknownSchemeError as why:
+            left[str(why)] = left.get(str(why), 0) + 1
+            continue
+        if grids:
+            found[name] = _shared(grids)
+    if _is_head_quantized(skeleton, schemes, weights):
+        left["that of the output layer is not quantized here"] = 1
+    return found, left
+
+
+def _is_head_quantized(skeleton: Skeleton, schemes: InputSchemes, weights: WeightValues) -> bool:
+    layers = _with_codes([f"{skeleton.name_of(skeleton.head)}.weight"], weights)
+    try:
+        return any(schemes.grid_of(layer) is not None for layer in layers)
+    except UnknownSchemeError:
+        return True
+
+
+def _layers(skeleton: Skeleton, weights: WeightValues) -> Iterator[tuple[str, list[str]]]:
+    """Layers by the name of their module, and those of the checkpoint with codes that it stands for."""
+    for block in skeleton.layers:
+        prefix = skeleton.name_of(block)
+        for own, module in block.named_modules():
+            name = f"{prefix}.{own}"
+            if is_fused(module):
+                yield from _experts(name, module, weights)
+            elif isinstance(weight := getattr(module, "weight", None), nn.Parameter) and weight.ndim == 2:
+                yield name, _with_codes([f"{name}.weight"], weights)
+
+
+def _experts(name: str, module: nn.Module, weights: WeightValues) -> Iterator[tuple[str, list[str]]]:
+    for part in FUSED:
+        for expert in range(len(getattr(module, part))):
+            yield f"{name}.{part}.{expert}", _with_codes(layers_of_expert(f"{name}.{part}", expert), weights)
+
+
+def _with_codes(names: list[str], weights: WeightValues) -> list[str]:
+    bases = [own.removesuffix(".weight") for name in names if (own := weights.names.get(name)) is not None]
+    return [base for base in bases if base in weights.layers]
+
+
+def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> Grid | None:
+    grid = schemes.grid_of(layer)
+    tensors = weights.checkpoint.tensors
+    if grid is not None and f"{layer}.pre_quant_scale" in tensors:
+        raise UnknownSchemeError("gains of inputs stored beside the weights (pre_quant_scale)")
+    if grid is not None and grid.strategy == "group" and weights.layers[layer].shape[1] % grid.size:
+        raise UnknownSchemeError(f"{grid}, which its channels are no multiple of")
+    if grid is None or not grid.needs_scale:
+        return grid
+    part = next((part for part in _INPUT_SCALES if f"{layer}.{part}" in tensors), None)
+    stored = None if part is None else tensors[f"{layer}.{part}"]
+    if stored is None or not stored.is_float or stored.size != 1:
+        raise UnknownSchemeError(f"{grid}, but no input_scale of one number is stored")
+    scale = torch.from_numpy(stored.floats().ravel())
+    if grid.strategy == "group" and part != "input_global_scale":
+        scale = 1 / scale  # ModelOpt stores what scales of groups are divided by
+    zero = tensors.get(f"{layer}.input_zero_point")
+    if grid.is_symmetric or zero is None or zero.size != 1:
+        return grid.with_scale(scale)
+    return grid.with_scale(scale, torch.tensor([float(zero.load().ravel()[0])]))
+
+
+def _shared(grids: list[Grid]) -> Grid:
+    """One grid for parts that read the same input: that with the widest range, as runtimes take it."""
+    if len(grids) == 1 or grids[0].scale is None:
+        return grids[0]
+    is_widest_first = grids[0].strategy != "group"
+    return sorted(grids, key=lambda grid: float(grid.scale.max()), reverse=is_widest_first)[0]  # type: ignore[union-attr]
+
+
+def _caches(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, tuple[Grid, Grid]], str]:
+    """Grids of keys and values by the name of the attention, and why they are not simulated."""
+    try:
+        grid = cache_grid(weights.checkpoint.settings)
+    except UnknownSchemeError as why:
+        return {}, str(why)
+    if grid is None:
+        return {}, ""
+    found: dict[str, tuple[Grid, Grid]] = {}
+    for block in skeleton.layers:
+        for name, attention in attentions(block, skeleton.name_of(block)):
+            if any(hasattr(attention, own) for own in _LATENT):
+                return {}, f"{grid} of attention that caches latent vectors"
+            own = _own_name(name, attention, weights)
+            found[name] = (_of_cache(grid, own, "k", weights), _of_cache(grid, own, "v", weights))
+    return found, "" if found else f"{grid}, and attention that takes no cache"
+
+
+def _of_cache(grid: Grid, attention: str, kind: str, weights: WeightValues) -> Grid:
+    """A scale that is missing is 1, as runtimes take it."""
+    if not grid.needs_scale:
+        return grid
+    stored = cache_scale(f"{attention}.", kind, weights.checkpoint.tensors)
+    scale = torch.ones(1) if stored is None else torch.from_numpy(stored)
+    if grid.strategy == "group":
+        return grid.with_scale(1 / scale)
+    return replace(grid, strategy="head" if scale.numel() > 1 else "tensor").with_scale(scale)
+
+
+def _own_name(name: str, attention: nn.Module, weights: WeightValues) -> str:
+    """What the checkpoint calls a module: its name with other prefixes, by that of one of its tensors."""
+    for part, _ in attention.named_parameters():
+        own = weights.names.get(f"{name}.{part}")
+        if own is not None and own.endswith(f".{part}"):
+            return own.removesuffix(f".{part}")
+    return name

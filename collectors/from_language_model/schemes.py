@@ -1,0 +1,191 @@
+"""What a configuration says of activations and of the K and V cache: grids of layers, and what is not known of them.
+
+Known are compressed-tensors (``input_activations``, ``kv_cache_scheme``), ModelOpt (``quant_algo``,
+``kv_cache_quant_algo``) and float8 of transformers and AutoFP8 (``activation_scheme``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quantmedic.collectors.from_checkpoint.declared_layers import NamedModules, declared
+from quantmedic.collectors.from_checkpoint.name_patterns import exact_or_regex
+from quantmedic.collectors.from_language_model.grids import Grid, Strategy
+
+Settings = Mapping[str, object]
+#: Methods that quantize weights alone.
+_WEIGHTS_ALONE = frozenset(("gptq", "awq", "gptqmodel", "auto-round", "mxfp4"))
+_FLOAT8 = Grid(8, is_float=True, strategy="tensor", is_dynamic=False)
+_FLOAT8_TOKENS = Grid(8, is_float=True, strategy="token", is_dynamic=True)
+_NVFP4 = Grid(4, is_float=True, strategy="group", is_dynamic=False, size=16)
+_INT8 = Grid(8, is_float=False, strategy="tensor", is_dynamic=False)
+#: Grids of inputs by ModelOpt's names of algorithms; None where inputs stay in float.
+_MODELOPT: Mapping[str, Grid | None] = {
+    "FP8": _FLOAT8,
+    "FP8_PER_CHANNEL_PER_TOKEN": _FLOAT8_TOKENS,
+    "NVFP4": _NVFP4,
+    "W4A8_AWQ": _FLOAT8,
+    "W8A8_SQ_PER_CHANNEL": _INT8,
+    "W4A16_AWQ": None,
+    "W4A16": None,
+    "W8A16": None,
+    "NVFP4_W4A16": None,
+    "W4A16_NVFP4": None,
+}
+_MODELOPT_CACHES: Mapping[str, Grid] = {"FP8": _FLOAT8, "INT8": _INT8, "NVFP4": _NVFP4}
+_STRATEGIES = ("tensor", "token")
+#: Values of a group of NVFP4.
+_GROUP = 16
+
+
+class UnknownSchemeError(Exception):
+    """How values are quantized is said in a way that is not known here."""
+
+
+@dataclass(frozen=True)
+class InputSchemes:
+    """Grids of the inputs of layers, without their scales.
+
+    Attributes:
+        groups: Patterns of layers and their grids; None where inputs stay in float.
+        rest: For layers that no pattern means.
+        unknown: Schemes that are not known, by pattern; ``""`` for the rest.
+    """
+
+    groups: Mapping[str, Grid | None]
+    rest: Grid | None
+    unknown: Mapping[str, str]
+    ignored: NamedModules
+    named: NamedModules
+
+    def grid_of(self, layer: str) -> Grid | None:
+        """The grid of a quantized layer; None where its inputs stay in float.
+
+        Raises:
+            UnknownSchemeError: Its scheme is not known.
+        """
+        pattern = self.named.first(layer)
+        if pattern is None and self.ignored.first(layer) is not None:
+            return None
+        text = "" if pattern is None else pattern.text
+        if text in self.unknown:
+            raise UnknownSchemeError(self.unknown[text])
+        return self.groups[text] if text else self.rest
+
+
+def input_schemes(settings: Settings) -> InputSchemes:
+    """How the inputs of layers are quantized."""
+    grids: dict[str, Grid | None] = {}
+    unknown: dict[str, str] = {}
+    for text, scheme in _schemes(settings):
+        try:
+            grids.setdefault(text, scheme if isinstance(scheme, Grid) else _input_grid(scheme))
+        except UnknownSchemeError as why:
+            unknown.setdefault(text, str(why))
+    patterns = [exact_or_regex(text) for text in (*grids, *unknown) if text]
+    rest = grids.pop("", None)
+    ordered = sorted(patterns, key=lambda pattern: not pattern.is_name)
+    return InputSchemes(grids, rest, unknown, NamedModules(declared(settings).ignores), NamedModules(ordered))
+
+
+def cache_grid(settings: Settings) -> Grid | None:
+    """How keys and values are kept; None where they stay in float.
+
+    Raises:
+        UnknownSchemeError: It is said in a way that is not known.
+    """
+    algorithm = settings.get("kv_cache_quant_algo")
+    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
+        if algorithm.upper() not in _MODELOPT_CACHES:
+            raise UnknownSchemeError(f"K/V cache of {algorithm}")
+        return _MODELOPT_CACHES[algorithm.upper()]
+    scheme = settings.get("kv_cache_scheme")
+    if not isinstance(scheme, Mapping):
+        return None
+    grid = _grid(scheme, ("tensor", "attn_head"))
+    if not grid.is_symmetric or (grid.is_dynamic and grid.strategy != "tensor"):
+        raise UnknownSchemeError(f"K/V cache of {grid}")
+    return grid
+
+
+def _schemes(settings: Settings) -> Sequence[tuple[str, Grid | Settings | None]]:
+    """Patterns of layers, and what is said of their inputs; ``""`` for all that no other means."""
+    algorithm = settings.get("quant_algo")
+    if isinstance(algorithm, str):
+        return _modelopt_schemes(settings, algorithm.upper())
+    groups = settings.get("config_groups")
+    if isinstance(groups, Mapping):
+        return [entry for group in groups.values() if isinstance(group, Mapping) for entry in _group_schemes(group)]
+    method = str(settings.get("quant_method") or "").lower()
+    if method == "fp8":
+        return [("", _float8_scheme(settings))]
+    is_known = method in _WEIGHTS_ALONE or not settings or (method == "bitsandbytes" and settings.get("load_in_4bit"))
+    return [("", None if is_known else {"unknown": f"scheme of {method or 'a tool that is not named'}"})]
+
+
+def _group_schemes(group: Settings) -> list[tuple[str, Settings | None]]:
+    inputs = group.get("input_activations")
+    scheme = inputs if isinstance(inputs, Mapping) else None
+    targets = group.get("targets")
+    texts = [text for text in targets if isinstance(text, str)] if isinstance(targets, list) else ["Linear"]
+    # Classes are not told by names: all that have codes and that nothing else means are of the class Linear.
+    return [("" if exact_or_regex(text).matches is None and text[:3] != "re:" else text, scheme) for text in texts]
+
+
+def _modelopt_schemes(settings: Settings, algorithm: str) -> list[tuple[str, Grid | Settings | None]]:
+    layers = settings.get("quantized_layers")
+    if algorithm != "MIXED_PRECISION" or not isinstance(layers, Mapping):
+        return [("", _modelopt_scheme(algorithm))]
+    own = {str(name): value.get("quant_algo") for name, value in layers.items() if isinstance(value, Mapping)}
+    return [(name, _modelopt_scheme(str(value).upper())) for name, value in own.items()]
+
+
+def _modelopt_scheme(algorithm: str) -> Grid | Settings | None:
+    return _MODELOPT.get(algorithm, {"unknown": f"scheme {algorithm}"})
+
+
+def _float8_scheme(settings: Settings) -> Grid | Settings:
+    block = settings.get("weight_block_size")
+    if settings.get("activation_scheme") == "static":
+        return _FLOAT8
+    if settings.get("activation_scheme") != "dynamic":
+        return {"unknown": f"activation_scheme {settings.get('activation_scheme')}"}
+    if isinstance(block, list) and len(block) == 2 and isinstance(block[1], int) and block[1] > 0:
+        return Grid(8, is_float=True, strategy="group", is_dynamic=True, size=block[1])
+    return _FLOAT8_TOKENS
+
+
+def _input_grid(scheme: Settings | None) -> Grid | None:
+    if scheme is None:
+        return None
+    if "unknown" in scheme:
+        raise UnknownSchemeError(str(scheme["unknown"]))
+    return _grid(scheme, (*_STRATEGIES, "tensor_group", "group"))
+
+
+def _grid(scheme: Settings, strategies: Sequence[str]) -> Grid:
+    """A grid of compressed-tensors."""
+    bits, is_float = scheme.get("num_bits"), scheme.get("type", "int") == "float"
+    is_dynamic, is_symmetric = scheme.get("dynamic") in (True, "local"), scheme.get("symmetric") is not False
+    size = scheme.get("group_size")
+    strategy = scheme.get("strategy") or ("tensor_group" if is_float and bits == 4 else "tensor")
+    said = f"{strategy} of {bits} bits, {scheme.get('type', 'int')}"
+    if strategy not in strategies or not isinstance(bits, int) or isinstance(bits, bool):
+        raise UnknownSchemeError(said)
+    if is_float and (not is_symmetric or bits not in (4, 8)):
+        raise UnknownSchemeError(said)
+    if "group" not in str(strategy):
+        if (is_float and bits != 8) or not 2 <= bits <= 16:
+            raise UnknownSchemeError(said)
+        own: Strategy = "head" if strategy == "attn_head" else "token" if strategy == "token" else "tensor"
+        return Grid(bits, is_float, own, is_dynamic, is_symmetric)
+    return _group_grid(said, bits, size, is_float=is_float, is_scaled=strategy == "tensor_group")
+
+
+def _group_grid(said: str, bits: int, size: object, *, is_float: bool, is_scaled: bool) -> Grid:
+    """Groups of E2M1 with scales in E4M3, or of E4M3 with scales as they are; others keep them as powers of two."""
+    length = size if isinstance(size, int) and not isinstance(size, bool) else _GROUP
+    if is_scaled and is_float and bits == 4 and length == _GROUP:
+        return _NVFP4
+    if not is_scaled and is_float and bits == 8 and length > 0 and length != 32:
+        return Grid(8, is_float=True, strategy="group", is_dynamic=True, size=length)
+    raise UnknownSchemeError(f"{said}, in groups of {length}")

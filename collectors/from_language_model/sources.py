@@ -1,0 +1,164 @@
+"""Noise that a block makes by what is quantized in it, one source at a time, and what quantizing does to its values."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.simulation import Simulation
+from quantmedic.engine.case.language_facts import BlockFacts
+
+Floats = NDArray[np.float64]
+Values = NDArray[np.float32]
+#: Gives the noise of each token behind a block that runs with a simulation.
+Runner = Callable[[Simulation, "Tallies"], Floats]
+
+
+@dataclass
+class Tally:
+    """Values that one grid has quantized.
+
+    Attributes:
+        noise: Squared error over squared length, of each token.
+        largest: Largest magnitude of each token.
+        channels: Largest magnitude of each channel.
+        clipped: Values beyond the last code.
+        values: All values.
+    """
+
+    noise: list[Floats] = field(default_factory=list)
+    largest: list[Floats] = field(default_factory=list)
+    channels: Floats | None = None
+    clipped: int = 0
+    values: int = 0
+
+    def add(self, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
+        """Take the values of one text, ``[1, tokens, channels]`` or ``[1, heads, tokens, channels]``."""
+        before, after = (_by_token(each) for each in (values, rounded))
+        power = (before * before).sum(1)
+        known = power > 0
+        self.noise.append((((after - before) ** 2).sum(1)[known] / power[known]).numpy())
+        size = before.abs()
+        self.largest.append(size.amax(1).numpy())
+        channels = size.amax(0).numpy()
+        self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
+        self.clipped += int(grid.clipped(values).sum())
+        self.values += values.numel()
+
+    @property
+    def mean_noise(self) -> float:
+        """Of all tokens; 0 where none has a length."""
+        found = np.concatenate(self.noise)
+        return float(found.mean()) if found.size else 0.0
+
+    @property
+    def clipped_share(self) -> float:
+        return self.clipped / self.values if self.values else 0.0
+
+    @property
+    def token_ratio(self) -> float | None:
+        """Largest magnitude of all tokens over the median one."""
+        return _over_median(np.concatenate(self.largest))
+
+    @property
+    def channel_ratio(self) -> float | None:
+        """Largest magnitude of all channels over the median one."""
+        return None if self.channels is None else _over_median(self.channels)
+
+
+def _by_token(values: torch.Tensor) -> torch.Tensor:
+    """``[tokens, channels]`` as float64; heads side by side."""
+    rows = values[0].transpose(0, 1).flatten(1) if values.ndim == 4 else values[0]
+    return rows.double()
+
+
+def _over_median(magnitudes: Floats) -> float | None:
+    median = float(np.median(magnitudes)) if magnitudes.size else 0.0
+    return float(magnitudes.max()) / median if median > 0 else None
+
+
+@dataclass
+class Tallies:
+    """Tallies by what reads the values: a layer, or the keys or values of an attention."""
+
+    found: dict[str, Tally] = field(default_factory=dict)
+
+    def __call__(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
+        """Take values; see ``Watch``."""
+        self.found.setdefault(name, Tally()).add(values, grid, rounded)
+
+
+@dataclass
+class SourceNoise:
+    """Noise of a float block whose inputs or whose cache alone are quantized."""
+
+    simulation: Simulation
+    inputs: list[Floats] = field(default_factory=list)
+    caches: list[Floats] = field(default_factory=list)
+    tallies: Tallies = field(default_factory=Tallies)
+
+    def look(self, run: Runner) -> None:
+        """Run one text with each source alone."""
+        if self.simulation.inputs:
+            self.inputs.append(run(self.simulation.without_caches(), self.tallies))
+        if self.simulation.caches:
+            self.caches.append(run(self.simulation.without_inputs(), self.tallies))
+
+    def facts(self) -> dict[str, object]:
+        """What is said of the block."""
+        found: dict[str, object] = {}
+        if self.inputs:
+            found["activation_noise"] = float(np.mean(np.concatenate(self.inputs)))
+            found |= self._worst_input()
+        if self.caches:
+            found["cache_noise"] = float(np.mean(np.concatenate(self.caches)))
+            for kind, title in ((".k", "key"), (".v", "value")):
+                own = [tally for name, tally in self.tallies.found.items() if name.endswith(kind)]
+                found |= {f"{title}_noise": max((tally.mean_noise for tally in own), default=None)}
+                found |= {f"{title}_clipped": max((tally.clipped_share for tally in own), default=None)}
+        return found
+
+    def _worst_input(self) -> dict[str, object]:
+        layers = {name: tally for name, tally in self.tallies.found.items() if name in self.simulation.inputs}
+        if not layers:  # experts that no token of these texts has reached
+            return {}
+        name, worst = max(layers.items(), key=lambda each: each[1].mean_noise)
+        return {
+            "input_layer": name,
+            "input_noise": worst.mean_noise,
+            "input_clipped": worst.clipped_share,
+            "input_token_ratio": worst.token_ratio,
+            "input_channel_ratio": worst.channel_ratio,
+        }
+
+
+def shares_of_sources(blocks: Sequence[BlockFacts]) -> dict[str, object]:
+    """What inputs and cache make of the noise of all blocks, and the blocks where they make most."""
+    own, inputs, caches = (
+        [getattr(block, name) for block in blocks] for name in ("own_noise", "activation_noise", "cache_noise")
+    )
+    total = sum(each or 0.0 for each in (*own, *inputs, *caches))
+    found: dict[str, object] = {}
+    if not 0 < total < math.inf:
+        return found
+    if (worst := _place_of_most(inputs)) is not None:
+        made = sum(each or 0.0 for each in inputs)
+        found |= {"activations_share": made / total, "activation_block": _figures(blocks[worst])}
+        found["activation_block_share"] = inputs[worst] / made if made else None
+    if (worst := _place_of_most(caches)) is not None:
+        found |= {"cache_share": sum(each or 0.0 for each in caches) / total, "cache_block": _figures(blocks[worst])}
+    return found
+
+
+def _figures(block: BlockFacts) -> BlockFacts:
+    """Without the lists that stand with the blocks."""
+    return block.model_copy(update={"noise_by_position": (), "experts": ()})
+
+
+def _place_of_most(noises: Sequence[float | None]) -> int | None:
+    known = {place: noise for place, noise in enumerate(noises) if noise is not None}
+    return max(known, key=lambda place: known[place]) if known else None

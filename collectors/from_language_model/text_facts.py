@@ -1,0 +1,43 @@
+"""The texts on which both models differ most, by their first words."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from quantmedic.collectors.from_language_model.tokens import Ids
+from quantmedic.engine.case.language_facts import TextFacts
+
+#: Texts that are named, and how much is shown of each.
+_NAMED, _TOKENS, _CHARACTERS = 10, 24, 80
+
+
+def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path) -> dict[str, object]:
+    """The texts with the largest divergence, the worst first.
+
+    Args:
+        divergence: Of each text, in nats; empty where nothing was compared.
+        texts: Token ids.
+        folder: Of the float model, whose ``tokenizer.json`` makes words of ids.
+    """
+    order = sorted(range(len(divergence)), key=lambda place: -divergence[place])[:_NAMED]
+    beginnings = _beginnings([texts[place] for place in order], folder)
+    return {
+        "worst_texts": tuple(
+            TextFacts(place=place + 1, tokens=len(texts[place]) - 1, kl=divergence[place], beginning=beginning)
+            for place, beginning in zip(order, beginnings, strict=True)
+        )
+    }
+
+
+def _beginnings(texts: Sequence[Ids], folder: Path) -> list[str]:
+    """First words; token ids where there is no tokenizer that can be read."""
+    first = [ids[:_TOKENS].tolist() for ids in texts]
+    file = folder / "tokenizer.json"
+    try:
+        from tokenizers import Tokenizer  # comes with transformers
+
+        words = Tokenizer.from_file(str(file)).decode_batch(first, skip_special_tokens=False) if file.is_file() else []
+    except Exception:  # The library raises Exception itself; ids are shown then.
+        words = []
+    if len(words) != len(first):
+        words = [" ".join(map(str, ids)) for ids in first]
+    return [" ".join(text.split())[:_CHARACTERS].rstrip() for text in words]

@@ -1,0 +1,387 @@
+"""Activations and caches that are quantized while the model runs: numbers equal those of whole models with hooks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+pytest.importorskip("transformers")
+
+import torch
+from builders import activation_schemes as acts
+from builders import language_models as lm
+
+import quantmedic
+from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
+from quantmedic.engine.case.facts import LanguageFacts
+
+pytestmark = pytest.mark.thorough
+
+FLOAT8 = acts.Asked(acts.FLOAT8_TENSOR, acts.FLOAT8_TENSOR, 0.01, (0.02, 0.01))
+#: What is asked for, and the same as hooks of a whole model; the tolerance is for codes that the last digit decides.
+ASKED: dict[str, tuple[acts.Asked, acts.Rounder | None, tuple[acts.Rounder, acts.Rounder] | None, float]] = {
+    "int8 by token": (acts.Asked(acts.INT8_TOKENS), acts.int8_tokens, None, 0.02),
+    "float8 stored": (
+        FLOAT8,
+        acts.float8_with(0.01),
+        (acts.float8_with(0.02), acts.float8_with(0.01)),
+        1e-4,
+    ),
+    "int8 cache that cuts": (
+        acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(0.01, 0.003)),
+        None,
+        (acts.int8_with(0.01), acts.int8_with(0.003)),
+        1e-4,
+    ),
+}
+
+
+def write_ids(path: Path, ids: Any) -> Path:
+    np.savez(path, ids=ids)
+    return path
+
+
+def drawn(texts: int = 3, length: int = 24) -> Any:
+    return np.random.default_rng(1).integers(3, lm.VOCABULARY, (texts, length))
+
+
+@pytest.mark.parametrize("title", ASKED)
+@pytest.mark.parametrize("architecture", lm.ARCHITECTURES)
+def test_figures_are_those_of_whole_models_with_hooks(architecture: str, title: str, tmp_path: Path) -> None:
+    asked, inputs, caches, tolerance = ASKED[title]
+    floats = lm.saved(lm.random_model(architecture), tmp_path / "float")
+    quantized = acts.write_quantized(floats, tmp_path / "quantized", asked)
+    ids = drawn()
+    language, metric = run_language_models(floats, quantized, write_ids(tmp_path / "ids.npz", ids))
+    sick = acts.hooked(acts.with_int8_weights(floats), inputs, caches)
+    wanted = lm.expected(lm.opened(floats), sick, ids)
+    assert language.kl_mean == pytest.approx(wanted["kl_mean"], rel=tolerance)
+    assert metric.quantized_value == pytest.approx(wanted["quantized"], rel=tolerance / 10)
+    assert language.not_simulated is None
+    with_float = acts.hooked(acts.with_int8_weights(floats), None, caches)
+    if inputs is not None:
+        left = lm.expected(lm.opened(floats), with_float, ids)["kl_mean"]
+        assert language.kl_float_activations == pytest.approx(left, rel=1e-2), "what is called tried was carried out"
+    if caches is not None:
+        left = lm.expected(lm.opened(floats), acts.hooked(acts.with_int8_weights(floats), inputs), ids)["kl_mean"]
+        assert language.kl_float_cache == pytest.approx(left, rel=1e-3)
+
+
+def e2m1(values: Any) -> Any:
+    """The nearest of the numbers of E2M1, by looking at all; those in the middle go to the even code."""
+    codes = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    far = np.abs(np.abs(values)[..., None] - codes)
+    odd = np.arange(8) % 2
+    return np.sign(values) * codes[np.lexsort((np.broadcast_to(odd, far.shape), far), axis=-1)[..., 0]]
+
+
+def test_grids_are_their_formulas() -> None:
+    """In float64, but for divisions, which float32 decides as in compressed-tensors."""
+    random = np.random.default_rng(0)
+    values = (random.normal(size=(1, 31, 64)) * np.exp(2 * random.normal(size=64))).astype(np.float32)
+    values[0, 3] = 0
+    found = torch.from_numpy(values)
+    tokens = acts.int8_tokens(values)
+    np.testing.assert_array_equal(Grid(8, False, "token", True).rounded(found).numpy(), tokens.astype(np.float32))
+    stored = Grid(8, True, "tensor", False, scale=torch.tensor([0.03]))
+    np.testing.assert_allclose(stored.rounded(found).numpy(), acts.float8_with(0.03)(values), rtol=1e-6)
+    step = np.float32(448 * 6 / np.abs(values).max())
+    groups = values.reshape(1, 31, 4, 16)
+    scales = (step * (np.abs(groups).max(-1, keepdims=True) / np.float32(6))).astype(ml_dtypes.float8_e4m3fn)
+    scales = np.where(scales.astype(np.float32) == 0, np.float32(0.125), scales.astype(np.float32)) / step
+    wanted = e2m1(np.clip(groups / scales, -6, 6)) * scales
+    four = Grid(4, True, "group", False, size=16, scale=torch.tensor([step]))
+    np.testing.assert_allclose(four.rounded(found).numpy(), wanted.reshape(values.shape), rtol=1e-6)
+
+
+def test_what_compressed_tensors_gives_is_given_bit_for_bit() -> None:
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+    from compressed_tensors.quantization.utils.helpers import compute_dynamic_scales_and_zp
+
+    torch.manual_seed(0)
+    values = torch.randn(1, 37, 64) * torch.exp(2 * torch.randn(64))
+    for bits, kind, strategy, is_symmetric in (
+        (8, "int", "token", True),
+        (8, "int", "token", False),
+        (8, "int", "tensor", True),
+        (4, "int", "token", True),
+        (8, "float", "token", True),
+    ):
+        args = QuantizationArgs(num_bits=bits, type=kind, strategy=strategy, symmetric=is_symmetric, dynamic=True)
+        wanted = fake_quantize(values, *compute_dynamic_scales_and_zp(values, args, None), args)
+        grid = Grid(bits, kind == "float", strategy, True, is_symmetric)
+        assert torch.equal(grid.rounded(values), wanted), (bits, kind, strategy, is_symmetric)
+
+
+def test_values_beyond_the_last_code_are_counted() -> None:
+    values = torch.tensor([[[0.1, 1.27, 1.274, 1.276, -1.284, -1.286, 9.0, -9.0]]])
+    found = Grid(8, False, "tensor", False, scale=torch.tensor([0.01])).clipped(values)
+    assert found.tolist() == [[[False, False, False, True, False, True, True, True]]]
+    assert not Grid(8, False, "token", True).clipped(values).any(), "a scale of the values covers them"
+
+
+SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "compressed-tensors": (
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"targets": ["Linear"], "input_activations": acts.INT8_TOKENS}},
+            "kv_cache_scheme": acts.FLOAT8_TENSOR,
+        },
+        "int8 per token, scales made while running",
+        "float8 per tensor, stored scales",
+    ),
+    "of another group": (
+        {
+            "config_groups": {
+                "a": {"targets": ["Linear"], "input_activations": acts.INT8_TOKENS},
+                "b": {"targets": ["re:.*q_proj"], "input_activations": None},
+            },
+        },
+        "None",
+        "None",
+    ),
+    "ModelOpt": (
+        {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"},
+        "float8 per tensor, stored scales",
+        "float8 per tensor, stored scales",
+    ),
+    "ModelOpt, 4 bits": (
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None},
+        "float4 per group of 16, scales made while running",
+        "None",
+    ),
+    "ModelOpt, mixed": (
+        {
+            "quant_algo": "MIXED_PRECISION",
+            "quantized_layers": {"model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}},
+        },
+        "float8 per tensor, stored scales",
+        "None",
+    ),
+    "blocks of float8": (
+        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+        "float8 per group of 128, scales made while running",
+        "None",
+    ),
+    "GPTQ": ({"quant_method": "gptq", "bits": 4}, "None", "None"),
+    "nothing": ({}, "None", "None"),
+}
+
+
+@pytest.mark.parametrize("title", SETTINGS)
+def test_configurations_are_read(title: str) -> None:
+    settings, inputs, cache = SETTINGS[title]
+    assert str(input_schemes(settings).grid_of("model.layers.0.self_attn.q_proj")) == inputs
+    assert str(cache_grid(settings)) == cache
+
+
+@pytest.mark.parametrize(
+    "settings, says",
+    [
+        ({"quant_method": "torchao"}, "scheme of torchao"),
+        ({"quant_algo": "FP7"}, "scheme FP7"),
+        ({"quant_method": "fp8", "activation_scheme": "odd"}, "activation_scheme odd"),
+        (
+            {"config_groups": {"a": {"input_activations": {"num_bits": 8, "type": "float", "strategy": "block"}}}},
+            "block of 8 bits",
+        ),
+        ({"config_groups": {"a": {"input_activations": {"num_bits": "x"}}}}, "tensor of x bits"),
+    ],
+)
+def test_schemes_that_are_not_known_are_said(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnknownSchemeError, match=says):
+        input_schemes(settings).grid_of("model.layers.0.self_attn.q_proj")
+
+
+@pytest.mark.parametrize("settings", [{"kv_cache_quant_algo": "FP3"}, {"kv_cache_scheme": {"num_bits": None}}])
+def test_caches_that_are_not_known_are_said(settings: dict[str, Any]) -> None:
+    with pytest.raises(UnknownSchemeError):
+        cache_grid(settings)
+
+
+JSON = some.recursive(
+    some.none()
+    | some.booleans()
+    | some.integers(-9, 999)
+    | some.text(max_size=9)
+    | some.sampled_from(["float", "token"]),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+SCHEMES = some.dictionaries(
+    some.sampled_from(["num_bits", "type", "strategy", "dynamic", "symmetric", "group_size"]), JSON, max_size=6
+)
+DAMAGED = some.fixed_dictionaries(
+    {},
+    optional={
+        "quant_method": JSON | some.sampled_from(["fp8", "modelopt"]),
+        "quant_algo": JSON | some.sampled_from(["FP8", "MIXED_PRECISION"]),
+        "quantized_layers": JSON | some.dictionaries(some.text(max_size=5), JSON, max_size=3),
+        "config_groups": JSON
+        | some.dictionaries(
+            some.text(max_size=3),
+            some.fixed_dictionaries({"input_activations": JSON | SCHEMES, "targets": JSON | some.just(["Linear"])}),
+            max_size=3,
+        ),
+        "kv_cache_scheme": JSON | SCHEMES,
+        "kv_cache_quant_algo": JSON,
+        "activation_scheme": JSON | some.sampled_from(["static", "dynamic"]),
+        "weight_block_size": JSON,
+        "ignore": JSON,
+    },
+)
+
+
+@given(DAMAGED)
+def test_no_configuration_is_an_accident(settings: dict[str, Any]) -> None:
+    for ask in (lambda: input_schemes(settings).grid_of("model.layers.0.mlp.down_proj"), lambda: cache_grid(settings)):
+        try:
+            assert ask() is None or str(ask())
+        except UnknownSchemeError as why:
+            assert str(why)
+
+
+def test_groups_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    scheme = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 48, "dynamic": True}
+    language = run(tmp_path, acts.Asked(scheme))
+    assert "which its channels are no multiple of" in (language.not_simulated or "") and language.activations is None
+
+
+def run(folder: Path, asked: acts.Asked, edit: Any = None) -> LanguageFacts:
+    floats = lm.saved(lm.random_model("Llama"), folder / "float")
+    quantized = acts.write_quantized(floats, folder / "quantized", asked)
+    if edit is not None:
+        edit(quantized)
+    return run_language_models(floats, quantized, write_ids(folder / "ids.npz", drawn()))[0]
+
+
+def test_what_cannot_be_simulated_is_said_and_left_in_float(tmp_path: Path) -> None:
+    scheme = {**acts.FLOAT8_TENSOR, "strategy": "block"}
+    language = run(tmp_path, acts.Asked(scheme, {**acts.INT8_TENSOR, "symmetric": False}))
+    assert language.activations is None and language.cache is None
+    assert language.activations_gain is None and language.cache_gain is None
+    said = language.not_simulated or ""
+    assert "inputs of 28 of the layers: block of 8 bits, float" in said and "K/V cache: K/V cache of int8" in said
+
+
+def test_stored_scales_that_are_missing_are_said(tmp_path: Path) -> None:
+    language = run(tmp_path, acts.Asked(acts.FLOAT8_TENSOR))
+    assert "no input_scale of one number is stored" in (language.not_simulated or "") and language.activations is None
+
+
+def test_scales_of_the_cache_that_are_missing_are_one(tmp_path: Path) -> None:
+    missing = run(tmp_path / "missing", acts.Asked(cache=acts.INT8_TENSOR))
+    of_one = run(tmp_path / "one", acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(1.0, 1.0)))
+    assert missing.kl_mean == of_one.kl_mean and missing.kl_mean != missing.kl_float_cache
+
+
+def test_settings_of_modelopt_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
+    def move(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        del config["quantization_config"]
+        (folder / "config.json").write_text(json.dumps(config))
+        said = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+        (folder / "hf_quant_config.json").write_text(json.dumps(said))
+
+    own = run(tmp_path / "own", FLOAT8, move)
+    wanted = run(tmp_path / "wanted", FLOAT8)
+    assert own.kl_mean == pytest.approx(wanted.kl_mean) and own.activations == wanted.activations
+
+
+def test_noise_of_a_block_is_divided_by_what_makes_it(tmp_path: Path) -> None:
+    """Each source alone, on the float model's values, by running whole models with one block changed."""
+    language = run(tmp_path, FLOAT8)
+    floats, ids = lm.opened(tmp_path / "float"), torch.from_numpy(drawn())
+    wanted = {}
+    for title, inputs, caches in (
+        ("activation_noise", acts.float8_with(0.01), None),
+        ("cache_noise", None, (acts.float8_with(0.02), acts.float8_with(0.01))),
+    ):
+        sick = acts.hooked(lm.opened(tmp_path / "float"), inputs, caches)
+        with torch.inference_mode():
+            states = [model(ids, output_hidden_states=True).hidden_states[1].double() for model in (floats, sick)]
+        wanted[title] = float((((states[1] - states[0]) ** 2).sum(-1) / (states[0] ** 2).sum(-1)).mean())
+    block = language.blocks[0]
+    assert block.activation_noise == pytest.approx(wanted["activation_noise"], rel=1e-3)
+    assert block.cache_noise == pytest.approx(wanted["cache_noise"], rel=1e-3)
+    shares = (language.activations_share or 0.0) + (language.cache_share or 0.0)
+    assert 0 < shares < 1, "weights make the rest"
+
+
+def sound_scales(folder: Path) -> tuple[float, float, float]:
+    """Scales that cover all inputs, keys and values of the model on its texts, in steps of 127."""
+    model, ids = lm.opened(folder), torch.from_numpy(np.load(folder.parent / "ids.npz")["ids"])
+    found = [0.0, 0.0, 0.0]
+
+    def see(place: int, values: Any) -> None:
+        found[place] = max(found[place], float(values.abs().max()) / 127)
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and "layers" in name:
+            module.register_forward_pre_hook(lambda _, args: see(0, args[0]))
+    with torch.inference_mode():
+        outputs = model(ids, use_cache=True)
+    for layer in (getattr(outputs, "cache", None) or outputs.past_key_values).layers:
+        see(1, layer.keys)
+        see(2, layer.values)
+    return found[0], found[1], found[2]
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is sure of what it says, and its texts."""
+    folder = tmp_path_factory.mktemp("patient")
+    model = lm.random_model("Llama")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(8)
+    lm.saved(model, folder / "float")
+    write_ids(folder / "ids.npz", lm.spoken(model, 16, 48))
+    return folder
+
+
+def judged(patient: Path, folder: Path, asked: acts.Asked) -> Any:
+    quantized = acts.write_quantized(patient / "float", folder / "quantized", asked)
+    return quantmedic.compare_weights(patient / "float", quantized, tokens=patient / "ids.npz")
+
+
+def test_scales_of_the_cache_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
+    _, keys, values = sound_scales(patient / "float")
+    found = judged(patient, tmp_path, acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(keys / 16, values)))
+    assert found.verdict == "degraded" and found.causes[0].cause == "kv-scales-unfit", found.causes
+    assert found.model.language.cache_block.key_clipped > 0.01 and found.model.language.cache_block.value_clipped == 0
+    assert "coarse-weights-everywhere" not in {cause.cause for cause in found.causes}
+
+
+def test_scales_of_activations_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
+    scale = sound_scales(patient / "float")[0]
+    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale / 32))
+    assert found.causes[0].cause == "activation-scales-too-small", found.causes
+    assert found.model.language.activation_block.input_layer in found.causes[0].message
+
+
+def test_activations_of_four_bits_are_named(patient: Path, tmp_path: Path) -> None:
+    found = judged(patient, tmp_path, acts.Asked({**acts.INT8_TOKENS, "num_bits": 4}))
+    assert found.causes[0].cause == "coarse-activations", found.causes
+
+
+def test_a_sound_scheme_is_healthy(patient: Path, tmp_path: Path) -> None:
+    _, keys, values = sound_scales(patient / "float")
+    asked = acts.Asked(acts.INT8_TOKENS, acts.INT8_TENSOR, cache_scales=(keys, values))
+    found = judged(patient, tmp_path, asked)
+    assert found.verdict == "healthy" and not [cause for cause in found.causes if cause.is_serious]
+    assert any("inputs of layers were quantized (int8 per token" in notice for notice in found.warnings)
+
+
+def test_nothing_is_said_of_what_is_not_quantized(patient: Path, tmp_path: Path) -> None:
+    found = judged(patient, tmp_path, acts.Asked())
+    assert any("inputs of layers were not quantized, keys and values were not quantized" in n for n in found.warnings)
+    assert found.model.language.activations_share is None

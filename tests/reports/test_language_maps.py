@@ -1,0 +1,107 @@
+"""Maps of language models: cells stand where their figures belong, and say the same as the tables beside them."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from quantmedic.engine.case.facts import LanguageFacts
+from quantmedic.engine.case.language_facts import BlockFacts, ExpertFacts, TextFacts
+from quantmedic.reports.sections.language_maps import expert_map, position_map, texts_box, worst_experts
+from quantmedic.reports.templating import html_environment
+
+NOISES = some.none() | some.floats(0, 1e6, allow_nan=False)
+
+
+def block(number: int, noise: tuple[float | None, ...] = (), experts: tuple[ExpertFacts, ...] = ()) -> BlockFacts:
+    return BlockFacts(
+        name=f"model.layers.{number}",
+        noise_by_position=noise,
+        experts=experts,
+        router_agreement=0.9 if experts else None,
+        router_moved=0.04 if experts else None,
+    )
+
+
+LANGUAGE = LanguageFacts(
+    positions=(0, 1, 11, 12),
+    kl_by_position=(0.1, 0.2, None, 0.05),
+    kl_by_text=(0.1, 0.5, 0.2),
+    worst_texts=(
+        TextFacts(place=2, tokens=9, kl=0.5, beginning="<b>so | it goes"),
+        TextFacts(place=3, tokens=8, kl=0.2),
+    ),
+    blocks=(
+        block(0, (0.001, 0.01, 0.1, 0.0), (ExpertFacts(share=0.75, noise=0.1), ExpertFacts(share=0.25, noise=0.01))),
+        block(1, (1e-4, None, 0.1, 0.01), (ExpertFacts(share=1.0, noise=0.001), ExpertFacts(share=0.0))),
+    ),
+)
+
+
+def test_cells_say_how_much_is_lost_where() -> None:
+    found = position_map(LANGUAGE)
+    assert found is not None
+    assert [full for _, _, full in found.columns] == ["first token", "tokens 1 to 10", "token 11", "tokens from 12 on"]
+    assert [row.full for row in found.rows] == ["KL divergence", "model.layers.0", "model.layers.1"]
+    assert [cell.text for cell in found.rows[1].cells] == ["30", "20", "10", "∞"]
+    assert [cell.text for cell in found.rows[2].cells] == ["40", "–", "10", "20"]
+    depths = [cell.depth for cell in found.rows[2].cells]
+    assert depths[0] < depths[3] < depths[2] and depths[1] == 0, "more noise, more colour; nothing where not measured"
+    assert found.rows[1].cells[2].depth == depths[2], "blocks have one scale"
+    assert found.rows[2].cells[1].tip == "model.layers.1, tokens 1 to 10: not measured"
+
+
+def test_experts_are_cells_of_their_block() -> None:
+    found = expert_map(LANGUAGE)
+    assert found is not None and [cell.text for cell in found.rows[0].cells] == ["10", "20"]
+    assert found.rows[0].cells[0].tip == "model.layers.0, expert 0: 10.0 dB, 75.0 % of the choices"
+    assert found.rows[1].cells[1].shown == "not measured" and found.rows[1].more == ("90.0 %", "4.0 %")
+    rows = list(worst_experts(LANGUAGE))
+    assert rows[0][3:] == ("0: 10.0 dB", "1: 25.0 % of the choices")
+
+
+def test_nothing_is_drawn_of_what_was_not_measured() -> None:
+    empty = LanguageFacts(texts=1, blocks=(BlockFacts(name="h.0"),))
+    assert position_map(empty) is None and expert_map(empty) is None and texts_box(empty) is None
+
+
+def test_many_texts_are_as_many_bars_as_fit() -> None:
+    found = texts_box(LanguageFacts(kl_by_text=tuple(float(k) for k in range(1, 1001))))
+    assert found is not None and len(found.bars) == 200
+    heights = [height for _, height in found.bars]
+    assert heights == sorted(heights, reverse=True) and heights[0] == found.size[1]
+    assert found.summary == "1000 texts: 1 … 1000 nats per token, median 500"
+
+
+@given(
+    some.integers(1, 40).flatmap(
+        lambda columns: some.lists(some.lists(NOISES, min_size=columns, max_size=columns), min_size=1, max_size=60)
+    )
+)
+def test_maps_are_sound_drawings_whatever_was_measured(noises: list[list[float | None]]) -> None:
+    columns = len(noises[0])
+    language = LanguageFacts(
+        positions=tuple(range(columns)),
+        kl_by_position=tuple(noises[0]),
+        blocks=tuple(block(k, tuple(row)) for k, row in enumerate(noises)),
+    )
+    found = position_map(language)
+    assert found is not None
+    for row in found.rows:
+        assert len(row.cells) == columns and all(0 <= cell.depth <= 1 for cell in row.cells)
+        assert row.y + found.height <= found.whole[1] and row.cells[-1].x + found.width <= found.whole[0]
+
+
+@pytest.mark.parametrize("macro", ["heat_map", "texts_chart"])
+def test_drawings_are_escaped_and_parse(macro: str) -> None:
+    module = html_environment().get_template("_language.html").module
+    text = str(
+        module.heat_map(position_map(LANGUAGE), "Block")
+        if macro == "heat_map"
+        else module.texts_chart(texts_box(LANGUAGE))
+    )
+    drawing = re.search(r"<svg.*?</svg>", text, re.DOTALL)
+    assert drawing is not None and ElementTree.fromstring(drawing[0]).findall(".//rect")
+    assert "<b>so" not in text
