@@ -31,6 +31,7 @@ SCRIPTS = (
     "table.js",
     "packed.js",
     "drawer.js",
+    "sides.js",
     "tree.js",
     "graph.js",
     "keys.js",
