@@ -20,6 +20,8 @@ PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
 PATH_PART = re.compile(r"[^/._:]+[/._:]*|[/._:]+")
 #: What hosts of repositories link by themselves: people, issues and addresses.
 REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
+STYLE_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+STYLE_BRACES, STYLE_SPACE = re.compile(r"\s*([{};])\s*"), re.compile(r"([:,])\s+")
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
@@ -29,6 +31,7 @@ OTHER_VARIABLES = {
     "rows": "calibrations.md: settings in their order",
     "reading": "calibrations.md: how to read the table, as sentences",
     "legend": "calibrations.md: each mark with what it means",
+    "loader": "index.html: what unpacks its program and its data",
     "labelled": "calibrations.md: name of the metric; empty without labels",
     "kinds": "calibrations.md: heads of what a setting is made of",
     "failures": "calibrations.md: settings that failed, and why",
@@ -83,7 +86,7 @@ def html_environment() -> jinja2.Environment:
     )
     environment.globals["NOT_MEASURED"] = NOT_MEASURED
     environment.globals["dark"] = DARK_PALETTE
-    environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path}
+    environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path, "style": compact_style}
     environment.filters["svg"] = lambda chart, linked=False: Markup(svg(chart, standalone=False, linked=linked))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment
@@ -127,6 +130,12 @@ def markdown_environment() -> jinja2.Environment:
         "capital": capital,
     }
     return environment
+
+
+def compact_style(text: str) -> Markup:
+    """A style sheet without comments and the spaces that only its developers need."""
+    without = STYLE_COMMENT.sub("", str(text))
+    return Markup(STYLE_SPACE.sub(r"\1", STYLE_BRACES.sub(r"\1", without)).replace(";}", "}"))
 
 
 def escape_markdown(value: object) -> object:

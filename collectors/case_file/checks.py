@@ -53,8 +53,15 @@ def check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -
         used += [departure.tensor for departure in budget.departures or ()]
         operators += [index for source in sources for index in source.operators]
         _check_indices("output", [part.output for part in budget.outputs], len(record.outputs))
+    _check_float_operators(record)
     _check_indices("tensor", [index for index in used if index is not None], len(record.tensors))
     _check_indices("operator", operators, len(record.operators))
+
+
+def _check_float_operators(record: CaseRecord) -> None:
+    own = record.float_operators
+    _check_indices("operator", [op.twin for op in own if op.twin is not None], len(record.operators))
+    _check_indices("float operator", [place for op in own for place in op.reads if place != -1], len(own))
 
 
 def _check_indices(what: str, indices: Iterable[int], count: int) -> None:

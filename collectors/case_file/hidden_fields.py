@@ -28,6 +28,7 @@ WORDS: Mapping[str, frozenset[str]] = {
         "GateStep": "op_type",
         "RecordedFacts": "method",
         "OperatorRecord": "op_type executed_as",
+        "FloatOperatorRecord": "op_type",
         "WeightFacts": "format dead_group worst_group better_reading",
         "FusionFacts": "activation also_read_by",
         "ReportedFacts": "device dtype",

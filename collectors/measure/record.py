@@ -31,6 +31,7 @@ from quantmedic.collectors.pair.tensor_pairs import observable_tensor
 from quantmedic.engine.case.facts import FusionFacts, Pattern, QuantizerFacts
 from quantmedic.engine.case.records import (
     CaseRecord,
+    FloatOperatorRecord,
     GateRecord,
     OperatorRecord,
     OutputRecord,
@@ -103,6 +104,7 @@ def record_models(
         unmatched=tuple(models.match.unmatched),
         notices=(),
         run={**_metric_run(metric), **_run_record(description, how)},
+        float_operators=_float_operators(models),
     )
     return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
 
@@ -247,6 +249,11 @@ def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[s
     """Float nodes from the twin of an operator to the tensor that stands for its output; none if that has no name."""
     if twin is None or not twin.node.name:
         return ()
+    return tuple(node.node.name for node in _float_operators_of(op, twin, models) if node.node.name)
+
+
+def _float_operators_of(op: Operator, twin: Operator, models: Models) -> list[Operator]:
+    """Float operators from the twin of an operator to the tensor that stands for its output, in order."""
     found = {twin.index: twin}
     ends = [models.match.tensors.get(observable_tensor(name, models.quantized)) for name in op.outputs]
     for tensor in ends:
@@ -257,7 +264,35 @@ def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[s
             node = next((p for name in node.inputs if (p := models.float_graph.producers.get(name))), None)
         if node is not None and node.index == twin.index:  # the twin may stand for two nodes in a row
             found |= chain
-    return tuple(node.node.name for _, node in sorted(found.items()) if node.node.name)
+    return [node for _, node in sorted(found.items())]
+
+
+def _float_operators(models: Models) -> tuple[FloatOperatorRecord, ...]:
+    """The float model's operators, what they read, and which operator of the quantized model does their work."""
+    graph, twins = models.float_graph, models.match.operators
+    places = {op.index: place for place, op in enumerate(graph.operators)}
+    does = {
+        own.index: place
+        for place, op in enumerate(models.quantized.operators)
+        if op.index in twins
+        for own in _float_operators_of(op, twins[op.index], models)
+    }
+    # Where an operator is the twin of one and stands behind that of another, it is its twin.
+    does |= {twins[op.index].index: place for place, op in enumerate(models.quantized.operators) if op.index in twins}
+
+    def reads(op: Operator) -> Iterator[int]:
+        for name in dict.fromkeys(op.inputs):
+            if (writer := graph.producers.get(name)) is not None:
+                yield places[writer.index]
+            elif name in graph.inputs:
+                yield -1
+
+    return tuple(
+        FloatOperatorRecord(
+            name=op.name, op_type=op.op_type, reads=tuple(dict.fromkeys(reads(op))), twin=does.get(op.index)
+        )
+        for op in graph.operators
+    )
 
 
 def kernel_of(op: Operator, graph: Graph, kernels: Mapping[str, Kernel]) -> Kernel | None:

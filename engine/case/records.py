@@ -136,6 +136,19 @@ class OperatorRecord(Record):
     asked: AskedFacts = AskedFacts()
 
 
+class FloatOperatorRecord(Record):
+    """One operator of the float model.
+
+    ``reads`` are places of the float operators that write what it reads, -1 for an input of the network; ``twin`` is
+    the place of the quantized model's operator that does its work, None where none was found.
+    """
+
+    name: str
+    op_type: str
+    reads: tuple[int, ...]
+    twin: int | None
+
+
 #: What columns of a detector's output hold.
 PartKind = Literal["boxes", "objectness", "scores", "classes", "masks"]
 
@@ -294,6 +307,8 @@ class CaseRecord(Record):
     proof: ProofRecord | None = None
     imports: tuple[ImportRecord, ...] = ()
     device: DeviceRecord | None = None
+    float_operators: tuple[FloatOperatorRecord, ...] = ()
+    """The float model as it was before anything was folded; empty in cases of files alone, and of older versions."""
 
     @classmethod
     def of_files(

@@ -75,6 +75,9 @@ def progress_bars() -> Iterator[Progress]:
 
         def show(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
+                # What comes next says that a stage is over, which may have needed fewer steps than announced.
+                for task in bars.tasks:
+                    bars.update(task.id, total=task.completed)
                 tasks[stage] = bars.add_task(f"{stage} (s)" if stage in IN_SECONDS else stage, total=total)
             bars.update(tasks[stage], completed=done, total=total)
 

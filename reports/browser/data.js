@@ -4,8 +4,13 @@ const parsed = new Map();
 
 /** One section: `section("errors").limits.mse`. */
 function section(name) {
-  if (!parsed.has(name)) parsed.set(name, JSON.parse(document.getElementById(`data-${name}`).textContent));
+  if (!parsed.has(name)) parsed.set(name, readSection(document.getElementById(`data-${name}`).textContent));
   return parsed.get(name);
+}
+
+/** Its text is JSON, or packed. */
+function readSection(text) {
+  return JSON.parse(text.trimStart().startsWith("{") ? text : unpackText(text));
 }
 
 /** One quantity of all layers. See reports/page/packed.py. */

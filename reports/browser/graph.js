@@ -115,6 +115,7 @@ function graphPath(points) {
 /** The drawn graph and what one can do with it. A node is one of the tree, shown as a box, or as a frame when open. */
 class ModelGraph {
   constructor(root, tree) {
+    this.side = tree.side;
     this.data = section("graph");
     this.role = section("meta").role;
     const ours = (mode) => ({ ...mode, column: mode.column.replace("ROLE", this.role), worth: new Map() });
@@ -123,13 +124,13 @@ class ModelGraph {
     this.mode = this.modes[0] ?? modes[0];
     this.tree = tree;
     const input = { label: this.data.input ?? "input", parent: tree.root, level: 1 };
-    this.input = this.data.edges.includes(-1) ? input : null;
+    this.input = this.side.edges.includes(-1) ? input : null;
     this.worst = this.worstLayer();
     this.view = { x: 0, y: 0, k: 1 };
     this.build(root);
     this.listen();
     this.open = this.openAtFirst();
-    if (selected !== null) this.unfoldTo(this.tree.leaves[selected]);
+    for (const at of this.side.placesOf(selected).slice(0, 1)) this.unfoldTo(this.tree.leaves[at]);
     this.layOut(() => this.lookFirst());
   }
 
@@ -195,8 +196,8 @@ class ModelGraph {
     const { position } = node;
     const attributes = Object.entries(this.data.attributes?.[position] ?? {});
     return [
-      layers.label(position),
-      `${layers.value("op_type", position) ?? "?"}${node.flagged ? ", ● accumulated error past a threshold" : ""}`,
+      this.side.label(position),
+      `${this.side.operator(position)}${this.aloneText(node)}${node.flagged ? ", ● accumulated error past a threshold" : ""}`,
       ...this.modes.map((mode) => `${mode.name}: ${this.valueText(node, mode)}`),
       ...attributes.slice(0, 8).map(([key, value]) => `${key} = ${Array.isArray(value) ? value.join(", ") : value}`),
     ].map((line) => graphShort(line, 200));
@@ -205,8 +206,9 @@ class ModelGraph {
   describeEdge({ from, to, producers }) {
     const [first] = producers;
     const label = (box) => this.scene.boxes[box].node.label;
-    const names = [...producers].slice(0, 4).map((p) => (p < 0 ? this.input.label : layers.label(p)));
-    const tensor = layers.value("output.float_name", first) ?? layers.value("output.name", first);
+    const names = [...producers].slice(0, 4).map((p) => (p < 0 ? this.input.label : this.side.label(p)));
+    const layer = this.side.layerOf(first);
+    const tensor = layers.value("output.float_name", layer) ?? layers.value("output.name", layer);
     return [
       `${label(from)} → ${label(to)}`,
       `written by ${names.join(", ")}${producers.size > 4 ? ` and ${producers.size - 4} more` : ""}`,
@@ -276,18 +278,27 @@ class ModelGraph {
 
   /** What a node stands for on the screen while its group may be shut. */
   visible(position) {
-    if (position === null) return null;
+    if (position === null || position === undefined) return null;
     let found = this.tree.leaves[position];
     for (let at = found.parent; at; at = at.parent) if (!this.open.has(at)) found = at;
     return found;
   }
 
-  /** Show a layer: open its groups, bring it to the middle. */
-  reveal(position) {
+  /** Nodes that show a layer: one, or several that were folded into it. */
+  nodesOf(layer) {
+    return new Set(this.side.placesOf(layer).map((at) => this.visible(at)));
+  }
+
+  aloneText(node) {
+    return !node.kids && node !== this.input && this.side.isAlone(node.position) ? `, only in the ${this.side.name} model` : "";
+  }
+
+  /** Show an operator: open its groups, bring it to the middle. */
+  reveal(position, { middle = false } = {}) {
     const node = this.tree.leaves[position];
     if (!this.unfoldTo(node)) {
       this.mark();
-      return this.bringIn(node);
+      return middle ? this.centre(node) : this.bringIn(node);
     }
     this.layOut(() => this.centre(node), this.makeRoom(node));
   }
@@ -297,7 +308,7 @@ class ModelGraph {
   /** Boxes are layers and shut groups, frames are open groups; both in the order of the tree. */
   sceneOf() {
     const scene = { boxes: [], frames: [], order: [] };
-    const owner = new Int32Array(layers.count);
+    const owner = new Int32Array(this.side.count);
     const own = (node, box) => {
       if (node.kids) for (const kid of node.kids) own(kid, box);
       else owner[node.position] = box;
@@ -326,7 +337,7 @@ class ModelGraph {
   /** Edges between boxes, with the layers that write what flows there. */
   edgesBetween(owner, boxes) {
     const found = new Map();
-    const { edges } = this.data;
+    const { edges } = this.side;
     for (let i = 0; i < edges.length; i += 2) {
       const from = edges[i] < 0 ? 0 : owner[edges[i]];
       const to = owner[edges[i + 1]];
@@ -408,7 +419,7 @@ class ModelGraph {
       return drawn("rect", { class: `${this.tone(node)}${node.flagged ? " flagged" : ""}`, x, y, width, height });
     });
     this.map.replaceChildren(...small, this.window);
-    if (!this.seats.has(this.active)) this.active = this.visible(selected) ?? boxes[0].node;
+    if (!this.seats.has(this.active)) this.active = [...this.nodesOf(selected)][0] ?? boxes[0].node;
     this.mark();
     if (held) this.elementOf(this.active).focus({ preventScroll: true });
   }
@@ -427,7 +438,7 @@ class ModelGraph {
       "g",
       { class: `edge${skips ? " skip" : ""}` },
       drawn("path", { class: "reach", d }),
-      drawn("path", { class: "line", d, "marker-end": "url(#graph-arrow)" }),
+      drawn("path", { class: "line", d, "marker-end": `url(#graph-arrow-${this.side.name})` }),
     );
   }
 
@@ -478,30 +489,36 @@ class ModelGraph {
       const bar = (name, share) => drawn("rect", { class: name, x: 9, y: 37, width: (width - 18) * share, height: 5 });
       if (node.flagged) shapes.push(bar("track", 1), bar("share", node.flagged / node.count));
     } else {
-      const below = node === this.input ? "input" : (layers.value("op_type", node.position) ?? "?");
-      const value = node === this.input ? "" : `${node.flagged ? "● " : ""}${this.valueText(node)}`;
+      const below = node === this.input ? "input" : this.side.operator(node.position);
+      const value = node === this.input ? "" : this.boxValue(node);
       shapes.push(
         drawn("text", { class: "name", x: 9, y: 16 }, graphShort(node.label, room)),
         drawn("text", { x: 9, y: 30 }, below.slice(0, room - value.length - 1)),
         drawn("text", { class: "value", x: width - 9, y: 30 }, value),
       );
     }
-    return this.item(node, `box ${node.kids ? "group " : ""}${this.tone(node)}`, x, y, ...shapes);
+    const kind = node.kids ? "group " : this.aloneText(node) ? "alone " : "";
+    return this.item(node, `box ${kind}${this.tone(node)}`, x, y, ...shapes);
+  }
+
+  /** What a box says beside the type of its operator. */
+  boxValue(node) {
+    return this.aloneText(node) ? "only here" : `${node.flagged ? "● " : ""}${this.valueText(node)}`;
   }
 
   /** Show what is selected, pointed at and in reach of the keyboard. */
   mark() {
     if (!this.scene) return;
-    const chosen = this.visible(selected);
+    const chosen = this.nodesOf(selected);
     for (const [shape, node] of this.nodes) {
-      shape.classList.toggle("chosen", node === chosen);
+      shape.classList.toggle("chosen", chosen.has(node));
       shape.classList.toggle("pointed", node === this.pointed);
-      shape.setAttribute("aria-selected", node === chosen);
+      shape.setAttribute("aria-selected", chosen.has(node));
       shape.setAttribute("tabindex", node === this.active ? 0 : -1);
     }
     for (const [line, { from, to }] of this.lines) {
       const ends = [from, to].map((box) => this.scene.boxes[box].node);
-      line.classList.toggle("on", ends.some((node) => node === chosen || node === this.pointed));
+      line.classList.toggle("on", ends.some((node) => chosen.has(node) || node === this.pointed));
     }
   }
 
@@ -540,7 +557,7 @@ class ModelGraph {
     const [width, height] = this.free();
     if (Math.min(width / this.size[0], height / this.size[1]) >= 0.7) return this.fit();
     this.view.k = 0.9;
-    this.centre(this.visible(selected ?? this.worst) ?? this.scene.boxes[0].node, false);
+    this.centre([...this.nodesOf(selected ?? this.worst)][0] ?? this.scene.boxes[0].node, false);
   }
 
   /** A node's place on the screen: middle of its upper edge. */
@@ -590,19 +607,22 @@ class ModelGraph {
     this.tip = element("div", { class: "model-tip", hidden: true, "aria-hidden": "true" });
     this.canvas = drawn("g", { class: "model-canvas" });
     const size = { refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse" };
-    const arrow = { id: "graph-arrow", viewBox: "0 0 8 8", orient: "auto", ...size };
+    const arrow = { id: `graph-arrow-${this.side.name}`, class: "graph-arrow", viewBox: "0 0 8 8", orient: "auto", ...size };
     const head = drawn("defs", {}, drawn("marker", arrow, drawn("path", { d: "M0 0L8 4L0 8z" })));
-    const picture = { class: "model-picture", role: "tree", "aria-label": "Graph of the model" };
+    const picture = { class: "model-picture", role: "tree", "aria-label": `Graph of the ${this.side.name} model` };
     this.svg = drawn("svg", picture, head, this.canvas);
     this.window = drawn("rect", { class: "window" });
     this.map = drawn("svg", { class: "model-map", "aria-hidden": "true" });
     this.holder = element("div", { class: "model-view" }, this.svg, this.map, this.tip);
+    this.beside = this.side.name === "quantized" && this.data.float ? this.besideButton() : null;
     const bar = element(
       "div",
       { class: "model-bar" },
-      set("Colour by", element("span", { class: "muted" }, "Colour by"), ...this.colours),
+      element("b", {}, this.side.title),
+      this.side.name === "quantized" ? set("Colour by", element("span", { class: "muted" }, "Colour by"), ...this.colours) : null,
       set(
         "Picture",
+        this.beside,
         button("−", "smaller", () => this.zoom(1 / 1.3)),
         button("+", "larger", () => this.zoom(1.3)),
         button("fit", "see all of it", () => this.fit()),
@@ -613,12 +633,48 @@ class ModelGraph {
     const help =
       "Click a layer to select it, a group to unfold it, its title to fold it. Drag to move, Ctrl and wheel to zoom. " +
       "Keys: arrows follow the edges, Enter selects or unfolds, Shift and arrows move, + − 0 zoom.";
+    const card = element("div", { class: "model-card" }, bar, this.holder, this.legend);
+    this.drawLegend();
+    if (this.side.name === "float") return root.append(card);
+    this.panes = element("div", { class: "model-panes" }, card);
     root.replaceChildren(
       element("p", { class: "lead" }, this.summary()),
-      element("div", { class: "model-card" }, bar, this.holder, this.legend),
+      this.panes,
       element("p", { class: "muted model-help" }, help),
     );
-    this.drawLegend();
+  }
+
+  /** Shows the float model's graph beside this one, and takes it away again. */
+  besideButton() {
+    const toggle = () => {
+      const shown = this.other === undefined;
+      button.setAttribute("aria-pressed", shown);
+      this.panes.classList.toggle("two", shown);
+      if (shown) this.openOther();
+      else {
+        this.panes.lastChild.remove();
+        this.other.end();
+        this.other = undefined;
+      }
+      this.fitAgain();
+    };
+    const title = "the float model's graph beside it: what is selected in one is selected in the other";
+    const button = element("button", { type: "button", title, "aria-pressed": false, onclick: toggle }, "float beside it");
+    return button;
+  }
+
+  openOther() {
+    this.other = null;
+    const pane = element("div");
+    this.panes.append(pane);
+    ModelTree.grown(new FloatSide()).then((tree) => {
+      if (this.other === null) this.other = new FloatGraph(pane, tree);
+    });
+  }
+
+  /** Once the page has given it another size. */
+  fitAgain() {
+    requestAnimationFrame(() => this.scene && this.lookFirst());
   }
 
   summary() {
@@ -638,14 +694,20 @@ class ModelGraph {
     const middle = stops.slice(1).map((stop, i) => `${stops[i]} – ${stop}`);
     const steps = [`${first} ${stops[0]}`, ...middle, `${last} ${stops.at(-1)}`].map((text, i) => [`tone-${i}`, text]);
     const shown = unit === "bits" ? kinds.map((bits) => [this.toneOf(bits), bits]) : steps;
+    const alone = this.side.twins ? [this.aloneSwatch()] : [];
     this.legend.replaceChildren(
       element("b", {}, `${says}, ${unit}`),
       ...shown.map(([tone, text]) => swatch(tone, text)),
       swatch("tone-none", NOT_MEASURED),
       swatch("flagged", "● accumulated error past a threshold"),
       swatch("share", "share of these in a group"),
+      ...alone,
     );
     this.colours.forEach((shape, i) => shape.setAttribute("aria-pressed", this.modes[i] === this.mode));
+  }
+
+  aloneSwatch() {
+    return element("span", {}, element("i", { class: "alone", "aria-hidden": "true" }), "only in this model");
   }
 
   colourBy(mode) {
@@ -677,8 +739,12 @@ class ModelGraph {
   act(node) {
     this.active = node;
     if (node.kids) this.toggle(node);
-    else if (node !== this.input) select(node.position);
+    else if (node !== this.input) this.choose(node);
     this.mark();
+  }
+
+  choose(node) {
+    select(this.side.layerOf(node.position));
   }
 
   listen() {
@@ -704,11 +770,14 @@ class ModelGraph {
     this.drags(svg, (dx, dy) => this.look(this.view.x + dx, this.view.y + dy, this.view.k, false));
     this.drags(this.map, (dx, dy, event) => this.lookByMap(event));
     this.map.addEventListener("pointerdown", (event) => this.lookByMap(event));
-    on("select", (position) => this.onSelect(position));
-    on("hover", (position) => {
-      this.pointed = this.visible(position);
-      this.mark();
-    });
+    this.heard = {
+      select: (layer) => this.onSelect(layer),
+      hover: (layer) => {
+        this.pointed = [...this.nodesOf(layer)][0] ?? null;
+        this.mark();
+      },
+    };
+    for (const [kind, action] of Object.entries(this.heard)) on(kind, action);
     new ResizeObserver(() => this.scene && this.look(this.view.x, this.view.y, this.view.k, false)).observe(svg);
     // A layer that is selected while the graph is out of sight is shown when it comes into sight.
     new IntersectionObserver(([entry]) => {
@@ -717,19 +786,33 @@ class ModelGraph {
     }).observe(svg);
   }
 
-  onSelect(position) {
+  /** Hear no more of what the page selects. */
+  end() {
+    for (const [kind, action] of Object.entries(this.heard)) off(kind, action);
+  }
+
+  onSelect(layer) {
     this.missed = !this.inSight;
-    if (position === null || !this.inSight || !this.scene) return this.mark();
-    this.active = this.tree.leaves[position];
-    this.reveal(position);
+    const [at] = this.side.placesOf(layer);
+    if (at === undefined || !this.inSight || !this.scene) return this.mark();
+    // Of several operators that are one layer, the one that was clicked stays in reach of the keyboard.
+    const here = this.side.placesOf(layer).includes(this.active?.position);
+    if (!here) this.active = this.tree.leaves[at];
+    this.reveal(this.active.position, { middle: !here && this.isBeside });
+  }
+
+  /** Whether the other model's graph is shown, too. */
+  get isBeside() {
+    return this.side.name === "float" || this.other !== undefined;
   }
 
   pointAt(event) {
     const node = this.nodeAt(event.target);
     const edge = this.lines?.get(event.target.closest?.(".edge"));
     const position = node?.position ?? null;
-    if (position !== (this.pointed?.position ?? null)) hover(position);
-    if (node?.kids) this.pointed = node;
+    const layer = position === null ? null : this.side.layerOf(position);
+    if (position !== (this.pointed?.position ?? null)) hover(layer);
+    if (node?.kids || position !== null) this.pointed = node;
     this.mark();
     if (edge) event.target.parentNode.classList.add("on");
     if (edge) this.showTip(this.describeEdge(edge), event);
@@ -823,10 +906,57 @@ class ModelGraph {
   }
 }
 
+/** The float model: no errors and no colours, but what was folded, and what the other model lacks. */
+class FloatGraph extends ModelGraph {
+  valueAt() {
+    return null;
+  }
+
+  worstLayer() {
+    return null;
+  }
+
+  describe(node) {
+    if (node === this.input || node.kids) return super.describe(node).slice(0, node.kids ? 1 : 2).concat(this.sizeText(node));
+    const layer = this.side.layerOf(node.position);
+    const twin = layer === null ? [] : [`layer ${layers.label(layer)} of the quantized model`];
+    return [this.side.label(node.position), `${this.side.operator(node.position)}${this.aloneText(node)}`, ...twin];
+  }
+
+  sizeText(node) {
+    return node.kids ? [`group of ${graphCount(node.count, "operator")}`] : [];
+  }
+
+  valueText() {
+    return "";
+  }
+
+  boxValue(node) {
+    const layer = this.side.layerOf(node.position);
+    if (layer === null) return "only here";
+    return this.side.placesOf(layer)[0] === node.position ? "" : "folded";
+  }
+
+  tone(node) {
+    return node === this.input ? "tone-none" : "tone-twin";
+  }
+
+  drawLegend() {
+    const folded = element("span", {}, element("b", {}, "folded"), "part of the layer before it");
+    this.legend.replaceChildren(this.aloneSwatch(), folded);
+  }
+
+  choose(node) {
+    const layer = this.side.layerOf(node.position);
+    if (layer === null) return announce(`${this.side.label(node.position)} is only in the float model`);
+    select(layer);
+  }
+}
+
 views.graph = async (root) => {
   if (!layers.count) return;
   try {
-    new ModelGraph(root, await ModelTree.grown(layers.count, section("graph").edges));
+    new ModelGraph(root, await ModelTree.grown(new QuantizedSide()));
   } catch (error) {
     console.error(error);
     root.replaceChildren(element("p", { class: "notice" }, `The graph cannot be shown: ${error.message}`));

@@ -97,7 +97,7 @@ async function copy(button) {
 }
 
 function addCopyButtons() {
-  for (const block of document.querySelectorAll(".tab pre, #prescription pre")) {
+  for (const block of document.querySelectorAll(".first pre, .tab pre, #prescription pre")) {
     const holder = element("div", { class: "copyable" });
     block.replaceWith(holder);
     holder.append(block, element("button", { type: "button", class: "copy", onclick: (e) => copy(e.target) }, "copy"));

@@ -7,6 +7,11 @@ function on(kind, action) {
   listeners.set(kind, [...(listeners.get(kind) ?? []), action]);
 }
 
+/** Call it no more. */
+function off(kind, action) {
+  listeners.set(kind, listeners.get(kind).filter((one) => one !== action));
+}
+
 function emit(kind, ...details) {
   for (const action of listeners.get(kind) ?? []) action(...details);
 }

@@ -5,9 +5,11 @@ const TREE = { together: 40, levels: 12 };
 
 /** The layers as a tree of groups by name; runs in topological order where names say nothing. */
 class ModelTree {
-  /** The tree of all layers; with pauses, so that many layers do not hold up the page. */
-  static async grown(count, edges) {
+  /** The tree of all operators of a side; with pauses, so that many of them do not hold up the page. */
+  static async grown(side) {
+    const { count, edges } = side;
     const tree = new ModelTree();
+    tree.side = side;
     const pause = () => new Promise((resume) => setTimeout(resume));
     const root = { part: "", kids: [], named: new Map() };
     for (let position = 0; position < count; position++) {
@@ -29,7 +31,7 @@ class ModelTree {
 
   /** Hang a layer below the groups that its name spells; parts keep the separator before them. */
   plant(root, position) {
-    const parts = layers.label(position).match(/[/.]*[^/.]+/g) ?? ["?"];
+    const parts = this.side.label(position).match(/[/.]*[^/.]+/g) ?? ["?"];
     const own = parts.splice(Math.min(parts.length - 1, TREE.levels)).join("");
     let at = root;
     for (const part of parts) {
@@ -79,10 +81,10 @@ class ModelTree {
   finish(node, parent) {
     node.parent = parent;
     node.level = parent ? parent.level + 1 : 0;
-    if (!node.run) node.label = graphLabel(node, parent);
+    if (!node.run) node.label = graphLabel(node, parent, this.side);
     if (!node.kids) {
       node.count = 1;
-      node.flagged = layers.isDegraded(node.position) ? 1 : 0;
+      node.flagged = this.side.isFlagged(node.position) ? 1 : 0;
       this.leaves[node.position] = node;
       return;
     }
@@ -113,9 +115,9 @@ function liveTensors(count, edges) {
 }
 
 /** "block.0" rather than "0", "conv1" rather than "conv1/Conv". */
-function graphLabel(node, parent) {
+function graphLabel(node, parent, side) {
   let text = node.part.replace(/^[/.]+/, "");
-  const operator = node.kids ? null : layers.value("op_type", node.position);
+  const operator = node.kids ? null : side.operator(node.position);
   if (operator && ["/", "."].some((mark) => text.endsWith(mark + operator))) text = text.slice(0, -1 - operator.length);
   let named = parent;
   while (named?.run) named = named.parent;

@@ -22,6 +22,8 @@ from quantmedic.reports.text import inert_json, visible
 
 #: Significant digits of numbers that are drawn or listed.
 DIGITS = 5
+#: Operators of a float model that the page shows beside the quantized one; each takes some 20 bytes.
+FLOAT_OPERATORS = 6000
 #: Metrics of the error graphs.
 ERROR_KEYS = ("mse", "nmse", "cosine")
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
@@ -147,7 +149,27 @@ def _graph_section(inspection: Inspection) -> dict[str, object]:
     record = inspection.case.record
     names = [tensor.float_name or tensor.name for tensor in record.tensors if tensor.is_input]
     return {
+        "float": _float_graph(inspection),
         "edges": [end for edge in inspection.edges for end in edge],
         "input": ", ".join(names) or "input",
         "attributes": {str(place): op.attributes for place, op in enumerate(record.operators) if op.attributes},
+    }
+
+
+def _float_graph(inspection: Inspection) -> dict[str, object] | None:
+    """The float model beside it; None where the case has none, or one with more operators than a page carries.
+
+    ``twins`` are positions of layers, null for what only the float model has. A name or type is empty where it is that
+    of its twin.
+    """
+    own, layers = inspection.case.record.float_operators, inspection.facts.layers
+    if not own or len(own) > FLOAT_OPERATORS:
+        return None
+    twins = [None if op.twin is None else layers[op.twin] for op in own]
+    pairs = list(zip(own, twins, strict=True))
+    return {
+        "names": ["" if twin and op.name == twin.float_name else op.name for op, twin in pairs],
+        "types": ["" if twin and op.op_type == twin.op_type else op.op_type for op, twin in pairs],
+        "twins": [op.twin for op in own],
+        "edges": [end for place, op in enumerate(own) for source in op.reads for end in (source, place)],
     }

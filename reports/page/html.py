@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import posixpath
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -31,16 +32,21 @@ SCRIPTS = (
     "table.js",
     "packed.js",
     "drawer.js",
+    "sides.js",
     "tree.js",
     "graph.js",
     "keys.js",
     "main.js",
 )
 THEME = ("theme.js",)
+#: Unpacks the program and the data.
+LOADER = ("unpack.js",)
 #: What the graph's worker runs.
 WORKER = ("vendor/dagre.min.js", "layout.js")
 STYLES = ("vendor/uPlot.min.css", "page.css", "charts.css", "table.css", "drawer.css", "graph.css")
 LICENSES = ("vendor/LICENSES.txt",)
+#: Data beyond stay as they are: unpacking takes some 50 ns a byte.
+PACKED_BYTES = 400_000
 #: A comment that has lines of its own.
 COMMENT_BLOCK = re.compile(r"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
 
@@ -56,22 +62,27 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
     embedded = {page.code: page.anchor for page in context.pages}
     articles = {page.code: Markup(_article_of(page, embedded)) for page in context.pages}
     template = html_environment().get_template("report.html")
-    theme, program = program_of(THEME), program_of(SCRIPTS)
+    theme, loader, program = program_of(THEME), program_of(LOADER), program_of(SCRIPTS)
     return template.render(
         **template_variables(context),
         articles=articles,
         pictures=cause_pictures(diagnosis, inspection) if inspection is not None else {},
         palette=INLINE_PALETTE,
-        sections={name: Markup(text) for name, text in page_sections(diagnosis, inspection).items()}
-        if inspection is not None and diagnosis.layers
-        else {},
+        sections=_carried_sections(diagnosis, inspection) if inspection is not None and diagnosis.layers else {},
         theme=Markup(theme),
-        program=Markup(program),
+        loader=Markup(loader),
+        program=packed_text(program),
         worker=packed_program(program_of(WORKER)),
         licenses=program_of(LICENSES),
         tool_style=Markup(program_of(STYLES)),
-        script_hashes=[script_hash(theme), script_hash(program)],
+        script_hashes=[script_hash(theme), script_hash(loader), script_hash(program)],
     )
+
+
+def _carried_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Markup]:
+    """The data by section; packed, unless they are so many that unpacking them would keep readers waiting."""
+    texts = page_sections(diagnosis, inspection)
+    return {name: Markup(packed_text(text) if len(text) <= PACKED_BYTES else text) for name, text in texts.items()}
 
 
 @cache
@@ -84,6 +95,14 @@ def program_of(names: Iterable[str]) -> str:
 def packed_program(text: str) -> str:
     """A program as the page carries it for its worker: half the bytes that it has as text."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+@lru_cache(maxsize=4)  # the program is the same in every report of a process
+def packed_text(text: str) -> str:
+    """Text as ``browser/unpack.js`` reads it: its bytes, and what is left of them."""
+    raw = text.encode()
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return f"{len(raw)}:{base64.b64encode(deflate.compress(raw) + deflate.flush()).decode()}"
 
 
 def _compact(text: str) -> str:

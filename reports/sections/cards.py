@@ -13,7 +13,6 @@ from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.remedies import Snippet
-from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.sections.asked import asked_box, is_about_asked
 from quantmedic.reports.sections.connections import connections
 from quantmedic.reports.sections.gate import exempted_of
@@ -26,6 +25,7 @@ from quantmedic.reports.sections.proof import (
     integer_text,
     judged_text,
     metric_text,
+    nothing_beyond,
     proven_word,
     samples_text,
     signed_gain,
@@ -189,7 +189,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         evidence=_evidence_lines(first),
         more_evidence=_evidence_lines(rest),
         more_subjects=len({row.subject for row in rest}),
-        remedies=tuple(_remedy_card(remedy, cause, diagnosis.toolchain) for remedy in cause.remedies),
+        remedies=tuple(_remedy_card(remedy, cause, diagnosis) for remedy in cause.remedies),
         withheld=tuple(_withheld_line(held) for held in cause.withheld),
         explains=tuple(_explained_line(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
@@ -270,7 +270,7 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         known = trial is not None and trial.metric is not None and trial.metric.gain == cause.measured_gain_metric
         text = metric_text(trial.metric) if trial is not None and known else ""
         measured.append(text or signed_gain(cause.measured_gain_metric, diagnosis.metrics.name))
-    look = "unproven" if cause.proven is False else "measured"
+    look = "unproven" if cause.proven is False or nothing_beyond(_trial_of(cause), diagnosis.proof) else "measured"
     judged = judged_text(cause, diagnosis.proof)
     gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
     if (alone := cause.predicted_gain_db) is not None:
@@ -305,7 +305,8 @@ def _recovery_text(predicted: Recovery | None) -> str:
     return f"{most}{decibels(predicted.gain_db, '+')}{where} ({low} … {high})"
 
 
-def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
+def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> RemedyCard:
+    toolchain, beside = diagnosis.toolchain, nothing_beyond(advice.measured, diagnosis.proof)
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(
@@ -331,7 +332,7 @@ def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -
         concerns=_where_it_goes(advice, cause),
         unsure=", ".join(advice.unsure),
         predicted=_recovery_text(advice.predicted),
-        measured=trial_text(advice.measured),
+        measured="; ".join(text for text in (trial_text(advice.measured), beside) if text),
         left_integer=integer_text(advice.measured),
         no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
         cost=advice.cost.says,

@@ -280,7 +280,7 @@ def _setting_value(value: object, unit: str | None = None) -> str:
 
 
 def applied_remedies(record: ComparisonReport) -> tuple[str, ...]:
-    """Remedies of the first diagnosis that were applied, each once with all causes that it is for."""
+    """What is now as remedies of the first diagnosis ask for, each once with all causes that it is for."""
     found: dict[str, list[Tried]] = {}
     for tried in record.tried:
         found.setdefault(tried.title, []).append(tried)

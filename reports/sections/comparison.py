@@ -85,7 +85,7 @@ class CompareContext:
     layers: Annotated[tuple[LayerGroup, ...], "layers that got worse, then better"]
     chart: Annotated[CompareChart, "the graph"]
     changes: Annotated[tuple[ChangeLine, ...], "settings that changed"]
-    tried: Annotated[tuple[str, ...], "remedies of the first diagnosis that were applied since"]
+    tried: Annotated[tuple[str, ...], "what is now as remedies of the first diagnosis ask for"]
     run: Annotated[tuple[Row, ...], "files and hashes"]
 
 

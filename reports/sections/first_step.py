@@ -1,7 +1,8 @@
 """What to do first: one step, with what it brings."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Annotated
 
 from quantmedic.engine.case.facts import MetricFacts
@@ -19,6 +20,8 @@ from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
+#: Lines of a change that stand with the step; a longer one stands with its cause.
+LINES_SET = 2
 OPEN_LABEL = "still to be gained"
 #: A remedy whose prediction ends below is no first step.
 SLIGHT_DB = 0.5
@@ -38,6 +41,16 @@ class FirstStep:
     gain: Annotated[Gain | None, "what it brings; None where nothing measured or predicted it"]
     code: Annotated[str, "code of the cause that it repairs; empty where it is for none, or a page is meant"]
     label: Annotated[str, "what it is: do this first, or where a gate accepts the model: still to be gained"] = DO_FIRST
+    cause: Annotated[str, "name of the cause that it repairs; empty where it is for none"] = ""
+    confidence: Annotated[str, "how sure that cause is, as percent; empty where there is none"] = ""
+    sets: Annotated[Mapping[str, Sequence[str]], "the few lines that set it, by what takes them; else empty"] = field(
+        default_factory=dict
+    )
+
+    @property
+    def text(self) -> str:
+        """The lines that set it, to copy; empty where they stand elsewhere."""
+        return "\n".join(line for taker, lines in self.sets.items() for line in (f"# {taker}", *lines))
 
 
 def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequence[str]) -> FirstStep | None:
@@ -49,7 +62,23 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
         advice: Titles of the general pages in their order, where they may lead: not those below causes to be tried.
     """
     step = _choose_step(diagnosis, causes, advice)
-    return step if step is None else _with_failure(step, diagnosis.prescription)
+    return step if step is None else _with_cause(_with_failure(step, diagnosis.prescription), causes)
+
+
+def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
+    """With the cause that it is for and the lines that set it; a longer change is left to the card of the cause."""
+    card = next((card for card in causes if step.code and card.code == step.code), None)
+    if card is None:
+        return step
+    sets = next((_sets_of(remedy) for remedy in card.remedies if remedy.title == step.title), {})
+    short = len(list(chain.from_iterable(sets.values()))) <= LINES_SET
+    return replace(step, cause=card.cause, confidence=card.confidence, sets=sets if short else {})
+
+
+def _sets_of(remedy: RemedyCard) -> Mapping[str, Sequence[str]]:
+    """What is set in the toolchain in use, by what takes it."""
+    blocks = () if remedy.no_option else remedy.toolchains
+    return next((block.examples[0].sets for block in blocks if block.preferred), {})
 
 
 def _with_failure(step: FirstStep, given: Prescription | None) -> FirstStep:

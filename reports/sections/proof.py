@@ -8,6 +8,7 @@ from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, 
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof, TrialRow
+from quantmedic.engine.diagnosis.budget_lines import ABOUT
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import (
     capital,
@@ -84,10 +85,10 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
         summary=f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}",
         split=_split_text(proof),
         halves=tuple(_halves_texts(proof)),
-        trials=tuple(_trial_row(row) for row in proof.trials),
+        trials=tuple(_trial_row(row, proof) for row in proof.trials),
         executions=tuple(_execution_line(row, proof) for row in proof.executions),
         unexecuted=visible(proof.unexecuted or "", 600),
-        chain=tuple(_trial_row(row) for row in proof.chain),
+        chain=tuple(_trial_row(row, proof) for row in proof.chain),
         chain_text=_chain_text(proof),
         metric=metric_label(metrics[0].name) if metrics else "",
     )
@@ -136,7 +137,18 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
     on_top = ", on top of the other remedies" if trial is not None and trial.after else ""
     word = proven_word(trial.metric if trial is not None else None)
     samples = "samples, cross-fitted" if proof.cross_fitted else "other samples"
-    return f"{word} on {number(proof.judged)} {samples} (edited){on_top}"
+    told = f"{word} on {number(proof.judged)} {samples} (edited){on_top}"
+    return "; ".join(text for text in (told, nothing_beyond(trial, proof)) if text)
+
+
+def nothing_beyond(trial: TrialRecord | None, proof: Proof | None) -> str:
+    """That quantizing again with nothing changed recovers about as much of the noise as a proven remedy; else empty."""
+    if trial is None or not trial.proven or trial.after or proof is None or proof.baseline is None:
+        return ""
+    again = proof.executions[proof.baseline].trial
+    if not again.proven or again.share is None or trial.share is None or again.share < ABOUT * trial.share:
+        return ""
+    return f"no merit of it alone: quantizing again with nothing changed recovers {trial_gain_text(again)}"
 
 
 def proven_word(metric: MetricTrial | None) -> str:
@@ -185,8 +197,10 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
 
 
-def _trial_row(row: TrialRow) -> TrialLine:
-    return _trial_line(row.trial, row.remedy, row.causes)
+def _trial_row(row: TrialRow, proof: Proof) -> TrialLine:
+    line = _trial_line(row.trial, row.remedy, row.causes)
+    said = (line.reason, nothing_beyond(row.trial, proof))
+    return replace(line, reason="; ".join(text for text in said if text))
 
 
 def _execution_line(run: ExecutionRecord, proof: Proof) -> TrialLine:

@@ -35,6 +35,7 @@ class WorkflowStep:
     checks: Annotated[str, "how many of its rules passed, found something, and were not judged"]
     found: Annotated[tuple[str, ...], "rules of it that found something"]
     state: Annotated[State, "passed, where the search stands, or still to come"]
+    note: Annotated[str, "why the search stands there though the loss is larger than such steps cost; else empty"] = ""
 
 
 def workflow_steps(diagnosis: Diagnosis) -> tuple[WorkflowStep, ...]:
@@ -52,6 +53,7 @@ def workflow_steps(diagnosis: Diagnosis) -> tuple[WorkflowStep, ...]:
             checks=_checks_text(diagnosis, letters),
             found=_codes_of_step(diagnosis, letters),
             state="here" if place == here else "passed" if place < here else "later",
+            note=_larger_loss_text(diagnosis, here) if place == here else "",
         )
         for place, (title, asks, letters) in enumerate(STEPS)
     )
@@ -62,6 +64,17 @@ def _current_step(diagnosis: Diagnosis) -> int:
     serious = [code for cause in diagnosis.causes if cause.is_serious for code in cause.rules]
     places = [place for place, (_, _, letters) in enumerate(STEPS) if _of(serious, letters)]
     return min(places, default=_BY_SIZE.get(diagnosis.drop_class or "", len(STEPS) - 1))
+
+
+def _larger_loss_text(diagnosis: Diagnosis, here: int) -> str:
+    """What a cause counts for where a loss of this size is searched for further above."""
+    if here <= _BY_SIZE.get(diagnosis.drop_class or "", here):
+        return ""
+    _, _, letters = STEPS[here]
+    own = [cause for cause in diagnosis.causes if cause.is_serious and _of(cause.rules, letters)]
+    if any(cause.proven for cause in own):
+        return "The loss is larger than such a step costs as a rule; that a remedy recovers it was measured."
+    return "The loss is larger than such a step costs as a rule: if the remedy does not recover it, go back to the top."
 
 
 def _codes_of_step(diagnosis: Diagnosis, letters: str) -> tuple[str, ...]:

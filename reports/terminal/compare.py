@@ -132,4 +132,4 @@ def _change_lines(context: CompareContext) -> Iterator[str]:
         example = f" ({line.example})" if line.example else ""
         yield from wrap_line(f"{line.setting}, {line.where}{example}: {line.before} → {line.after}", indent=2)
     for text in context.tried:
-        yield from wrap_line(f"applied: {text}", indent=2)
+        yield from wrap_line(f"as asked for: {text}", indent=2)

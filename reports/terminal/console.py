@@ -195,6 +195,7 @@ def _cause_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
 
 def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
+    parts += [f"confidence {card.confidence}"]
     parts += [card.harm] if card.latent else []
     parts += [gain_phrase(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
@@ -354,12 +355,13 @@ def _parameter_rows(table: LayerTable) -> Iterator[str]:
 
 
 def _weight_rows(table: LayerTable) -> Iterator[str]:
-    head = f"{'#':>5}  {'weights':<44} {'for':<9} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}"
+    head = f"{'#':>5}  {'weights':<44} {'for':<9} {'bits':>4} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}"
     yield f"{head}  findings (SQNR in dB)"
     for row in table.rows:
         known = f"{row.weight_sqnr:>9} {row.worst_weight_channel:>14} {row.dead_groups:>12}"
         if row.weight_sqnr == NOT_MEASURED:
             known = "in float".rjust(9)
         role = "-" if row.role == NOT_MEASURED else row.role
-        where = f"{row.index:>5}  {visible(row.name, 44):<44} {role:<9}"
+        bits = "" if row.weight_sqnr == NOT_MEASURED else row.weight.partition(" ")[0]
+        where = f"{row.index:>5}  {visible(row.name, 44):<44} {role:<9} {bits:>4}"
         yield f"{where} {known}  {' '.join(row.findings)}".rstrip()

@@ -18,8 +18,6 @@ LINES = 19
 NAME_LIMIT = 48
 #: Layers of the first cause that are named.
 LAYERS_NAMED = 3
-#: Lines of a change that is printed; a longer one is named with its file.
-CHANGE_LINES = 2
 #: Of a gain; one line has no room for it.
 INTERVAL = re.compile(r" \([^()]*\)")
 #: Other causes that are never cut off, as long as there are as many.
@@ -128,7 +126,7 @@ def card_called(context: ReportContext, code: str) -> CauseCard | None:
 def _found_text(card: CauseCard) -> str:
     shown, more = card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
     layers = f" ({', '.join(shown)}{f' and {more} more' if more > 0 else ''})" if shown else ""
-    return f"{card.code} {visible(card.cause, NAME_LIMIT)}: {card.message}{layers}"
+    return f"{card.code} {visible(card.cause, NAME_LIMIT)}, confidence {card.confidence}: {card.message}{layers}"
 
 
 def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
@@ -140,11 +138,9 @@ def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstSt
         return
     if card is not None and card.found:
         yield from wrap_line(card.found, indent=4, most=1)
-    blocks = remedy.toolchains if remedy is not None else ()
-    sets = next((block.examples[0].sets for block in blocks if block.preferred), {})
-    lines = list(chain.from_iterable(sets.values()))
-    if 0 < len(lines) <= CHANGE_LINES and max(map(len, lines)) <= WIDTH - 4:
-        yield f"  set in {', '.join(sets)}:"
+    lines = list(chain.from_iterable(first.sets.values()))
+    if lines and max(map(len, lines)) <= WIDTH - 4:
+        yield f"  set in {', '.join(first.sets)}:"
         yield from (f"    {visible(line)}" for line in lines)
     box = context.prescription
     if box is not None and box.configurations and (card is None or file_with(card, box)):
@@ -174,7 +170,8 @@ def _cause_line(card: CauseCard, paint: Paint) -> str:
     where = f" at {visible(card.scope, NAME_LIMIT)}" if card.scope else ""
     harm = f", {card.harm}" if card.latent else ""
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
-    start = f"{card.severity:<6} {card.code} {visible(card.cause, NAME_LIMIT)}{where}{harm}{gain}"
+    named = f"{card.severity:<6} {card.code} {visible(card.cause, NAME_LIMIT)}{where}"
+    start = f"{named}, confidence {card.confidence}{harm}{gain}"
     (line,) = wrap_line(f"{start}: {card.message}", most=1)
     return line.replace(card.severity, paint(card.severity, card.severity), 1)
 

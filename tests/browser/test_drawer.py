@@ -305,7 +305,7 @@ def test_a_page_without_details_says_where_they_are(opened: Opened, rich: Path, 
     text = (rich / "index.html").read_text(encoding="utf-8")
     start = text.index('id="data-details">') + len('id="data-details">')
     end = text.index("</script>", start)
-    details = json.loads(text[start:end])
+    details = opened(rich).evaluate("section('details')")
     del details["layers"]["4"]["spreads"], details["layers"]["4"]["channels"]
     details["layers"]["4"].pop("weights", None)
     details["shown"] -= 1

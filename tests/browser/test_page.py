@@ -74,6 +74,24 @@ def test_a_link_that_leads_nowhere_says_so(opened: Callable[..., Any], demo: Pat
     assert "layer nope, cause X999" in page.locator("[role=alert]").inner_text()
 
 
+def test_a_row_that_goes_on_at_the_side_shows_it(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, viewport={"width": 390, "height": 844})
+    row = page.locator("nav.toc ul")
+    assert row.evaluate("node => node.scrollWidth > node.clientWidth")
+    assert row.evaluate("node => getComputedStyle(node).backgroundAttachment") == "local, local, scroll, scroll"
+    # Points that lie outside of the list, before the first of a line, are cut off.
+    counts = page.locator(".counts")
+    assert counts.evaluate("node => getComputedStyle(node).overflow") == "clip"
+    assert counts.locator("li").evaluate_all(
+        "all => all.slice(1).every((node) => parseFloat(getComputedStyle(node, '::before').left) < 0)"
+    )
+
+
+def test_the_first_step_names_its_cause(opened: Callable[..., Any], demo: Path) -> None:
+    first = opened(demo).locator(".first h2").inner_text()
+    assert "D005 preprocessing-mismatch" in first and "confidence 98 %" in first
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_does_not_scroll_sideways(opened: Callable[..., Any], demo: Path, width: int) -> None:
     page = opened(demo, viewport={"width": width, "height": 800})

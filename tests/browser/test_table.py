@@ -204,6 +204,38 @@ def test_arrows_move_and_enter_opens(table: Callable[..., Any], thousand: Path) 
     assert page.locator(".layers-active").get_attribute("data-position") == "0"
 
 
+@pytest.mark.parametrize("close", ["Escape", "button"])
+def test_who_closes_a_layer_is_back_at_its_row(table: Callable[..., Any], demo: Path, close: str) -> None:
+    page = table(demo)
+    page.locator(".layers-scroll table").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    chosen = page.evaluate("selected")
+    assert page.evaluate("document.activeElement.closest('#drawer') !== null")
+    if close == "Escape":
+        page.keyboard.press("Escape")
+    else:
+        page.locator("#drawer-close").focus()
+        page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('.layers-scroll table')")
+    assert page.locator(".layers-active").get_attribute("data-position") == str(chosen)
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".layers-active").get_attribute("data-position") == str(chosen + 1)
+
+
+def test_every_control_is_reached_by_the_tab_key(table: Callable[..., Any], demo: Path) -> None:
+    page = table(demo)
+    page.evaluate("reveal('charts'), reveal('graph')")
+    page.wait_for_selector(".model-view:not([aria-busy]) .box")
+    # What a widget holds is moved to by arrows: one of it takes the focus.
+    unreachable = page.evaluate("""() =>
+      [...document.querySelectorAll("button, a[href], summary, input, select, [onclick]")]
+      .filter((node) => node.checkVisibility() && !node.disabled && node.tabIndex < 0)
+      .filter((node) => !node.closest("[role=grid], [role=tree], [role=radiogroup], [role=tablist], [role=toolbar]"))
+      .map((node) => node.outerHTML.slice(0, 120))""")
+    assert unreachable == []
+
+
 def test_what_is_selected_elsewhere_is_shown_here(table: Callable[..., Any], thousand: Path) -> None:
     page = table(thousand)
     page.evaluate("select(777)")

@@ -14,6 +14,7 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.demo import patient
+from quantmedic.reports.write import FORMATS
 
 pytestmark = pytest.mark.thorough
 
@@ -26,6 +27,10 @@ coverage = {min = 0.9}
 metric = "top1"
 max_drop = 2.0
 """
+#: Files of a report that are read as text.
+TEXTS = {".html", ".md", ".json", ".sarif", ".xml", ".svg", ".py"}
+#: Pictures, and a format that ``check`` does not write.
+UNREADABLE = ("png", "model-explorer")
 #: Environment of tests: none of a continuous integration that they may run in.
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
 
@@ -92,16 +97,33 @@ class TestVerdicts:
         assert run("check", tmp_path / "none.case", "--warn-only").returncode == 2
 
     @pytest.mark.parametrize("form", ["json", "markdown", "sarif", "junit"])
-    def test_formats_change_no_exit_code(self, run: Check, cases: Path, form: str) -> None:
-        done = run("check", cases / "patient.case", "--format", form)
-        assert done.returncode == 1
+    @pytest.mark.parametrize(
+        ("case", "text", "code", "word"),
+        [
+            ("healthy", POLICY, 0, "ACCEPT"),
+            ("patient", "", 1, "REGRESSION"),
+            ("healthy", budget(0.2), 3, "INSUFFICIENT_DATA"),
+            ("better", "", 4, "ANOMALOUS"),
+        ],
+    )
+    def test_formats_change_no_exit_code(
+        self, run: Check, cases: Path, tmp_path: Path, case: str, text: str, code: int, word: str, form: str
+    ) -> None:
+        policy(tmp_path, text)
+        done = run("check", cases / f"{case}.case", "--format", form)
+        assert done.returncode == code, done.stdout + done.stderr
         read: dict[str, Callable[[str], Any]] = {
-            "json": lambda text: json.loads(text)["gate"] == "REGRESSION",
+            "json": lambda text: json.loads(text)["gate"] == word,
             "sarif": lambda text: json.loads(text)["version"] == "2.1.0",
-            "junit": lambda text: ElementTree.fromstring(text).iter("failure"),
-            "markdown": lambda text: "REGRESSION" in text,
+            "junit": lambda text: bool(list(ElementTree.fromstring(text).iter("failure"))) == (code != 0),
+            "markdown": lambda text: word in text,
         }
         assert read[form](done.stdout)
+
+    @pytest.mark.parametrize("form", ["json", "markdown", "sarif", "junit"])
+    def test_what_could_not_run_is_no_verdict_in_any_format(self, run: Check, tmp_path: Path, form: str) -> None:
+        done = run("check", tmp_path / "none.case", "--format", form)
+        assert done.returncode == 2 and not done.stdout and done.stderr.startswith("error: ")
 
     def test_quiet_prints_the_verdict_alone(self, run: Check, cases: Path) -> None:
         done = run("check", cases / "patient.case", "-q")
@@ -138,6 +160,20 @@ class TestModels:
         done = run("check", float_model, quantized, "--static")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "static" in done.stdout
+
+
+def test_no_report_tells_of_the_machine(run: Check, tmp_path: Path) -> None:
+    """Both models and data by absolute paths, under names of user, host and variable that stand nowhere else."""
+    (float_model, quantized), _ = patient()
+    canaries = {"USER": "canary-user", "LOGNAME": "canary-user", "HOSTNAME": "canary-host", "SECRET": "canary-value"}
+    forms = [word for form in FORMATS if form not in UNREADABLE for word in ("--format", form)]
+    folder = tmp_path / "canary-folder"
+    done = run("check", float_model, quantized, *demo_arguments(), "--samples", "32", "-o", folder, *forms, **canaries)
+    assert done.returncode in (1, 3), done.stdout + done.stderr
+    forbidden = ["canary", str(tmp_path), str(float_model.parent), str(Path(__file__).parents[2]), f"{Path.home()}/"]
+    told = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.suffix in TEXTS}
+    assert {"index.html", "report.md", "report.json", "check.sarif", "check.xml", "metrics.json"} <= told.keys()
+    assert [(name, word) for name, text in told.items() for word in forbidden if word in text] == []
 
 
 def demo_arguments() -> list[str]:

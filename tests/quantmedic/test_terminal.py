@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import logging
+import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -283,3 +285,30 @@ def test_what_cannot_be_encoded_is_escaped() -> None:
     stream = GuardedStream(raw)
     stream.write("層\n")
     assert raw.buffer.getvalue() == b"\\u5c64\n"  # type: ignore[attr-defined]
+
+
+STAGES = """
+from quantmedic.cli.terminal import progress_bars
+
+with progress_bars() as show:
+    for done in (1, 2):
+        show("search", done, 10)
+    show("writing", 1, 1)
+"""
+
+
+def test_a_stage_that_needed_fewer_steps_ends_full() -> None:
+    """On a terminal: two of ten steps, and the next stage begins."""
+    pty = pytest.importorskip("pty")
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", STAGES], stdout=follower, stderr=follower, stdin=follower)
+    os.close(follower)
+    shown = b""
+    # What a terminal whose other end was closed says at its end differs between systems.
+    with suppress(OSError):
+        while more := os.read(leader, 4096):
+            shown += more
+    assert process.wait(60) == 0
+    os.close(leader)
+    drawn = re.findall(rb"search +\S*[^/]*?(\d+)/(\d+)", shown)
+    assert drawn[-1] == (b"2", b"2"), shown

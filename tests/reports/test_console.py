@@ -45,7 +45,9 @@ def test_many_causes_and_warnings_are_counted(proven: Diagnosis) -> None:
 def test_the_first_step_says_what_to_set(proven: Diagnosis) -> None:
     text = render_console(proven)
     assert "  to paste: prescription.py\n" in text
-    assert "W001 channel-range-imbalance: one scale serves" in text and "(features.3.conv.0.0, " in text
+    assert (
+        "W001 channel-range-imbalance, confidence 90 %: one scale serves" in text and "(features.3.conv.0.0, " in text
+    )
 
 
 def test_verbose_in_ascii(diagnosis: Diagnosis, golden: Golden) -> None:

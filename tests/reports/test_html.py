@@ -15,7 +15,7 @@ from builders.gates import regression
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.page.html import SCRIPTS, THEME, program_of, render_index
+from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, packed_text, program_of, render_index
 
 VOID = {"meta", "input", "br", "wbr", "hr"}
 ACTIVE = {"iframe", "object", "embed", "link", "img", "form", "base"}
@@ -216,8 +216,8 @@ def test_a_page_without_pages_of_the_manual_has_no_dead_links(diagnosis: Diagnos
 def test_names_stay_text(hostile: Diagnosis, manuals: Mapping[str, str]) -> None:
     html = render_index(build_context(hostile, manuals), hostile)
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
-    assert html.count("<script") == html.count("</script") == len(scripts) == 2
-    assert scripts == [program_of(THEME), program_of(SCRIPTS)]
+    assert html.count("<script") == html.count("</script") == len(scripts) == 3
+    assert scripts == [program_of(THEME), packed_text(program_of(SCRIPTS)), program_of(LOADER)]
     assert "{{7*7}}" in html and "{{ 7" not in html
     assert not [char for char in html if not char.isprintable() and char != "\n"]
     assert len(html) < 400_000

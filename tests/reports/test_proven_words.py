@@ -6,6 +6,7 @@ from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, ProofReco
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.sections.cards import cause_cards
 from quantmedic.reports.sections.proof import proven_word, trial_text
 
 
@@ -40,6 +41,24 @@ def test_what_is_called_proven_is_never_taken_back(low_db: float, bound: bool, e
     one = {"executions": (ExecutionRecord.model_construct(trial=run),)} if executed else {"trials": (run,)}
     record = ProofRecord.model_construct(**{"trials": (), "executions": (), **one})
     assert ("no remedy was proven" in record.unwritten) == (not run.proven)
+
+
+@pytest.mark.parametrize("share, said", [(0.9, True), (0.86, True), (0.5, False), (None, False)])
+def test_what_quantizing_again_recovers_as_well_is_no_merit_of_a_remedy(
+    proven: Diagnosis, share: float | None, said: bool
+) -> None:
+    """The remedy recovers 95 % of the noise; the same options on the same data recover this much."""
+    first, proof = proven.causes[0], proven.proof
+    assert proof is not None
+    remedy = first.remedies[0].model_copy(update={"measured": trial(9.0, (0.02, 0.15), share=0.95)})
+    cause = first.model_copy(update={"remedies": (remedy, *first.remedies[1:]), "proven": True})
+    again = ExecutionRecord.model_construct(trial=trial(8.0, share=share), own=None, choices=(), titles=("again",))
+    tried = proof.model_copy(update={"executions": (again,), "baseline": 0})
+    found = proven.model_copy(update={"causes": (cause, *proven.causes[1:]), "proof": tried})
+    (gain, *_) = (card := cause_cards(found, ())[0]).gains
+    assert ("no merit of it alone" in gain.judged) == said == ("no merit of it alone" in card.remedies[0].measured)
+    assert gain.look == ("unproven" if said else "measured")
+    assert ("quantizing again with nothing changed" in render_markdown(build_context(found, {}))) == said
 
 
 def test_a_first_step_whose_text_failed_says_so(diagnosis: Diagnosis) -> None:

@@ -60,6 +60,22 @@ def test_without_a_cause_the_size_of_the_loss_says_where(
     assert here(diagnosis.model_copy(update={"causes": (), "drop_class": size})) == title
 
 
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_loss_larger_than_the_step_costs_is_explained(diagnosis: Diagnosis, proven: bool) -> None:
+    """The ladder says that losses of this size are searched for further above."""
+    found = with_rule(diagnosis, "W001").model_copy(update={"drop_class": "large"})
+    cause = found.causes[0].model_copy(update={"proven": proven})
+    found = found.model_copy(update={"causes": (cause,)})
+    notes = {step.title: step.note for step in workflow_steps(found)}
+    assert ("was measured" in notes.pop("Single operators")) == proven
+    assert set(notes.values()) == {""}
+    assert "larger than such a step costs" in render_markdown(build_context(found, {}))
+    small = found.model_copy(update={"drop_class": "small"})
+    assert {step.note for step in workflow_steps(small)} == {""}
+    data = with_rule(diagnosis, "D005").model_copy(update={"drop_class": "large"})
+    assert {step.note for step in workflow_steps(data)} == {""}
+
+
 def test_page_and_markdown_show_it(diagnosis: Diagnosis, healthy: Diagnosis, manuals: Mapping[str, str]) -> None:
     found = with_rule(diagnosis, "D005")
     context = build_context(found, manuals)

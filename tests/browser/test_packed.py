@@ -1,0 +1,51 @@
+"""What the page carries packed comes back as it was, in the browser."""
+
+import random
+import zlib
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantmedic.reports.page.html import packed_text
+
+pytestmark = pytest.mark.thorough
+
+
+def texts(seed: int) -> list[str]:
+    """Nothing, short ones, repeated ones, long distances, what does not compress, and all of Unicode."""
+    draw = random.Random(seed)
+    noise = "".join(draw.choices("0123456789abcdef", k=40_000))
+    letters = [chr(draw.choice((draw.randrange(32, 0xD800), draw.randrange(0x10000, 0x10FFFF)))) for _ in range(900)]
+    wide = "".join(letters)
+    return ["", "a", "abcabcabc" * 3, "x" * 70_000, noise, noise[:300] + noise[300:33_000] + noise[:300], wide]
+
+
+def test_texts_come_back(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo)
+    for text in texts(1):
+        assert page.evaluate("unpackText", packed_text(text)) == text
+
+
+@pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE])
+@pytest.mark.parametrize("level", [0, 1, 9])
+def test_every_kind_of_block_is_read(opened: Callable[..., Any], demo: Path, level: int, strategy: int) -> None:
+    page = opened(demo)
+    for text in texts(2):
+        deflate = zlib.compressobj(level, zlib.DEFLATED, -15, 8, strategy)
+        packed = deflate.compress(text.encode()) + deflate.flush()
+        assert page.evaluate("unpackText", f"{len(text.encode())}:{b64encode(packed).decode()}") == text
+
+
+@pytest.mark.parametrize("damage", ["9:AAAA", "9:", "70000:7cExAQAA", "9:!!"])
+def test_a_damaged_program_leaves_a_page_to_read(browser: Any, demo: Path, tmp_path: Path, damage: str) -> None:
+    text = (demo / "index.html").read_text(encoding="utf-8")
+    before, mark, after = text.partition('id="program">')
+    (tmp_path / "index.html").write_text(f"{before}{mark}{damage}{after[after.index('</script>') :]}", encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.locator("#layers table").first.is_visible() and page.locator(".cause").count()
+    assert not page.locator("#theme").is_visible()
+    page.close()
