@@ -63,7 +63,16 @@ def _metric_text(diagnosis: Diagnosis) -> str:
     if diagnosis.metrics.drop is None or not diagnosis.run.get("metric_by_default"):
         return ""
     label = capital(metric_label(diagnosis.metrics.name))
-    return f"{label} was taken because the labels are classes and no metric was named; --metric names another."
+    what = "boxes" if diagnosis.run.get("metric_reading") else "classes"
+    return f"{label} was taken because the labels are {what} and no metric was named; --metric names another."
+
+
+def reading_text(diagnosis: Diagnosis) -> str:
+    """How the metric reads the outputs, where that was found out; else empty."""
+    reading = diagnosis.run.get("metric_reading")
+    if diagnosis.metrics.drop is None or not reading:
+        return ""
+    return f"outputs read as: {reading} (--metric-option overrules it, see: quantmedic explain metrics)"
 
 
 def _agreement_text(diagnosis: Diagnosis) -> str:
