@@ -18,6 +18,7 @@ from quantmedic.reports.sections.data_sets import SetsBox, sets_box
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import (
+    UNUSED,
     LatentGroup,
     drop_text,
     latent_group,
@@ -356,6 +357,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return STRENGTHS["gained"]
     if statement == "unproven" and diagnosis.evidence_strength.low is None:
         return STRENGTHS["no-interval"].format(word=word)
+    if statement == "not-measured" and any(text.startswith(UNUSED) for text in diagnosis.warnings):
+        return STRENGTHS["unused"]
     if diagnosis.verdict == "undecided":
         return ""
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":

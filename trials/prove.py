@@ -204,13 +204,13 @@ class _Search:
         return self._better_by_metric(first, [r for gain, r in gains if gain >= most]) if first is not None else None
 
     def _better_by_metric(self, first: Repair, others: Sequence[Repair]) -> Repair:
-        """Of remedies that recover about as much noise, one whose metric stands above that of the first for certain."""
+        """Of remedies that recover about as much noise, one whose whole interval of the metric lies above the first."""
         found = self._trials.alone(first).metric
         if found is None:
             return first
         measured = [(metric.low, r) for r in others if (metric := self._trials.alone(r).metric) is not None]
         low, best = max(measured, key=lambda own: own[0])
-        return best if low > found.high else first
+        return best if low > found.gain else first
 
     def _proven(self, repairs: Sequence[Repair]) -> list[Repair]:
         """Those that are proven by themselves, until one explains the whole loss."""

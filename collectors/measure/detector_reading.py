@@ -131,7 +131,7 @@ def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int)
     if not may_be_boxes(first.labels):
         if head.columns is None:
             return None
-        raise no_boxes_error(first.labels)
+        raise no_boxes_error(first.labels, f"output  {head.columns.output}  boxes and scores of a detector")
     try:
         samples = _read_samples(models, dataset, first, head, told, threads)
     except DataError:
@@ -238,13 +238,13 @@ def _choose(samples: Sequence[_Sample], head: _Head, told: Reading) -> BoxReadin
         if best < LEAST:
             return Unread(
                 "in no reading of its boxes the float model finds the labelled ones (the best one, "
-                f"{chosen.words}, has mAP50 {best:.1%} whatever the class)",
+                f"{chosen.words}, has mAP50 {100 * best:.1f} % whatever the class)",
                 _name_reading(),
             )
         if AHEAD * next_best > best:
             return Unread(
-                f"boxes {chosen.words} (mAP50 {best:.1%} whatever the class) fit the labels little better than "
-                f"{second.words} ({next_best:.1%})",
+                f"boxes {chosen.words} (mAP50 {100 * best:.1f} % whatever the class) fit the labels little better than "
+                f"{second.words} ({100 * next_best:.1f} %)",
                 _name_reading(),
             )
     words = _in_words(chosen, samples[0].raw, head)
@@ -344,7 +344,8 @@ def _class_complaint(samples: Sequence[_Sample], truths: Sequence[Values], readi
     found = _precision(samples, truths, reading, with_class=True)
     if found >= WITH_CLASS * best:
         return None
-    text = f"the float model finds the labelled boxes (mAP50 {best:.1%}), and seldom with their class ({found:.1%})"
+    values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
+    text = f"the float model finds the labelled boxes {values}"
     for shift in (-1, 1):
         moved = [own + np.array([0, 0, 0, 0, shift]) for own in truths]
         if _precision(samples, moved, reading, with_class=True) >= WITH_CLASS * best:

@@ -31,9 +31,9 @@ def may_be_boxes(labels: Array) -> bool:
     return labels.dtype.kind in "fiub" and labels.ndim == 3 and labels.shape[2] == NUMBERS
 
 
-def no_boxes_error(labels: Array) -> DataError:
-    """The error for labels that have another shape."""
-    return DataError("labels are not boxes", where=f"labels  {labels.shape}  {labels.dtype}", help=_HELP)
+def no_boxes_error(labels: Array, *why: str) -> DataError:
+    """The error for labels that have another shape; ``why`` says what asks for boxes."""
+    return DataError("labels are not boxes", where=[f"labels  {labels.shape}  {labels.dtype}", *why], help=_HELP)
 
 
 def label_layout(labels: Array) -> LabelLayout:

@@ -18,7 +18,7 @@ from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
-from quantmedic.collectors.metrics.reading import Reading, parse_options
+from quantmedic.collectors.metrics.reading import OPTIONS, Reading, parse_options
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
@@ -28,7 +28,7 @@ from quantmedic.version import VERSION
 #: Metrics that read boxes.
 BOX_METRICS = ("map", "map50")
 #: Said of labels that are boxes where it is open how the outputs are read.
-UNUSED_BOXES = "the labels were not used: they are boxes, and it is open how the outputs are read"
+UNUSED_BOXES = "the labels were not used: it is open how the outputs are read as boxes"
 #: Samples that show what can be quantized.
 LOOKED_AT = 16
 
@@ -152,6 +152,8 @@ def open_metric(
     told = (data.metric_direction, data.metric_output, data.metric_options)
     if labelled is None or name not in (None, *BOX_METRICS):
         return load_metric(name, *told) if name else None
+    if name is None and not data.metric_options.keys() <= OPTIONS["map"].keys():
+        return None
     reading = Reading(name or "map", data.metric_output, parse_options(name or "map", data.metric_options))
     with models.as_deployed():
         boxes = read_detector(models, labelled, reading, threads_to_use(threads))

@@ -48,6 +48,7 @@ STRENGTHS = {
     "unproven": "The {word} is unproven: zero lies inside its 95 % interval, so chance may explain it.",
     "gained": "The quantized model is proven to be better: the whole 95 % interval lies below zero. Are they swapped?",
     "no-interval": "The {word} is unproven: it has no interval, which takes several samples.",
+    "unused": "The drop in accuracy was not measured: no metric read the labels.",
     "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
 }
 #: The same of a drop that is not proven, where something else shows that the model is degraded.

@@ -55,7 +55,7 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
         change = paint(f"{drop.word} {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     if context.reading_text:
-        yield from (paint(line, "dim") for line in wrap_line(visible(context.reading_text, 300), most=2))
+        yield from (paint(line, "dim") for line in wrap_line(visible(context.reading_text, 600), most=4))
     for text in context.language.told if context.language is not None else ():
         yield from wrap_line(text)
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
@@ -169,7 +169,8 @@ def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[st
     """The other causes and the notices, one line each, as many as there is room for."""
     above = _shown_card(context)
     lines = [_cause_line(card, paint) for card in context.causes if card is not above]
-    lines += [*(line for text in context.warnings for line in wrap_line(f"warning: {text}", most=1))]
+    told = (text for text in context.warnings if text != context.reading_text)
+    lines += [*(line for text in told for line in wrap_line(f"warning: {text}", most=1))]
     shown = lines if len(lines) <= room else lines[: room - 1]
     yield from shown
     if left := len(lines) - len(shown):
