@@ -60,8 +60,14 @@ def _file_of(image: Path) -> Path | None:
 
 def _boxes_of(file: Path | None) -> Values:
     """The boxes of one file, ``[boxes, 5]``."""
+    if file is None:
+        return np.zeros((0, _BOX))
+    try:
+        lines = _lines(file)
+    except UnicodeDecodeError as error:
+        raise DataError("a label file is not text", where=str(file), help="write one box per line, UTF-8") from error
     found = []
-    for number, line in enumerate(_lines(file) if file is not None else (), 1):
+    for number, line in enumerate(lines, 1):
         box = _box_of(line)
         if not line.strip():
             continue

@@ -83,3 +83,11 @@ def test_a_folder_of_images_has_these_labels(tmp_path: Path) -> None:
     assert dataset.labelled
     (batch,) = dataset.batches(3)
     assert batch.labels is not None and batch.labels[:, 0, 0].tolist() == [1, -1, 2]
+
+
+def test_a_later_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    paths = images(tmp_path)
+    write(tmp_path, ROWS)
+    (tmp_path / "d.txt").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(DataError, match="a label file is not text"):
+        yolo_labels(paths)
