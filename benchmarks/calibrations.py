@@ -127,7 +127,7 @@ def exhaustive(network: Network, settings: Sequence[Setting], sources: dict[Role
     begun = time.monotonic()
     models, data = open_pair(network.path, network.path, sources, preprocessing={})
     assert isinstance(models, OnnxModels)
-    metric = open_metric(DataOptions(), [data["validation"]])
+    metric = open_metric(DataOptions(), [data["validation"]], models)
     count = len(network.validation)
     pool = read_pool(data["validation"], count, None, MAX_SAMPLES, 0)
     judge = Judge(models, pool, metric=metric, unit=data["validation"].unit, threads=1, seed=0)

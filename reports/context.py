@@ -17,7 +17,15 @@ from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
-from quantmedic.reports.sections.harm import LatentGroup, drop_text, latent_group, undecided_text, withstood_text
+from quantmedic.reports.sections.harm import (
+    UNUSED,
+    LatentGroup,
+    drop_text,
+    latent_group,
+    reading_text,
+    undecided_text,
+    withstood_text,
+)
 from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.language import LanguageBox, language_box, samples_of_language
@@ -139,6 +147,7 @@ class ReportContext:
     language: Annotated[LanguageBox | None, "how language models differ on texts; None where none were run"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
     drop_text: Annotated[str, "what its size advises, and a metric that nobody named, as sentences; may be empty"]
+    reading_text: Annotated[str, "how the task metric reads the outputs, where that was found out; may be empty"]
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, notices"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
@@ -202,6 +211,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         language=language_box(diagnosis),
         strength_text=_strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
+        reading_text=reading_text(diagnosis),
         first=first_step(diagnosis, causes, _leading_titles(diagnosis, advice)),
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
@@ -349,6 +359,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return STRENGTHS["no-interval"].format(word=word)
     if statement == "not-measured" and diagnosis.model.language.nonfinite_tokens:
         return STRENGTHS["no-number"].format(word="rise of the perplexity")
+    if statement == "not-measured" and any(text.startswith(UNUSED) for text in diagnosis.warnings):
+        return STRENGTHS["unused"]
     if diagnosis.verdict == "undecided":
         return ""
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":

@@ -193,9 +193,24 @@ class _Search:
         return best
 
     def _best_of(self, suspect: Suspect) -> Repair | None:
-        """The first proven remedy that recovers about as much as the best one of a cause."""
+        """The first proven remedy that recovers about as much as the best one of a cause.
+
+        One that brings back more of the task metric, beyond chance, comes before it: noise does not tell that.
+        """
         proven = self._proven(_repairs_of([suspect]))
-        return first_about_best([(min(self._trials.alone(r).gain_db or 0.0, ENOUGH_DB), r) for r in proven])
+        gains = [(min(self._trials.alone(r).gain_db or 0.0, ENOUGH_DB), r) for r in proven]
+        first = first_about_best(gains)
+        most = max((gain for gain, _ in gains), default=0.0) - PREFERENCE_DB
+        return self._better_by_metric(first, [r for gain, r in gains if gain >= most]) if first is not None else None
+
+    def _better_by_metric(self, first: Repair, others: Sequence[Repair]) -> Repair:
+        """Of remedies that recover about as much noise, one whose whole interval of the metric lies above the first."""
+        found = self._trials.alone(first).metric
+        if found is None:
+            return first
+        measured = [(metric.low, r) for r in others if (metric := self._trials.alone(r).metric) is not None]
+        low, best = max(measured, key=lambda own: own[0])
+        return best if low > found.gain else first
 
     def _proven(self, repairs: Sequence[Repair]) -> list[Repair]:
         """Those that are proven by themselves, until one explains the whole loss."""

@@ -75,8 +75,8 @@ PROSE: Mapping[str, frozenset[str]] = {
 RUN_OPTIONS = frozenset(
     {
         *("samples", "batch_size", "mode", "operator_error", "step_error", "seed", "preprocessing", "device"),
-        *("metric_by_default", "metric_options", "thumbnails", "profile", "attribution", "python", "machine"),
-        *("onnxruntime", "onnx", "numpy", "torch", "openvino", "ai_edge_litert"),
+        *("metric_by_default", "metric_options", "metric_reading", "thumbnails", "profile", "attribution"),
+        *("python", "machine", "onnxruntime", "onnx", "numpy", "torch", "openvino", "ai_edge_litert"),
     }
 )
 #: Entries of a run that name files, or something of the model, and those that are checksums.

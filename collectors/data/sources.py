@@ -36,6 +36,7 @@ from quantmedic.collectors.data.labels import (
 )
 from quantmedic.collectors.data.messages import aligned_rows, missing_path_error, shape_text
 from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, read_image
+from quantmedic.collectors.data.yolo_labels import yolo_labels
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 
@@ -293,7 +294,7 @@ class _FileSource:
         channels = inputs[0].shape[1 if layout == "NCHW" else 3]
         ordered = sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
         classes, notices = class_labels(folder, ordered, role)
-        labels = folder_labels(folder) if classes is None else Labels(classes, "class folders")
+        labels = Labels(classes, "class folders") if classes is not None else _labels_beside(folder, ordered)
 
         def load_image(path: Path) -> Array:
             return read_image(path, channels, preprocessing)[np.newaxis]
@@ -317,6 +318,14 @@ class _FileSource:
 
     def _name_of(self, path: Path) -> bytes:
         return os.fsencode(path.relative_to(self._folder).as_posix()) + b"\0"
+
+
+def _labels_beside(folder: Path, images: Sequence[Path]) -> Labels | None:
+    """Labels of a flat folder of images: those of one file, or of a text file for each image."""
+    if (found := folder_labels(folder)) is not None:
+        return found
+    boxes = yolo_labels(images)
+    return None if boxes is None else Labels(boxes, "text files of YOLO")
 
 
 def _spread(samples: int) -> list[int]:

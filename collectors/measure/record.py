@@ -110,10 +110,11 @@ def record_models(
 
 
 def _metric_run(metric: Metric | None) -> dict[str, object]:
-    """What the metric was told; options only where some were given."""
+    """What the metric was told, and how it reads the outputs, as far as there is anything to say."""
     if metric is None:
         return {"metric_output": None}
-    return {"metric_output": metric.output, **({"metric_options": metric.options} if metric.options else {})}
+    said = {"metric_options": metric.options, "metric_reading": metric.words}
+    return {"metric_output": metric.output, **{name: text for name, text in said.items() if text}}
 
 
 def _run_record(description: Description, how: Mapping[str, object]) -> dict[str, object]:

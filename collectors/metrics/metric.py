@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.classes import binary_f1, macro_f1, top_k
 from quantmedic.collectors.metrics.detections import detection_rows
 from quantmedic.collectors.metrics.differences import absolute_errors, squared_errors
@@ -49,6 +50,7 @@ class Metric:
             each sample. Raises `DataError` if they do not fit the metric.
         output: Name of the output that it reads; None for the one that it finds, or where it is a function.
         options: Options of a built-in metric, as they were given; None without.
+        words: How it reads the outputs, where that was found out; None where it reads what was named.
         notices: What the user should know of the labels although it is no error; grows while batches are read.
     """
 
@@ -57,6 +59,7 @@ class Metric:
     tally: Callable[[Outputs, Array], Tally]
     output: str | None = None
     options: str | None = None
+    words: str | None = None
     notices: list[str] = field(default_factory=list, compare=False)
 
     @property
@@ -74,7 +77,11 @@ class Metric:
 
 
 def load_metric(
-    spec: str, direction: str | None = None, output: str | None = None, options: Mapping[str, str] | None = None
+    spec: str,
+    direction: str | None = None,
+    output: str | None = None,
+    options: Mapping[str, str] | None = None,
+    boxes: BoxReading | None = None,
 ) -> Metric:
     """Metric by name, or a function of the user.
 
@@ -86,6 +93,7 @@ def load_metric(
         output: Name of the output that a built-in metric reads, for boxes several names separated by commas; it finds
             them by itself by default.
         options: Options of a built-in metric, such as ``blank`` of ``cer``; `reading.OPTIONS` lists them.
+        boxes: How ``map`` and ``map50`` read the outputs, where that was found out.
 
     Raises:
         DataError: The metric is not known or cannot be imported, or its direction or an option is not.
@@ -116,7 +124,7 @@ def load_metric(
             help="leave --metric-direction out for built-in metrics",
         )
     reading = Reading(spec, output, parse_options(spec, options or {}))
-    tally = _TALLIES[spec.partition("@")[0]]
+    tally = _TALLIES[spec.partition("@")[0]] if boxes is None else partial(detection_rows, boxes=boxes)
     given = ", ".join(f"{name}={text}" for name, text in sorted((options or {}).items())) or None
     return Metric(
         spec,
@@ -124,5 +132,6 @@ def load_metric(
         lambda outputs, labels: tally(reading, outputs, np.asarray(labels)),
         output,
         given,
+        (boxes.words or None) if boxes is not None else None,
         reading.notices,
     )

@@ -19,6 +19,14 @@ PICK = f"pick another output with --metric-output NAME, or {OWN}"
 BOXES = ("xyxy", "yxyx", "xywh", "cxcywh")
 
 
+#: What boxes of the outputs are in: the unit of the labels, pixels of the network's input, or shares of it.
+UNITS = ("labels", "pixels", "shares")
+LABEL_LAYOUTS = ("corners", "yolo")
+SCORES = ("given", "sigmoid", "softmax")
+#: Value of ``nms`` for none.
+NO_SUPPRESSION = -1.0
+
+
 def _number(text: str) -> float:
     return float(text)
 
@@ -28,10 +36,26 @@ def _token(text: str) -> int:
     return -1 if text == "none" else int(text)
 
 
-def _box_order(text: str) -> str:
-    if text not in BOXES:
+def _one_of(*words: str) -> tuple[Callable[[str], object], str]:
+    """What reads one of these words, and the words."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return parse, f"one of {', '.join(words)}"
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
         raise ValueError(text)
-    return text
+    return value
+
+
+def _overlap(text: str) -> float:
+    return NO_SUPPRESSION if text == "none" else _share(text)
 
 
 #: Options by metric: what makes a value of the text, and what may be given, in words.
@@ -41,9 +65,18 @@ _SEQUENCE: dict[str, tuple[Callable[[str], object], str]] = {
     "space": (_token, "the class that separates words"),
     "alphabet": (str, "one character per class, in their order"),
 }
+_BOXES: dict[str, tuple[Callable[[str], object], str]] = {
+    "boxes": _one_of(*BOXES),
+    "unit": _one_of(*UNITS),
+    "objectness": _one_of("first", "none"),
+    "scores": _one_of(*SCORES),
+    "nms": (_overlap, "the overlap from 0 to 1 from which on a box is suppressed, or none"),
+    "confidence": (_share, "the score from 0 to 1 up to which a box is no detection"),
+    "labels": _one_of(*LABEL_LAYOUTS),
+}
 OPTIONS: Mapping[str, Mapping[str, tuple[Callable[[str], object], str]]] = {
-    "map": {"boxes": (_box_order, f"one of {', '.join(BOXES)}")},
-    "map50": {"boxes": (_box_order, f"one of {', '.join(BOXES)}")},
+    "map": _BOXES,
+    "map50": _BOXES,
     "miou": {"ignore": (int, "the label of pixels that do not count")},
     "f1-binary": {"threshold": (_number, "the score above which a sample is of class 1")},
     "cer": _SEQUENCE,

@@ -19,6 +19,7 @@ _MOVES = frozenset(
     }
 )
 _SELECTS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum"})
 #: A decoder of more operators is none.
 MAX_TAIL = 256
 
@@ -70,6 +71,58 @@ def _is_selected(graph: Graph, name: str) -> bool:
     while op is not None and op.op_type in _SELECTS:
         op = graph.producers.get(op.inputs[0])
     return op is not None and op.op_type == "TopK"
+
+
+def has_shared_sigmoid(graph: Graph, boxes: Sequence[str], scores: str) -> bool:
+    """Boxes and scores are columns of one Sigmoid: then the objectness stands in front, as YOLOv2 to YOLOv7 have it.
+
+    Heads without an objectness take it of the scores alone.
+
+    Args:
+        graph: The float model.
+        boxes: What the columns of the boxes are joined of.
+        scores: The tensor of the scores.
+    """
+    op = _before_moves(graph, scores)
+    if op is None or op.op_type != "Sigmoid":
+        return False
+    made, wanted = set(op.outputs), [*boxes]
+    seen: set[str] = set()
+    while wanted and len(seen) <= MAX_TAIL:
+        name = wanted.pop()
+        if name in made:
+            return True
+        producer = graph.producers.get(name)
+        if name not in seen and producer is not None and producer.op_type not in COMPUTE:
+            seen.add(name)
+            wanted += _values_of(producer, graph)
+    return False
+
+
+def are_queries(graph: Graph, scores: str) -> bool:
+    """Scores are of a product of matrices, as those of a transformer's queries, not of the cells of a map.
+
+    Queries are trained to find each object once: their boxes are not suppressed (Carion et al. 2020).
+    """
+    wanted, seen = [scores], set[str]()
+    while wanted and len(seen) <= MAX_TAIL:
+        name = wanted.pop()
+        op = graph.producers.get(name)
+        if op is None or name in seen:
+            continue
+        seen.add(name)
+        if op.op_type in COMPUTE:
+            return op.op_type in _PRODUCTS
+        wanted += _values_of(op, graph)
+    return False
+
+
+def _before_moves(graph: Graph, name: str) -> Operator | None:
+    """The operator that computes the values of which a tensor holds all or some."""
+    op = graph.producers.get(name)
+    while op is not None and op.op_type in _MOVES and op.op_type != "Resize":
+        op = graph.producers.get(op.inputs[0])
+    return op
 
 
 def decoder_of(graph: Graph, output: str) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 """What the columns of an output are joined of: found by walking back from it to the Concat that joins them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from quantmedic.collectors.pair.axes import reshaped_axis
 from quantmedic.collectors.pair.channels import channel_axes
-from quantmedic.collectors.pair.detector_heads import Kind, decoder_of, kinds_of
+from quantmedic.collectors.pair.detector_heads import Kind, decoder_of, has_shared_sigmoid, kinds_of
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import CaseRecord
@@ -86,9 +86,23 @@ def _with_head(graph: Graph, joint: Joint, root: str, maps: Collection[int]) -> 
     kinds = kinds_of(graph, joint.parts, maps)
     if not any(kinds):
         return joint
-    parts = tuple(part._replace(kind=kind) for part, kind in zip(joint.parts, kinds, strict=True))
+    told = [part._replace(kind=kind) for part, kind in zip(joint.parts, kinds, strict=True)]
+    parts = tuple(_with_objectness(graph, told))
     scores = tuple(part._replace(is_score=part.is_score or part.kind == "scores") for part in parts)
     return replace(joint, parts=scores, decoder=decoder_of(graph, root))
+
+
+def _with_objectness(graph: Graph, parts: Sequence[Part]) -> Iterator[Part]:
+    """The parts, of the scores that share a Sigmoid with the boxes the first column by itself."""
+    boxes = [part.tensor for part in parts if part.kind == "boxes"]
+    is_told = any(part.kind in ("objectness", "classes") for part in parts)
+    for part in parts:
+        splits = part.kind == "scores" and not is_told and part.stop - part.start > 1
+        if splits and has_shared_sigmoid(graph, boxes, part.tensor):
+            yield part._replace(stop=part.start + 1, kind="objectness")
+            yield part._replace(start=part.start + 1)
+        else:
+            yield part
 
 
 def recorded_joints(record: CaseRecord) -> list[Joint]:
@@ -172,6 +186,9 @@ class _Walker:
 
     def _source(self, op: Operator) -> str | None:
         """The one activation that an operator reads."""
+        if op.op_type in LAYOUTS:
+            # What else a Reshape reads is a shape, which exporters compute where sides are left open.
+            return op.inputs[0] if op.inputs[0] not in self._graph.constants else None
         read = [name for name in op.inputs if name not in self._graph.constants]
         return read[0] if len(read) == 1 else None
 
@@ -197,8 +214,10 @@ class _Walker:
         return found
 
     def is_score(self, name: str) -> bool:
-        """A tensor holds scores: of a Sigmoid or Softmax, a product of such, or several of them joined."""
+        """A tensor holds scores: columns of a Sigmoid or Softmax, or a product of such."""
         op = self._graph.producers.get(self.follow_moves(name)[-1])
+        while op is not None and op.op_type in ("Split", "Slice"):
+            op = self._graph.producers.get(self.follow_moves(op.inputs[0])[-1])
         if op is None:
             return False
         read = [source for source in op.inputs if source not in self._graph.constants]

@@ -140,6 +140,13 @@ class LayerFacts(Facts):
         "is taken off, up to three steps upstream: only all of them together may stay in float",
     )
 
+    decoder: tuple[str, ...] = Field(
+        default=(),
+        description="of what joins boxes and scores of a detector, names of the other layers behind the last ones with "
+        "weights, where both are decoded",
+    )
+    decoder_layers: int | None = fact("of what joins boxes and scores of a detector, number of the layers in decoder")
+
     decoder_share: float | None = fact(
         "of a layer behind the last ones with weights of a detector, where boxes and scores are decoded: share of the "
         "noise at the output that quantizing all of these makes, but for what joins them",
@@ -149,7 +156,7 @@ class LayerFacts(Facts):
     @property
     def group(self) -> tuple[str, ...]:
         """Names of the layers that stay in float with it."""
-        return tuple(dict.fromkeys((*self.feeders, *self.halves)))
+        return tuple(dict.fromkeys((*self.feeders, *self.halves, *self.decoder)))
 
     stranger: bool | None = fact(
         "computes values in the quantized model, and neither it nor what it makes has a counterpart in the float model"

@@ -9,13 +9,25 @@ _LEFT_OUT = MOVING | {"Concat"}
 
 
 def layers_with_decoders(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
-    """The layers; those that decode the head of a detector know how much of the noise all of them make."""
+    """The layers; those that decode the head of a detector know how much of the noise all of them make.
+
+    What joins boxes and scores knows the others.
+    """
     found = {layer.float_name: k for k, layer in enumerate(layers) if layer.float_name}
     changed = list(layers)
     for output in case.record.outputs:
         places = sorted({found[name] for name in output.decoder if name in found})
         computing = [layers[k].output.source.share for k in places if layers[k].op_type not in _LEFT_OUT]
         shares = [share for share in computing if share is not None]
-        for k in places if shares else ():
-            changed[k] = layers[k].model_copy(update={"decoder_share": min(sum(shares), 1.0)})
+        names = [name for k in places if (name := layers[k].name)]
+        for k in places:
+            changed[k] = layers[k].model_copy(update=_decoder_facts(layers[k], names, shares))
     return tuple(changed)
+
+
+def _decoder_facts(layer: LayerFacts, names: list[str], shares: list[float]) -> dict[str, object]:
+    share = min(sum(shares), 1.0) if shares else None
+    if layer.op_type != "Concat":
+        return {"decoder_share": share}
+    others = tuple(name for name in names if name != layer.name)
+    return {"decoder_share": share, "decoder": others, "decoder_layers": len(others) or None}

@@ -60,6 +60,9 @@ def _by_class(tally: Tally, overlaps: Sequence[int]) -> list[_ClassBoxes]:
         labelled = np.bincount(owners[boxes], marks[boxes], len(tally)).astype(np.float64)
         bits = marks[own].astype(np.int64)
         hits = np.array([bits >> place & 1 for place in overlaps], np.bool_).reshape(len(overlaps), len(own))
+        # Behind the last that found a box, no recall is reached any more.
+        last = int(np.flatnonzero(hits.any(axis=0)).max(initial=-1)) + 1
+        own, hits = own[:last], hits[:, :last]
         found.append(_ClassBoxes(owners[own], hits, labelled))
     return found
 

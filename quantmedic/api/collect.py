@@ -10,7 +10,7 @@ from typing import Unpack
 from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.limits import with_time_limit
-from quantmedic.api.opening import open_metric, open_pair
+from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
@@ -88,7 +88,7 @@ def collect(
             the built-in ones by default.
         labels: Labels of the validation data, where they are not part of it.
         metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
-            labels are classes.
+            labels are classes, map where they are boxes of a detector.
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
@@ -303,7 +303,7 @@ def open_measurement(
         mapping=options.mapping,
     )
     with models.as_deployed():
-        metric = open_metric(data, datasets.values())
+        metric = open_metric(data, datasets.values(), models, measuring.threads)
     extras = open_references(models, datasets, data.samples, options.references, metric)
     if measuring.device is not None:
         models.run_on(measuring.device)
@@ -418,7 +418,8 @@ def _with_data_options(case: Case, data: DataOptions) -> Case:
     run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
     run["metric_by_default"] = case.record.metric is not None and data.metric is None
     case = replace(case, record=case.record.model_copy(update={"run": run}))
-    if case.record.metric is None and any(found.labelled for found in case.record.datasets.values()):
+    is_said = any(notice.startswith(UNUSED_BOXES) for notice in case.record.notices)
+    if case.record.metric is None and not is_said and any(own.labelled for own in case.record.datasets.values()):
         return with_notice(case, UNUSED_LABELS)
     return case
 

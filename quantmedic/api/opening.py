@@ -10,18 +10,25 @@ from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_fu
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.detector_reading import Unread, read_detector
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
+from quantmedic.collectors.metrics.reading import OPTIONS, Reading, parse_options
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.version import VERSION
 
+#: Metrics that read boxes.
+BOX_METRICS = ("map", "map50")
+#: Said of labels that are boxes where it is open how the outputs are read.
+UNUSED_BOXES = "the labels were not used: it is open how the outputs are read as boxes"
 #: Samples that show what can be quantized.
 LOOKED_AT = 16
 
@@ -55,7 +62,7 @@ def open_evaluation(
     if measuring.device is not None:
         models.run_on(measuring.device)
     dataset = datasets[role]
-    metric = open_metric(data, [dataset])
+    metric = open_metric(data, [dataset], models, measuring.threads)
     threads = threads_to_use(measuring.threads)
     options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
     with models.as_deployed():
@@ -129,29 +136,59 @@ def model_of(source: ModelSource) -> ModelSource:
     return model
 
 
-def open_metric(data: DataOptions, datasets: Iterable[Dataset]) -> Metric | None:
-    """The metric that was named; else top1 where the labels are classes, and none for labels of other kinds.
+def open_metric(
+    data: DataOptions, datasets: Iterable[Dataset], models: Models, threads: int | None = None
+) -> Metric | None:
+    """The metric that was named; else top1 where the labels are classes, map where they are the boxes of a detector.
+
+    Without a metric, the first labelled set takes a note of labels that are boxes and why they are not judged.
 
     Raises:
-        DataError: The metric is not known, or an option of it is not.
+        DataError: The metric is not known, or an option of it is not, or labels of a detector are no boxes.
+        ModelError: A model cannot be run.
     """
-    name = data.metric or _default_metric(datasets)
-    return load_metric(name, data.metric_direction, data.metric_output, data.metric_options) if name else None
+    labelled = next((dataset for dataset in datasets if dataset.labelled), None)
+    name = data.metric or (_default_metric(labelled) if labelled is not None else None)
+    told = (data.metric_direction, data.metric_output, data.metric_options)
+    if labelled is None or name not in (None, *BOX_METRICS):
+        return load_metric(name, *told) if name else None
+    if name is None and not data.metric_options.keys() <= OPTIONS["map"].keys():
+        return None
+    reading = Reading(name or "map", data.metric_output, parse_options(name or "map", data.metric_options))
+    with models.as_deployed():
+        boxes = read_detector(models, labelled, reading, threads_to_use(threads))
+    if isinstance(boxes, Unread):
+        boxes = _judged_all_the_same(boxes, labelled, is_named=name is not None)
+    if boxes is None and name is None:
+        return None
+    return load_metric(name or "map", *told, boxes)
 
 
-def _default_metric(datasets: Iterable[Dataset]) -> str | None:
+def _judged_all_the_same(open_: Unread, dataset: Dataset, *, is_named: bool) -> BoxReading | None:
+    """How boxes are read of which that is open: only where the metric was named; the data set takes a note.
+
+    Raises:
+        DataError: It was named, and cannot be computed.
+    """
+    if not is_named:
+        dataset.notices.append(f"{UNUSED_BOXES}: {open_.reason}; {open_.help}")
+        return None
+    if open_.fallback is None:
+        raise DataError(open_.reason, help=open_.help)
+    dataset.notices.append(open_.reason)
+    return open_.fallback
+
+
+def _default_metric(dataset: Dataset) -> str | None:
     """top1 where the labels are class numbers, or rows that mark one class each."""
-    for dataset in datasets:
-        if dataset.labelled:
-            labels = next(dataset.batches(1)).labels
-            if labels is None:
-                return None
-            if labels.dtype.kind == "U":
-                raise DataError(
-                    "labels are texts, and no metric was named",
-                    where=f"{dataset.role} data  labels such as {labels.reshape(-1)[:1].tolist()}",
-                    help="pass --metric cer or --metric wer; of classes give their numbers",
-                )
-            are_classes = (labels.ndim == 1 and labels.dtype.kind in "iu") or is_one_hot(labels)
-            return "top1" if are_classes else None
-    return None
+    labels = next(dataset.batches(1)).labels
+    if labels is None:
+        return None
+    if labels.dtype.kind == "U":
+        raise DataError(
+            "labels are texts, and no metric was named",
+            where=f"{dataset.role} data  labels such as {labels.reshape(-1)[:1].tolist()}",
+            help="pass --metric cer or --metric wer; of classes give their numbers",
+        )
+    are_classes = (labels.ndim == 1 and labels.dtype.kind in "iu") or is_one_hot(labels)
+    return "top1" if are_classes else None

@@ -87,7 +87,7 @@ data_options = OptionGroup(
             "--metric",
             metavar="NAME",
             help="top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@K, perplexity or "
-            "module:function; see: quantmedic explain metrics. [default: top1]",
+            "module:function; see: quantmedic explain metrics. [default: top1, of boxes map]",
         ),
         "metric_direction": option(
             "--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."
@@ -96,7 +96,7 @@ data_options = OptionGroup(
             "--metric-output", metavar="NAME", help="Output that the metric reads. [default: the first]"
         ),
         "metric_option": option(
-            "--metric-option", multiple=True, metavar="KEY=VALUE", help="Option of the metric, such as blank=28 of cer."
+            "--metric-option", multiple=True, metavar="KEY=VALUE", help="Option of the metric, such as nms=0.5 of map."
         ),
         **PREPROCESSING,
     },

@@ -17,6 +17,8 @@ HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "latent": "withstood fo
 OPEN = "not decided"
 #: Where no metric was measured, harm is seen in the outputs.
 HARMFUL = "harms the outputs"
+#: How notices on labels begin that no metric read.
+UNUSED = "the labels were not used"
 DECIDE = "A task metric would decide: give a validation set with labels."
 
 
@@ -62,8 +64,18 @@ def _metric_text(diagnosis: Diagnosis) -> str:
     """Which metric was taken where none was named, and why."""
     if diagnosis.metrics.drop is None or not diagnosis.run.get("metric_by_default"):
         return ""
-    label = capital(metric_label(diagnosis.metrics.name))
-    return f"{label} was taken because the labels are classes and no metric was named; --metric names another."
+    label = metric_label(diagnosis.metrics.name)
+    if diagnosis.run.get("metric_reading"):
+        return f"{label} was taken because the labels are boxes and no metric was named; --metric names another."
+    return f"{capital(label)} was taken because the labels are classes and no metric was named; --metric names another."
+
+
+def reading_text(diagnosis: Diagnosis) -> str:
+    """How the metric reads the outputs, where that was found out; why no metric does, where labels were left out."""
+    reading = diagnosis.run.get("metric_reading")
+    if diagnosis.metrics.drop is None or not reading:
+        return next((text for text in diagnosis.warnings if text.startswith(UNUSED)), "")
+    return f"outputs read as: {reading} (--metric-option overrules it, see: quantmedic explain metrics)"
 
 
 def _agreement_text(diagnosis: Diagnosis) -> str:

@@ -50,6 +50,7 @@ STRENGTHS = {
     "no-loss": "Nothing is lost: the whole 95 % interval of the {word} lies below zero.",
     "no-interval": "The {word} is unproven: it has no interval, which takes several samples.",
     "no-number": "No {word} was measured: the quantized model predicts what is no number.",
+    "unused": "The drop in accuracy was not measured: no metric read the labels.",
     "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
 }
 #: The same of a drop that is not proven, where something else shows that the model is degraded.

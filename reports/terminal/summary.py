@@ -52,6 +52,8 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     if drop := context.drop:
         change = paint(f"{drop.word} {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
+    if context.reading_text:
+        yield from (paint(line, "dim") for line in wrap_line(visible(context.reading_text, 600), most=4))
     for text in context.language.told if context.language is not None else ():
         yield from wrap_line(text)
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
@@ -143,23 +145,28 @@ def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstSt
         yield f"  set in {', '.join(first.sets)}:"
         yield from (f"    {visible(line)}" for line in lines)
     box = context.prescription
-    if box is not None and box.configurations and (card is None or file_with(card, box)):
+    if box is not None and box.configurations and (remedy is None or _holds(box, remedy.title)):
         done = "; quantmedic fix with the same arguments carries it out" if box.grade == "executed" else ""
         yield f"  to paste: {box.configurations[0].file}{done}"
 
 
 def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
     """The file that holds the first remedy of a cause with all other settings; empty where none does."""
-    titles = [step.title for step in box.steps if step.supported] if box is not None else []
-    held = box is not None and any(remedy.title in titles for remedy in card.remedies[:1])
+    held = box is not None and any(_holds(box, remedy.title) for remedy in card.remedies[:1])
     return box.configurations[0].file if box is not None and held and box.configurations else ""
+
+
+def _holds(box: PrescriptionBox, title: str) -> bool:
+    """A prescription carries out the remedy of this title."""
+    return any(step.title == title for step in box.steps if step.supported)
 
 
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
     """The other causes and the notices, one line each, as many as there is room for."""
     above = _shown_card(context)
     lines = [_cause_line(card, paint) for card in context.causes if card is not above]
-    lines += [*(line for text in context.warnings for line in wrap_line(f"warning: {text}", most=1))]
+    told = (text for text in context.warnings if text != context.reading_text)
+    lines += [*(line for text in told for line in wrap_line(f"warning: {text}", most=1))]
     shown = lines if len(lines) <= room else lines[: room - 1]
     yield from shown
     if left := len(lines) - len(shown):

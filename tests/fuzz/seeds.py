@@ -143,6 +143,7 @@ def _arrays() -> Seeds:
         "names.txt": b"relu\n",
         "labels.txt": b"0\n1\n2\n0\n",
         "labels.csv": b"0\n1\n2\n0\n",
+        "yolo.txt": b"0 0.5 0.5 0.2 0.3\n2 0.3 0.3 0.1 0.1\n1 0.1 0.2 0.5 0.2 0.3 0.8\n",
         "a.png": _written(lambda file: picture.save(file, "png")),
         "a.jpeg": _written(lambda file: picture.save(file, "jpeg")),
     }

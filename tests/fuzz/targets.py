@@ -75,6 +75,7 @@ _CASE = {"x.case": "x.case", "good.case": "x.case"}
 _SHARDS = {"shards/1.case": "1.case", "shards/2.case": "2.case"}
 _OWN_RULES = {"rules/U001.yaml": "rule.yaml", "rules/U001.md": "rule.md", "x.case": "x.case"}
 _HISTORY = {"out/h.db": "h.db", "x.case": "x.case"}
+_BOXES = {"d/a.txt": "yolo.txt", "d/b.txt": "yolo.txt"}
 _IMAGES = {"d/a.png": "a.png", "d/b.jpeg": "a.jpeg"}
 #: Files for every command.
 _EVERYTHING = {
@@ -154,6 +155,8 @@ def _data() -> Iterator[Target]:
     pictures = (f"{_COLLECT}d --scale 255", f"{_COLLECT}d --resize 4,4 --scale 255")
     yield Target("images", 1, _PAIR | _IMAGES, "d/a.png", files.mutate_png, pictures)
     yield Target("images", 1, _PAIR | _IMAGES, "d/b.jpeg", mutate_bytes, pictures)
+    for name in ("d/a.txt", "d/b.txt"):
+        yield Target("images", 1, _PAIR | _IMAGES | _BOXES, name, mutate_lines, pictures)
     functions = (
         f"{_COLLECT}mine:data --metric mae",
         f"{_COLLECT}x.npz --labels labels.npy --metric mine:metric --metric-direction higher",

@@ -10,7 +10,7 @@ import jinja2.meta
 import pytest
 from builders.gates import regression
 
-from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, RelationFacts
+from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, MetricFacts, RelationFacts
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Recovery
@@ -210,6 +210,29 @@ def test_a_metric_that_nobody_named_is_said_with_its_reason(diagnosis: Diagnosis
     unnamed = diagnosis.model_copy(update={"run": {**diagnosis.run, "metric_by_default": True}})
     said = "Top-1 was taken because the labels are classes and no metric was named; --metric names another."
     assert build_context(unnamed, {}).drop_text.endswith(said)
+
+
+def test_how_outputs_are_read_is_said_where_it_was_found_out(diagnosis: Diagnosis) -> None:
+    assert build_context(diagnosis, {}).reading_text == ""
+    run = {**diagnosis.run, "metric_by_default": True, "metric_reading": "boxes cxcywh in pixels, 3 classes"}
+    metrics = diagnosis.metrics.model_copy(update={"name": "map"})
+    context = build_context(diagnosis.model_copy(update={"run": run, "metrics": metrics}), {})
+    assert context.reading_text.startswith("outputs read as: boxes cxcywh in pixels, 3 classes (--metric-option")
+    assert "mAP was taken because the labels are boxes and no metric was named" in context.drop_text
+
+
+def test_labels_that_no_metric_reads_are_said_in_place_of_the_drop(diagnosis: Diagnosis) -> None:
+    why = "the labels were not used: it is open how the outputs are read as boxes: …"
+    strength = diagnosis.evidence_strength.model_copy(update={"statement": "not-measured", "low": None, "high": None})
+    changes = {
+        "metrics": MetricFacts(),
+        "warnings": ("another notice", why),
+        "evidence_strength": strength,
+        "run": {**diagnosis.run, "metric_reading": None},
+    }
+    context = build_context(diagnosis.model_copy(update=changes), {})
+    assert context.reading_text == why
+    assert context.strength_text == "The drop in accuracy was not measured: no metric read the labels."
 
 
 def test_a_diagnosis_is_shown_in_one_line(diagnosis: Diagnosis) -> None:

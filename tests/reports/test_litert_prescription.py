@@ -82,6 +82,7 @@ HEALED: Mapping[str | tuple[str, int], Fault] = {
     "activations-16-bit": COARSE,
     "keep-layers-float": COARSE,
     "keep-group-float": COARSE,
+    "keep-decoder-float": COARSE,
     "keep-operator-types-float": COARSE,
     "float-tail": Fault({"ranges": {"scores": [-900.0, 900.0]}}, "scores"),
     "float-first-layers": Fault({"ranges": {"stem": [0.0, 400.0]}}, "stem"),

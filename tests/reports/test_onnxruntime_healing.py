@@ -119,6 +119,8 @@ PATIENTS: dict[tuple[str, int], Patient] = {
     ("keep-layers-float", 1): Patient(**DYNAMIC),
     ("keep-group-float", 0): Patient(**WIDE_CONV),
     ("keep-group-float", 1): Patient(**DYNAMIC),
+    ("keep-decoder-float", 0): Patient(**WIDE_CONV),
+    ("keep-decoder-float", 1): Patient(**DYNAMIC),
     ("keep-operator-types-float", 0): Patient(**WIDE_CONV),
     ("keep-operator-types-float", 1): Patient(**DYNAMIC),
     ("float-tail", 0): Patient(**WIDE_PRODUCT, left=0.5),

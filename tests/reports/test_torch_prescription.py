@@ -356,6 +356,8 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("keep-layers-float", "torchao"): coarse("0", ROWS),
     ("keep-group-float", "FX"): imbalanced("conv2", FX_TENSOR),
     ("keep-group-float", "PT2E"): imbalanced("conv2", PT2E_TENSOR),
+    ("keep-decoder-float", "FX"): imbalanced("conv2", FX_TENSOR),
+    ("keep-decoder-float", "PT2E"): imbalanced("conv2", PT2E_TENSOR),
     ("keep-operator-types-float", "FX"): imbalanced("conv2", FX_TENSOR),
     ("keep-operator-types-float", "PT2E"): imbalanced("conv2", PT2E_TENSOR),
     ("float-tail", "FX"): imbalanced("fc", FX_TENSOR),

@@ -48,6 +48,7 @@ NAMED_CASE = CaseFacts.model_validate(
             {
                 "name": "conv",
                 "float_name": "conv",
+                "decoder_layers": 1,
                 "quantized_name": "conv_bn",
                 "float_nodes": ["conv", "relu"],
                 "op_type": "Conv",

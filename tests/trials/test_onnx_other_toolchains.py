@@ -154,6 +154,7 @@ PATIENTS: Mapping[tuple[str, str, int], Patient] = {
     ),
     ("NNCF", "keep-layers-float", 0): ONE_SCALE,
     ("NNCF", "keep-group-float", 0): ONE_SCALE,
+    ("NNCF", "keep-decoder-float", 0): ONE_SCALE,
     ("NNCF", "keep-operator-types-float", 0): ONE_SCALE,
     ("NNCF", "float-tail", 0): Patient(wide_product, ("/fc",), PER_TENSOR),
     ("NNCF", "float-first-layers", 0): ONE_SCALE,

@@ -73,7 +73,8 @@ def calibrations(
         validation: Other samples, which judge the settings.
         labels: Their labels, where they are not part of the data.
         metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
-            labels are classes. Without labels, the median of the samples' SQNR at the output judges.
+            labels are classes, map where they are boxes of a detector. Without labels, the median of the samples' SQNR
+            at the output judges.
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
@@ -204,7 +205,7 @@ def _open(
         counts={role: _count(dataset, data.samples) for role, dataset in datasets.items()},
         limit=data.samples,
         prepared=data.preprocessing.get("representative", Preprocessing()),
-        metric=_metric(data, datasets["validation"]),
+        metric=_metric(data, datasets["validation"], models),
         toolchain=toolchain,
         executor=executor,
         threads=threads_to_use(measuring.threads),
@@ -272,14 +273,14 @@ def _require_data(data: DataOptions) -> None:
         )
 
 
-def _metric(data: DataOptions, dataset: Dataset) -> Metric | None:
+def _metric(data: DataOptions, dataset: Dataset, models: Models) -> Metric | None:
     if data.metric is not None and not dataset.labelled:
         raise DataError(
             "a metric needs labels, and the validation data have none",
             where=f"--metric {data.metric}",
             help="pass them with --labels; without --metric the noise at the output judges",
         )
-    return open_metric(data, [dataset]) if dataset.labelled else None
+    return open_metric(data, [dataset], models) if dataset.labelled else None
 
 
 def _count(dataset: Dataset, limit: int | None) -> int:

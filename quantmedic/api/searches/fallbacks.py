@@ -101,7 +101,7 @@ def fallback(
         representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
         metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
-            labels are classes.
+            labels are classes, map where they are boxes of a detector.
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.

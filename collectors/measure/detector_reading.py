@@ -1,0 +1,371 @@
+"""How the outputs of a detector are read: told by its structure, its float model's own values, and the labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.preprocessing import layout_of
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.metrics.box_labels import (
+    LabelLayout,
+    are_shares,
+    label_layout,
+    labelled_boxes,
+    layout_named,
+    may_be_boxes,
+    no_boxes_error,
+)
+from quantmedic.collectors.metrics.box_readings import (
+    CONFIDENCE,
+    OVERLAP,
+    BoxReading,
+    Columns,
+    Raw,
+    raw_boxes,
+    real_scores,
+    scores_named,
+)
+from quantmedic.collectors.metrics.classes import class_range_error
+from quantmedic.collectors.metrics.detections import sample_rows, told_reading
+from quantmedic.collectors.metrics.reading import BOXES, NO_SUPPRESSION, Reading
+from quantmedic.collectors.pair.detector_heads import are_queries
+from quantmedic.collectors.pair.graph import Shape
+from quantmedic.collectors.pair.output_parts import Part, joints_of
+from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.metrics.detection import mean_average_precision
+
+Array = NDArray[np.generic]
+Values = NDArray[np.float64]
+Sides = tuple[float, float]
+#: Samples with boxes on which readings are tried, samples that are read to find them, and samples of a run.
+TRIED, MOST_READ, _BATCH = 32, 256, 4
+#: Boxes of a sample on which they are tried: those with the best scores.
+_BEST = 300
+#: A reading is taken that finds this share of what is labelled, and so many times what any other one finds.
+LEAST, AHEAD = 0.1, 2.0
+#: Where the classes of the labels are those of the outputs, boxes are not found this seldom with their class.
+WITH_CLASS = 0.25
+#: Scores may lie beside 0 and 1 by a rounding.
+_ROUNDING = 1e-3
+#: Boxes may reach beyond the picture.
+_BEYOND = 1.1
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Why it is open how boxes are read.
+
+    Attributes:
+        reason: In words.
+        help: What to do.
+        fallback: How they are read where the metric was named all the same; None where that cannot be said.
+    """
+
+    reason: str
+    help: str
+    fallback: BoxReading | None = None
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What the structure of the float model tells of its outputs.
+
+    Attributes:
+        columns: Where one output holds everything; None where boxes and scores are outputs of their own.
+        has_masks: Columns of masks are left out.
+        is_queries: Boxes are those of queries, which find each object once.
+    """
+
+    columns: Columns | None
+    has_masks: bool
+    is_queries: bool
+
+
+class _Sample(NamedTuple):
+    """The best boxes of a sample, its labels ``[boxes, 5]`` as they are, and width and height of its picture."""
+
+    raw: Raw
+    labels: Array
+    sides: Sides | None
+
+
+class _Candidate(NamedTuple):
+    """A reading, and its unit in words."""
+
+    reading: BoxReading
+    unit: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.reading.order} {self.unit}"
+
+
+def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int) -> BoxReading | Unread | None:
+    """How boxes are read of the outputs; None where these are no detector's.
+
+    What the columns hold is told by the structure of the float model. In which order the numbers of a box stand, and in
+    which unit, is told by trying: in the right reading the float model finds the labelled boxes. What decides is COCO's
+    average precision at the overlap 0.5, whatever the class, on the first 32 samples with boxes.
+
+    Args:
+        models: Both models.
+        dataset: Labelled samples.
+        told: Options and outputs that were named; they win. Of classes that do not fit it takes a note.
+        threads: Processor threads.
+
+    Raises:
+        DataError: The outputs are a detector's, and the labels are no boxes, or not of its classes.
+        ModelError: A model cannot be run.
+    """
+    first = next(dataset.batches(_BATCH, limit=MOST_READ))
+    if first.labels is None:
+        return None
+    head = _head_of(models, first, told, threads)
+    if not may_be_boxes(first.labels):
+        if head.columns is None:
+            return None
+        raise no_boxes_error(first.labels, f"output  {head.columns.output}  boxes and scores of a detector")
+    try:
+        samples = _read_samples(models, dataset, first, head, told, threads)
+    except DataError:
+        return None  # no boxes in the shapes of the outputs: where the metric was named, it says so itself
+    if not samples:
+        return Unread(f"none of the first {MOST_READ} samples has a labelled box", "put samples with boxes in front")
+    chosen = _choose(samples, head, told)
+    if isinstance(chosen, Unread) and chosen.fallback is None and head.columns is None:
+        return replace(chosen, fallback=told_reading(told))
+    return chosen
+
+
+def _head_of(models: Models, first: Batch, told: Reading, threads: int) -> _Head:
+    """What the structure tells of the output that was named, or of the first that is a detector's."""
+    graph = models.float_graph
+    shapes = {name: _of_samples(shape, first.samples) for name, shape in models.shapes_on(first, threads).items()}
+    joints = joints_of(models, shapes)
+    is_queries = any(are_queries(graph, graph.output_roots[i]) for i, _ in models.match.outputs)
+    for (i, _), joint in zip(models.match.outputs, joints, strict=True):
+        name = graph.outputs[i]
+        if told.output in (None, name) and joint.axis and any(part.kind for part in joint.parts):
+            scores = next(part.tensor for part in joint.parts if part.kind == "scores")
+            columns = _columns(name, joint.axis, joint.parts, told)
+            masks = any(part.kind == "masks" for part in joint.parts)
+            return _Head(columns, masks, are_queries(graph, scores))
+    return _Head(None, False, is_queries)
+
+
+def _columns(name: str, axis: int, parts: Sequence[Part], told: Reading) -> Columns:
+    places = {part.kind: (part.start, part.stop) for part in parts if part.kind in ("objectness", "scores", "classes")}
+    (start, stop), there = places["scores"], places.get("objectness", (None, None))[0]
+    match told.text("objectness", ""):
+        case "first" if there is None:
+            start, there = start + 1, start
+        case "none" if there is not None:
+            start, there = there, None
+    return Columns(name, axis, (start, stop), there, places.get("classes", (None, None))[0])
+
+
+def _of_samples(shape: Shape, samples: int) -> Shape:
+    return (None, *shape[1:]) if shape and shape[0] == samples else shape
+
+
+def _read_samples(
+    models: Models, dataset: Dataset, first: Batch, head: _Head, told: Reading, threads: int
+) -> list[_Sample]:
+    """What readings are tried on: the first samples with labelled boxes."""
+    view = models.view({}, first, threads)
+    names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
+    found: list[_Sample] = []
+    for batch in dataset.batches(_BATCH, limit=MOST_READ):
+        labels = batch.labels
+        if labels is None or not may_be_boxes(labels) or len(found) >= TRIED:
+            break
+        outputs = dict(zip(names, view.read(batch).with_rows().outputs[0], strict=True))
+        named = outputs if head.columns is not None else told.select_several(outputs)
+        sides = _sides_of(batch)
+        for raw, own in zip(raw_boxes(head.columns, named, batch.samples), labels, strict=True):
+            real = own[(own[:, 4] >= 0) | (own[:, 0] >= 0)]
+            if len(real):
+                found.append(_Sample(_thin_out(raw, told), real, sides))
+    return found[:TRIED]
+
+
+def _sides_of(batch: Batch) -> Sides | None:
+    """Width and height of the pictures; None where the inputs hold none."""
+    for array in batch.inputs.values():
+        if array.ndim == 4:
+            rows, columns = (1, 2) if layout_of(array.shape) == "NHWC" else (2, 3)
+            return float(array.shape[columns]), float(array.shape[rows])
+    return None
+
+
+def _thin_out(raw: Raw, told: Reading) -> Raw:
+    """The boxes with the best scores."""
+    if raw.classes is not None:
+        return raw
+    scores = real_scores(raw.scores, scores_named(told.text("scores", "given")))
+    best = np.argsort(-scores.max(axis=1), kind="stable")[:_BEST]
+    return Raw(raw.boxes[best], scores[best], None)
+
+
+def _choose(samples: Sequence[_Sample], head: _Head, told: Reading) -> BoxReading | Unread:
+    """The reading in which the float model finds what is labelled."""
+    is_dense = samples[0].raw.classes is None
+    if is_dense and any(np.any(np.abs(own.raw.scores - 0.5) > 0.5 + _ROUNDING) for own in samples):
+        return Unread(
+            "the scores are no probabilities",
+            "name what makes them: --metric-option scores=sigmoid, or softmax where the last class is no object",
+        )
+    layout = _layout_of(samples, told)
+    truths = [labelled_boxes(own.labels[np.newaxis], layout)[0] for own in samples]
+    if is_dense:
+        _require_classes(truths, samples[0].raw.scores.shape[1], head)
+    candidates = _candidates(samples, truths, layout, head, told)
+    if not candidates:
+        return Unread("the pictures differ in size, or are none", "give boxes in the unit of the labels")
+    chosen = candidates[0]
+    if len(candidates) > 1:
+        values = [_precision(samples, truths, own.reading, with_class=False) for own in candidates]
+        order = np.argsort(-np.array(values), kind="stable")
+        chosen, second = (candidates[i] for i in order[:2])
+        best, next_best = (values[i] for i in order[:2])
+        if best < LEAST:
+            return Unread(
+                "in no reading of its boxes the float model finds the labelled ones (the best one, "
+                f"{chosen.words}, has mAP50 {100 * best:.1f} % whatever the class)",
+                _name_reading(),
+            )
+        if AHEAD * next_best > best:
+            return Unread(
+                f"boxes {chosen.words} (mAP50 {100 * best:.1f} % whatever the class) fit the labels little better than "
+                f"{second.words} ({100 * next_best:.1f} %)",
+                _name_reading(),
+            )
+    words = _in_words(chosen, samples[0].raw, head)
+    reading = replace(chosen.reading, words=words, scores=scores_named(told.text("scores", "given")))
+    complaint = _class_complaint(samples, truths, chosen.reading) if len(candidates) > 1 else None
+    if complaint is None:
+        return reading
+    return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
+
+
+def _name_reading() -> str:
+    return (
+        f"name it: --metric map --metric-option boxes=… ({', '.join(BOXES)}) --metric-option unit=… (pixels, shares); "
+        "see: quantmedic explain metrics"
+    )
+
+
+def _layout_of(samples: Sequence[_Sample], told: Reading) -> LabelLayout:
+    named = told.text("labels", "")
+    if named:
+        return layout_named(named)
+    found = {label_layout(own.labels[np.newaxis]) for own in samples}
+    return "yolo" if "yolo" in found else "corners"
+
+
+def _require_classes(truths: Sequence[Values], classes: int, head: _Head) -> None:
+    largest = max(float(own[:, 4].max()) for own in truths)
+    if largest >= classes:
+        where = head.columns.output if head.columns is not None else "scores"
+        raise class_range_error(int(largest), where, classes)
+
+
+def _candidates(
+    samples: Sequence[_Sample], truths: Sequence[Values], layout: LabelLayout, head: _Head, told: Reading
+) -> list[_Candidate]:
+    """Readings that what was named leaves open."""
+    orders = [told.text("boxes", "")] if "boxes" in told.options else list(BOXES)
+    overlap = told.real("nms", OVERLAP)
+    is_listed = samples[0].raw.classes is not None
+    suppresses = overlap != NO_SUPPRESSION and not is_listed and ("nms" in told.options or not head.is_queries)
+    plain = BoxReading(
+        columns=head.columns,
+        overlap=overlap if suppresses else None,
+        confidence=told.real("confidence", CONFIDENCE),
+        labels=layout,
+    )
+    units = _units(samples, truths, told)
+    return [
+        _Candidate(replace(plain, order=order, factor=factor), unit) for order, (factor, unit) in product(orders, units)
+    ]
+
+
+def _units(samples: Sequence[_Sample], truths: Sequence[Values], told: Reading) -> list[tuple[Sides, str]]:
+    """By what boxes become what the labels are in, and what that says of their own unit."""
+    sizes = {own.sides for own in samples}
+    sides = sizes.pop() if len(sizes) == 1 else None
+    shares = all(are_shares(own) for own in truths)
+    if shares:
+        same, own_unit = "in 0…1", "shares"
+    else:
+        largest = max(float(own[:, :4].max()) for own in truths)
+        fits = sides is not None and largest <= _BEYOND * max(sides)
+        same, own_unit = ("in pixels", "pixels") if fits else ("in the unit of the labels", "pixels")
+    found = {own_unit: ((1.0, 1.0), same)}
+    if sides is not None:
+        width, height = sides
+        found["pixels" if shares else "shares"] = (
+            ((1 / width, 1 / height), "in pixels") if shares else ((width, height), "in 0…1")
+        )
+    asked = told.text("unit", "")
+    if asked == "labels":
+        return [found[own_unit]]
+    return [found[asked]] if asked in found else [] if asked else list(found.values())
+
+
+def _precision(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> float:
+    """Average precision at the overlap 0.5; of all boxes as if they were of one class where that does not count."""
+    rows = []
+    for own, truth in zip(samples, truths, strict=True):
+        if with_class:
+            rows.append(sample_rows(reading.found(own.raw), truth))
+            continue
+        boxes, scores, classes = own.raw
+        raw = Raw(boxes, scores, np.where(classes < 0, classes, 0.0)) if classes is not None else None
+        found = reading.found(raw or Raw(boxes, scores.max(axis=1, keepdims=True), None))
+        rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
+    tally = Tally.of_samples(rows, 3)
+    tally = tally.take(np.flatnonzero(tally.known))
+    if not len(tally):
+        return 0.0
+    return float(mean_average_precision([0])(tally)(np.ones((1, len(tally))))[0])
+
+
+def _class_complaint(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading) -> str | None:
+    """What is wrong where boxes are found and their classes are others."""
+    best = _precision(samples, truths, reading, with_class=False)
+    found = _precision(samples, truths, reading, with_class=True)
+    if found >= WITH_CLASS * best:
+        return None
+    values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
+    text = f"the float model finds the labelled boxes {values}"
+    for shift in (-1, 1):
+        moved = [own + np.array([0, 0, 0, 0, shift]) for own in truths]
+        if _precision(samples, moved, reading, with_class=True) >= WITH_CLASS * best:
+            return f"{text}: labels {'- 1' if shift < 0 else '+ 1'} would fit"
+    return text
+
+
+def _in_words(chosen: _Candidate, raw: Raw, head: _Head) -> str:
+    """How boxes are read, in one line."""
+    reading = chosen.reading
+    parts = [f"boxes {chosen.words}"]
+    if head.columns is not None and head.columns.objectness is not None:
+        parts.append("objectness")
+    if raw.classes is not None:
+        parts.append("a score and a class each")
+    else:
+        count = raw.scores.shape[1]
+        parts.append(f"{count} {'class' if count == 1 else 'classes'}")
+    if head.has_masks:
+        parts.append("masks left out")
+    parts.append("no NMS" if reading.overlap is None else f"NMS at {reading.overlap:g}")
+    labels = "; labels read as class, centre and sides in 0…1" if reading.labels == "yolo" else ""
+    return ", ".join(parts) + labels

@@ -1,0 +1,212 @@
+"""How the outputs of a detector are read as boxes, scores and classes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.metrics.box_labels import LabelLayout
+from quantmedic.collectors.metrics.reading import OWN, shapes_of
+from quantmedic.collectors.metrics.suppression import suppress
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.special_functions import sigmoid, softmax
+
+Values = NDArray[np.float64]
+#: What makes scores of an output's numbers: nothing, or a function that was left to the application. Behind a softmax
+#: the last class is "no object", as DETR has it.
+Scores = Literal["given", "sigmoid", "softmax"]
+#: Scores up to which a box is no detection, the overlap of suppression, detections of a sample, and boxes that are
+#: looked at, as Ultralytics' validation has them.
+CONFIDENCE, OVERLAP, MOST, CANDIDATES = 0.001, 0.7, 300, 30000
+_BOX = 4
+_LAYOUTS = (
+    "name boxes [samples, boxes, 4], scores [samples, boxes] and classes [samples, boxes], --metric-output "
+    "boxes,scores,classes; or boxes and scores [samples, boxes, classes]; or one output [samples, boxes, 6] of "
+    f"corners, score and class; else {OWN}"
+)
+
+
+class Found(NamedTuple):
+    """Detections of one sample: corners ``[boxes, 4]``, scores and classes ``[boxes]``."""
+
+    boxes: Values
+    scores: Values
+    classes: Values
+
+
+class Raw(NamedTuple):
+    """What an output says of one sample: boxes ``[boxes, 4]`` in its own order and unit, and their scores.
+
+    ``scores`` are ``[boxes]`` with ``classes`` beside them, or ``[boxes, classes]`` without.
+    """
+
+    boxes: Values
+    scores: Values
+    classes: Values | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of one output hold what; the box stands in the first four.
+
+    Attributes:
+        output: Its name.
+        axis: Axis of the columns.
+        scores: First column of the scores, and the one behind the last.
+        objectness: Column that the scores are multiplied with.
+        classes: Column of the class, where a single score belongs to it.
+    """
+
+    output: str
+    axis: int
+    scores: tuple[int, int]
+    objectness: int | None = None
+    classes: int | None = None
+
+
+@dataclass(frozen=True)
+class BoxReading:
+    """How boxes are read.
+
+    Attributes:
+        order: Order of the four numbers of a box.
+        columns: Where one output holds everything; None where boxes, scores and classes are found by their shapes.
+        factor: Width and height by which boxes become what the labels are in.
+        scores: What makes scores of the numbers.
+        overlap: Overlap of the suppression; None where there is none: then of every box the best class counts.
+        confidence: Score up to which a box is no detection.
+        labels: Layout of the labels.
+        words: All of it for reports; empty where it is just what was named.
+    """
+
+    order: str = "xyxy"
+    columns: Columns | None = None
+    factor: tuple[float, float] = (1.0, 1.0)
+    scores: Scores = "given"
+    overlap: float | None = None
+    confidence: float = 0.0
+    labels: LabelLayout = "corners"
+    words: str = ""
+
+    def found(self, raw: Raw) -> Found:
+        """The detections of a sample; NaN where any of its numbers is none."""
+        if any(np.isnan(own).any() for own in raw if own is not None):
+            return Found(np.full((1, _BOX), np.nan), np.full(1, np.nan), np.full(1, np.nan))
+        boxes = corners(raw.boxes, self.order) * np.tile(self.factor, 2)
+        if raw.classes is not None:
+            return Found(boxes, raw.scores, raw.classes)
+        scores = real_scores(raw.scores, self.scores)
+        return self._best_classes(boxes, scores) if self.overlap is None else self._suppressed(boxes, scores)
+
+    def _best_classes(self, boxes: Values, scores: Values) -> Found:
+        best = scores.max(axis=1)
+        counts = best > self.confidence
+        return Found(boxes[counts], best[counts], scores.argmax(axis=1)[counts].astype(np.float64))
+
+    def _suppressed(self, boxes: Values, scores: Values) -> Found:
+        """Every class of a box that its score is high enough for is a detection of its own."""
+        assert self.overlap is not None
+        places, classes = np.nonzero(scores > self.confidence)
+        own = scores[places, classes]
+        if len(own) > CANDIDATES:
+            best = np.argsort(-own, kind="stable")[:CANDIDATES]
+            places, classes, own = places[best], classes[best], own[best]
+        kept = suppress(boxes[places], own, classes.astype(np.float64), self.overlap, MOST)
+        return Found(boxes[places[kept]], own[kept], classes[kept].astype(np.float64))
+
+
+def scores_named(name: str) -> Scores:
+    """What makes scores, by its name; nothing for any other."""
+    return "sigmoid" if name == "sigmoid" else "softmax" if name == "softmax" else "given"
+
+
+def raw_boxes(columns: Columns | None, named: Mapping[str, Array], samples: int) -> Iterator[Raw]:
+    """What the outputs say of each sample.
+
+    Args:
+        columns: Where one output holds everything, if one does.
+        named: Outputs by name, samples along axis 0.
+        samples: Number of samples.
+
+    Raises:
+        DataError: Boxes, scores and classes are not found in the shapes.
+    """
+    if columns is None:
+        yield from _of_shapes(named, samples)
+        return
+    array = named[columns.output]
+    rows = np.moveaxis(array, columns.axis, -1).reshape(samples, -1, array.shape[columns.axis])
+    first, stop = columns.scores
+    for row in rows:
+        own = row.astype(np.float64)
+        scores = own[:, first:stop]
+        if columns.classes is not None:
+            yield Raw(own[:, :_BOX], scores[:, 0], own[:, columns.classes])
+        elif columns.objectness is not None:
+            yield Raw(own[:, :_BOX], scores * own[:, [columns.objectness]], None)
+        else:
+            yield Raw(own[:, :_BOX], scores, None)
+
+
+def corners(boxes: Values, order: str) -> Values:
+    """Boxes as left, top, right, bottom."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    match order:
+        case "yxyx":
+            return boxes[..., [1, 0, 3, 2]]
+        case "xywh":
+            return np.concatenate([first, first + second], axis=-1)
+        case "cxcywh":
+            return np.concatenate([first - second / 2, first + second / 2], axis=-1)
+    return boxes
+
+
+def real_scores(numbers: Values, scores: Scores) -> Values:
+    """Scores of the numbers of an output; ``[boxes, classes]``."""
+    match scores:
+        case "sigmoid":
+            return sigmoid(numbers)
+        case "softmax":
+            return softmax(numbers)[:, :-1]
+    return numbers
+
+
+def _of_shapes(named: Mapping[str, Array], samples: int) -> Iterator[Raw]:
+    """Boxes, scores and classes among outputs, told apart by their shapes."""
+    fitting = {name: array for name, array in named.items() if array.ndim in (2, 3) and len(array) == samples}
+    whole = [array for array in fitting.values() if array.ndim == 3 and array.shape[2] == 6]
+    if len(whole) == 1:
+        rows = whole[0].astype(np.float64)
+        return (Raw(row[:, :4], row[:, 4], row[:, 5]) for row in rows)
+    boxes = next((name for name, array in fitting.items() if array.ndim == 3 and array.shape[2] == _BOX), None)
+    # Scores of four classes look like boxes: the first of the two is taken for the boxes.
+    if boxes is None:
+        raise _layout_error(named)
+    own = fitting.pop(boxes).astype(np.float64)
+    rest = {name: array for name, array in fitting.items() if array.shape[1] == own.shape[1]}
+    by_class = [array for array in rest.values() if array.ndim == 3]
+    if len(by_class) == 1:
+        scores = by_class[0].astype(np.float64)
+        return (Raw(a, b, None) for a, b in zip(own, scores, strict=True))
+    lists = {name: array.astype(np.float64) for name, array in rest.items() if array.ndim == 2}
+    if len(lists) != 2:
+        raise _layout_error(named)
+    return (Raw(*row) for row in zip(own, *_scores_and_classes(lists, named), strict=True))
+
+
+def _scores_and_classes(lists: Mapping[str, Values], named: Mapping[str, Array]) -> tuple[Values, Values]:
+    """Which of two lists holds the classes: integers, or else the one whose name says so."""
+    first, second = lists
+    integers = [name for name in lists if named[name].dtype.kind in "iu"]
+    called = [name for name in lists if any(word in name.lower() for word in ("class", "label", "categor"))]
+    for classes in (integers, called):
+        if len(classes) == 1:
+            return lists[second if classes[0] == first else first], lists[classes[0]]
+    return lists[first], lists[second]
+
+
+def _layout_error(named: Mapping[str, Array]) -> DataError:
+    return DataError("boxes, scores and classes were not found in the outputs", where=shapes_of(named), help=_LAYOUTS)

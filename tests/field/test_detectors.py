@@ -1,0 +1,102 @@
+"""A trained detector with the head of YOLOv8, quantized as people quantize theirs, and nothing named.
+
+The float model and the labelled boxes are all that is given: the metric, the reading of the outputs, the cause and the
+remedy are found.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders.field_patients import diagnose, first, named_layers, quantize, serious
+from builders.onnx_models import Array, Feed, run
+from builders.suppression import loop
+from builders.yolo import JOINT, Form, feeds, yolo
+
+from quantmedic.collectors.metrics.metric import load_metric
+from quantmedic.engine.contract.diagnosis import Diagnosis
+
+pytestmark = pytest.mark.thorough
+
+SAMPLES = 64
+DECODER = "keep what decodes boxes and scores in float"
+
+
+def plain_map(outputs: Array, validation: Feed) -> float:
+    """mAP of an output ``[n, 7, cells]`` in pixels, decoded and suppressed in plain loops."""
+    found = []
+    for cells in outputs.swapaxes(1, 2).astype(float):
+        box = np.concatenate([cells[:, :2] - cells[:, 2:4] / 2, cells[:, :2] + cells[:, 2:4] / 2], axis=1)
+        rows = np.array([[*box[i], cells[i, 4 + k], k] for i in range(len(cells)) for k in range(3)])
+        rows = rows[rows[:, 4] > 0.001]
+        kept = rows[loop(rows[:, :4], rows[:, 4], rows[:, 5], 0.7, 300)] if len(rows) else rows
+        found.append(np.pad(kept, ((0, 300 - len(kept)), (0, 0))))
+    metric = load_metric("map")
+    return metric.aggregate(metric.tally({"found": np.array(found)}, validation["labels"]))
+
+
+def judged(
+    folder: Path, form: Form = "columns", side: int = 64, excluded: tuple[str, ...] = ()
+) -> tuple[tuple[float, float], Diagnosis]:
+    """mAP of the float and of the quantized model by plain loops, and the diagnosis."""
+    model = yolo(form, side)
+    representative, validation = feeds(SAMPLES if side == 64 else SAMPLES // 2, side)
+    quantized = quantize(model, representative, folder, per_channel=True, nodes_to_exclude=list(excluded))
+    found = [run(net, {"images": validation["images"]}) for net in (model, quantized)]
+    values = [plain_map(own["output0"], validation) for own in found]
+    diagnosis = diagnose(model, quantized, representative, validation, folder, prove=True)
+    return (values[0], values[1]), diagnosis
+
+
+def best_proven(diagnosis: Diagnosis) -> tuple[str, float]:
+    """The remedy whose prescription gave the most, run as printed, and how much of the metric it brought back."""
+    assert diagnosis.proof is not None
+    gains = [
+        (own.trial.metric.gain, own.titles[0])
+        for own in diagnosis.proof.executions
+        if own.trial.metric is not None and own.trial.metric.gain is not None
+    ]
+    gain, title = max(gains)
+    return title, gain
+
+
+def test_boxes_in_pixels_and_scores_share_a_step(tmp_path: Path) -> None:
+    """All scores fall into one step of the joint grid: nothing is detected, and leaving the decoder in float heals."""
+    (before, after), diagnosis = judged(tmp_path, side=640)
+    assert before > 0.8 and after == 0
+    metrics = diagnosis.metrics
+    assert metrics.name == "map"
+    assert metrics.float_value == pytest.approx(before, abs=1e-3) and metrics.quantized_value == 0
+    assert diagnosis.run["metric_reading"] == "boxes cxcywh in pixels, 3 classes, NMS at 0.7"
+    assert first(diagnosis) == "unbalanced-concatenation"
+    assert diagnosis.causes[0].rules[0] == "G002"
+    assert named_layers(diagnosis, "unbalanced-concatenation") == [JOINT]
+    title, gain = best_proven(diagnosis)
+    assert title == DECODER and gain > 0.95 * (before - after)
+
+
+def test_scores_that_survive_in_a_few_steps_and_boxes_that_do_not_fit(tmp_path: Path) -> None:
+    """In small pictures scores keep a few levels: the joint is what the noise shows, the decoder what mAP shows."""
+    (before, after), diagnosis = judged(tmp_path)
+    metrics = diagnosis.metrics
+    assert metrics.float_value == pytest.approx(before, abs=1e-3)
+    # On a lattice of a few steps overlaps are 0.5 or 0.7 to the last bit, which every session rounds in its own way.
+    assert metrics.quantized_value == pytest.approx(after, abs=0.01)
+    assert 0.03 < before - after < 0.3
+    assert first(diagnosis) == "unbalanced-concatenation"
+    title, gain = best_proven(diagnosis)
+    assert title == DECODER and gain > 0.8 * (before - after)
+
+
+def test_boxes_as_shares_without_a_quantized_decoder_are_healthy(tmp_path: Path) -> None:
+    """The same network as exporters leave it: what decodes is in float."""
+    model = yolo()
+    tail = []
+    for node in reversed(model.graph.node):
+        tail.append(node.name)
+        if node.name == "/heads.0/Concat":
+            break
+    (before, after), diagnosis = judged(tmp_path, excluded=tuple(tail))
+    assert before - after < 0.02
+    assert diagnosis.metrics.quantized_value == pytest.approx(after, abs=0.01)
+    assert serious(diagnosis) == []
