@@ -228,6 +228,30 @@ def test_a_scalar_is_fed_as_a_scalar(tmp_path):
         np.testing.assert_array_equal(found[0], plain_outputs(path, [x, limits[5]]))
 
 
+def test_a_translation_that_onnxruntime_refuses_is_not_needed_to_measure(tmp_path):
+    """Its kernels know no maximum of 16-bit codes; until now that ended the diagnosis of a model that runs well."""
+
+    def net(quantized: bool) -> Any:
+        from openvino import Model
+        from openvino import opset13 as ops
+
+        x = ops.parameter([-1, 4], np.float32, name="x")
+        y: Any = ops.convert(ops.maximum(ops.convert(ops.abs(x), "u16"), ops.constant(np.uint16(1))), "f32")
+        if quantized:
+            y = fake_quantize(y, 0, 5)
+        w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+        return Model(
+            [ops.result(ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True))], [x]
+        )
+
+    openvino()
+    paths = save_openvino_pair(tmp_path, net(False), net(True))
+    x = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32) * 3
+    case = quantmedic.collect(*paths, validation=x, threads=1)
+    assert case.record.datasets["validation"].seen == 8
+    assert case.record.model.runtime and case.record.model.integer_kernel_noise is None
+
+
 def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
     import builtins
 
