@@ -31,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import onnx
 import openvino
-from zoo.cases import Built, all_specs, build
+from zoo.cases import Built, Spec, all_specs, build
+from zoo.verdict import further_inputs
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
@@ -57,13 +58,14 @@ def main() -> None:
     twins = commands.add_parser("twins")
     twins.add_argument("--only", default=DRAWN, help="patterns of cases, separated by commas")
     twins.add_argument("--sample", type=int, default=24, help="so many of them, drawn evenly over all")
+    twins.add_argument("--shift", type=int, default=0, help="take the cases so many places further on in the list")
     twins.add_argument("--keep", type=Path, help="folder that keeps the cases")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         if asked.command == "match":
             print_matches(asked.networks, asked.sides, Path(scratch))
         else:
-            print_twins(asked.only, asked.sample, asked.keep or Path(scratch))
+            print_twins(drawn_specs(asked.only, asked.sample, asked.shift), asked.keep or Path(scratch))
 
 
 def print_matches(networks: Sequence[Path], side: int, folder: Path) -> None:
@@ -123,12 +125,17 @@ def matching_row(models: OpenVINOModels, item: dict[str, np.ndarray]) -> str:
     return "".join(f"{count:7d} " for count in counts) + "  " + "    ".join(words)
 
 
-def print_twins(patterns: str, sample: int, root: Path) -> None:
-    """The first causes of both forms, case by case, and how often they are the same."""
+def drawn_specs(patterns: str, sample: int, shift: int) -> list[Spec]:
+    """Cases of the zoo evenly over all that fit a pattern, each ``shift`` places behind where it would be drawn."""
     specs = [s for s in all_specs() if s.kinds and any(fnmatch.fnmatch(s.name, p) for p in patterns.split(","))]
     places = np.linspace(0, len(specs) - 1, min(sample, len(specs))).round().astype(int)
+    return [specs[place] for place in dict.fromkeys(((places + shift) % len(specs)).tolist())]
+
+
+def print_twins(specs: Sequence[Spec], root: Path) -> None:
+    """The first causes of both forms, case by case, and how often they are the same."""
     same = total = 0
-    for spec in (specs[i] for i in dict.fromkeys(places.tolist())):
+    for spec in specs:
         built = build(spec, root)
         if built.status != "fault":
             print(f"{spec.name:40s} left out: {built.status} {built.reason[:60]}", flush=True)
@@ -200,6 +207,7 @@ def first_cause(built: Built, float_path: Path, quantized_path: Path) -> str:
         prove=False,
         threads=1,
         **built.told_metric,
+        **further_inputs(built.folder),
     )
     return found.causes[0].cause if found.causes else f"none ({found.verdict})"
 

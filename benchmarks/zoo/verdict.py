@@ -133,7 +133,7 @@ def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | 
         prove=prove,
         progress=clock,
         **built.told_metric,
-        **_options(built.folder),
+        **further_inputs(built.folder),
     )
     cost = clock.cost()
     write_cost(stored, cost)
@@ -141,7 +141,7 @@ def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | 
     return case, cost
 
 
-def _options(folder: Path) -> dict[str, Any]:
+def further_inputs(folder: Path) -> dict[str, Any]:
     """Further inputs that a case comes with, as far as this version of quantmedic takes them."""
     return {
         name: folder / f"{name}.npz"

@@ -125,6 +125,8 @@ def _options(threads: int, optimized: Path | None, *, plain: bool, in_float: boo
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if in_float:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
+        # Of two quantizers in a row it makes one, though their steps differ.
+        options.add_session_config_entry("session.disable_double_qdq_remover", "1")
     elif exact:
         options.add_session_config_entry("session.x64quantprecision", "1")
     if plain:

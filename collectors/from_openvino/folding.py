@@ -1,10 +1,11 @@
 """Constants of an IR carried through what makes weights of codes, and the types that IRs and ONNX have in common."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from quantmedic.collectors.from_openvino.constants import Held
 from quantmedic.collectors.from_openvino.grids import FakeGrid
@@ -57,7 +58,7 @@ def _converted(op: "openvino.Node", held: Held) -> Held | None:
     if kind in REAL - {"f64"}:
         if held.bits is not None or held.grid is not None or held.data.dtype.kind != "f":
             return Held(held.name, held.data, held.bits, held.signed, is_real=True, grid=held.grid, zero=held.zero)
-        return held
+        return replace(held, data=held.data.astype(np.float32))
     if kind in TYPES and kind not in ("f64", "string") and held.grid is None and held.zero is None:
         return Held(held.name, held.data.astype(helper.tensor_dtype_to_np_dtype(TYPES[kind])))
     return None
@@ -76,3 +77,13 @@ def round_weights(source: Held, grid: FakeGrid) -> Held:
     if found is None:
         raise ValueError(f"the ranges of {source.name} do not fit its shape")
     return found
+
+
+def value_info(name: str, output: "openvino.Output", batch: str | None = None) -> ValueInfoProto:
+    """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
+    shape = shape_of(output)
+    sides: list[int | str | None] | None = None if shape is None else list(shape)
+    if sides and sides[0] is None:
+        sides[0] = batch
+    kind = TYPES.get(output.get_element_type().get_type_name(), TensorProto.UNDEFINED)
+    return helper.make_tensor_value_info(name, kind, sides)

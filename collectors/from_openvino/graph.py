@@ -1,6 +1,6 @@
 """The graph of an OpenVINO model, read from its translation to ONNX."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -50,6 +50,7 @@ class OpenVINOGraph(OnnxGraph):
         untranslated: Operators without a counterpart.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
         stated: Shapes as OpenVINO infers them, by tensor.
+        relus: Relu that a FakeQuantize stands for, by the names of their tensors, with the name of that.
         exposed: How tensors are shown, as far as it was found out: by what FakeQuantize writes, and other tensors.
     """
 
@@ -59,6 +60,7 @@ class OpenVINOGraph(OnnxGraph):
     untranslated: tuple[str, ...]
     weights: Mapping[int, Float32]
     stated: Mapping[str, Shape]
+    relus: Mapping[str, str]
     exposed: dict[tuple[frozenset[Place], frozenset[Place]], Exposed] = field(default_factory=dict)
 
     @property
@@ -76,14 +78,14 @@ class OpenVINOGraph(OnnxGraph):
         return name
 
 
-def graph_of(file: IrModel) -> OpenVINOGraph:
-    """The graph of a model.
+def graph_of(file: IrModel, without_relu: Collection[str] = ()) -> OpenVINOGraph:
+    """The graph of a model; of these FakeQuantize, none stands for a Relu.
 
     Raises:
         ModelError: The graph is damaged.
     """
     try:
-        found = translate(file.model)
+        found = translate(file.model, without_relu)
     except (ValueError, LookupError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ModelError(
             "the model is damaged",
@@ -101,6 +103,7 @@ def graph_of(file: IrModel) -> OpenVINOGraph:
         untranslated=found.untranslated,
         weights=found.weights,
         stated={name: shape for name, shape in shapes.items() if shape is not None},
+        relus=found.relus,
         **own,
     )
     for name, (codes, quantizer) in found.grids.items():

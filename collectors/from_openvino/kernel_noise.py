@@ -13,6 +13,7 @@ from quantmedic.collectors.from_openvino.translated import translated_runner
 from quantmedic.collectors.measure.models import Reading
 from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.match import Match
+from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
 
@@ -52,7 +53,10 @@ def kernel_facts(models: _Models, first: Batch, reading: Reading, threads: int) 
     if graph.untranslated:
         return facts
     ends = [graph.outputs[j] for _, j in models.match.outputs]
-    plain = translated_runner(graph, graph.model, ends, threads, plain=True)(first)
+    try:
+        plain = translated_runner(graph, graph.model, ends, threads, plain=True)(first)
+    except ModelError:
+        return facts  # The file itself runs: that its translation does not is said where it is needed.
     deployed = added_noise_ratio(reading.outputs[0], plain, reading.outputs[1])
     if deployed is None:
         return facts

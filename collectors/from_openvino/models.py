@@ -217,8 +217,15 @@ def open_models(float_path: Path, quantized_path: Path) -> OpenVINOModels:
     Raises:
         ModelError: A file cannot be read, they are swapped, their inputs differ, or no layer matches.
     """
-    float_graph, quantized = (graph_of(read_ir(path)) for path in (float_path, quantized_path))
+    float_graph, file = graph_of(read_ir(float_path)), read_ir(quantized_path)
+    quantized = graph_of(file)
     matched = match_files(float_graph, quantized)
+    alone = {name for op in quantized.operators if op.index not in matched.operators for name in op.outputs}
+    strangers = [quantizer for relu, quantizer in quantized.relus.items() if relu in alone]
+    if strangers:
+        # The float model has no such Relu: the quantizer cuts negative values off all the same.
+        quantized = graph_of(file, strangers)
+        matched = match_files(float_graph, quantized)
     pairs = [
         pair
         for pair in pairs_of(float_graph, quantized, matched)

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from quantmedic.collectors.from_openvino import normalization, shapes, windows
 from quantmedic.collectors.from_openvino.constants import Held
 from quantmedic.collectors.from_openvino.site import (
     Site,
     Translate,
-    Untranslatable,
     constant_integers,
     constant_of,
     flag_of,
@@ -40,10 +40,21 @@ def _first(kind: str, site: Site) -> None:
 
 
 def _clamp(site: Site) -> None:
-    if not site.is_float(0):
-        raise Untranslatable
-    ends = (site.constant(number_of(site, name, 0.0), np.float32) for name in ("min", "max"))
+    low, high = (number_of(site, name, 0.0) for name in ("min", "max"))
+    if site.is_float(0):
+        ends = [site.constant(end, np.float32) for end in (low, high)]
+    else:
+        kind = tensor_dtype_to_np_dtype(site.onnx_type(0)).type
+        # Of whole numbers, the ends are rounded inwards.
+        ends = [site.constant(_nearest_held(end, np.iinfo(kind)), kind) for end in (np.ceil(low), np.floor(high))]
     site.finish("Clip", [site.value(0), *ends])
+
+
+def _nearest_held(end: float, held: "np.iinfo[np.signedinteger]") -> int:
+    """A whole number, or the end of what its type holds where it lies beyond."""
+    if held.min < end < held.max:
+        return int(end)
+    return int(held.min if end <= held.min else held.max)
 
 
 def _swish(site: Site) -> None:
@@ -221,6 +232,7 @@ OPERATORS: dict[str, Translate] = {
     "StridedSlice": shapes.strided_slice,
     "Pad": shapes.pad,
     "Gather": shapes.gather,
+    "GatherElements": shapes.gather_elements,
     "ShapeOf": shapes.shape_of_tensor,
     "Convert": shapes.convert,
     "Broadcast": shapes.broadcast,

@@ -69,7 +69,7 @@ class Session:
         request = compiled.create_infer_request()
         try:
             run_native(
-                lambda: request.infer([np.ascontiguousarray(array) for array in feed]),
+                lambda: request.infer(_in_order(feed)),
                 str(self._file.path),
                 request.cancel,
             )
@@ -92,7 +92,7 @@ class Session:
     def call(self, feed: Sequence[Array]) -> Callable[[], object]:
         """A function that runs this batch over and over."""
         request = self._free[0].create_infer_request()
-        arrays = [np.ascontiguousarray(array) for array in feed]
+        arrays = _in_order(feed)
         return lambda: request.infer(arrays)
 
     def executed(self) -> list[tuple[tuple[str, ...], str]]:
@@ -116,6 +116,11 @@ class Session:
             model.add_outputs([operators[place.operator].output(place.output) for place in self._added])
             _hold_as_values(operators, self._weights)
         return _compile_model(self._file.path, model, self._threads)
+
+
+def _in_order(feed: Sequence[Array]) -> list[Array]:
+    """Arrays in C order; unlike ``numpy.ascontiguousarray``, which makes a row of a scalar, in their own shapes."""
+    return [np.asarray(array, order="C") for array in feed]
 
 
 def may_saturate() -> bool:

@@ -96,11 +96,11 @@ def strided_slice(site: Site) -> None:
 
 
 def pad(site: Site) -> None:
-    """Pad."""
+    """Pad; how much may be computed."""
     mode = _PADDING.get(text_of(site, "pad_mode", "constant"))
     if mode is None:
         raise Untranslatable
-    pads = site.constant(np.array(constant_integers(site, 1) + constant_integers(site, 2)))
+    pads = site.step("Concat", [integer_operand(site, place) for place in (1, 2)], axis=0)
     value = [site.value(3)] if site.has(3) and mode == "constant" else []
     site.finish("Pad", [site.value(0), pads, *value], mode=mode)
 
@@ -110,6 +110,11 @@ def gather(site: Site) -> None:
     if integer_of(site, "batch_dims", 0):
         raise Untranslatable
     site.finish("Gather", [site.value(0), site.value(1)], axis=constant_integers(site, 2)[0])
+
+
+def gather_elements(site: Site) -> None:
+    """GatherElements."""
+    site.finish("GatherElements", operands(site), axis=integer_of(site, "axis", 0))
 
 
 def shape_of_tensor(site: Site) -> None:

@@ -2,10 +2,11 @@
 
 Every operator becomes one node, or a few of which the last one bears its name, and the tensor that it writes is called
 after it. A FakeQuantize F becomes the codes ``F:codes`` and what they stand for, ``F``. An Add that gives a convolution
-its bias becomes part of that, and weights that are stored as codes are dequantized as ONNX does it.
+its bias becomes part of that, and weights that are stored as codes are dequantized as ONNX does it. A FakeQuantize that
+stands for a Relu too becomes both (``dropped_relu.py``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,8 @@ from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.from_onnx.session import TRANSLATED
 from quantmedic.collectors.from_openvino.code_chains import code_chain
 from quantmedic.collectors.from_openvino.constants import Held, unpack
-from quantmedic.collectors.from_openvino.folding import FOLDED, REAL, TYPES, fold, round_weights
+from quantmedic.collectors.from_openvino.dropped_relu import stands_for_relu
+from quantmedic.collectors.from_openvino.folding import FOLDED, REAL, TYPES, fold, round_weights, value_info
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
 from quantmedic.collectors.from_openvino.operators import biased_translator_of, fits_as_bias, translator_of
 from quantmedic.collectors.from_openvino.site import Untranslatable, Value, shape_of
@@ -63,6 +65,7 @@ class Translation:
         untranslated: Operators without a counterpart, by their own type.
         grids: Constants whose grids ONNX's quantizers do not express, by the tensor that holds their real values.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
+        relus: Relu that a FakeQuantize stands for, by their names, with the name of that.
         notices: What the user should know of it.
     """
 
@@ -72,16 +75,17 @@ class Translation:
     untranslated: tuple[str, ...]
     grids: Mapping[str, tuple[Array, Quantizer]]
     weights: Mapping[int, Float32]
+    relus: Mapping[str, str]
     notices: tuple[str, ...]
 
 
-def translate(model: "openvino.Model") -> Translation:
-    """Write a model in ONNX.
+def translate(model: "openvino.Model", without_relu: Collection[str] = ()) -> Translation:
+    """Write a model in ONNX; of these FakeQuantize, none stands for a Relu.
 
     Raises:
         ValueError: It contradicts itself.
     """
-    return _Translator(model).run()
+    return _Translator(model, without_relu).run()
 
 
 @dataclass
@@ -89,6 +93,7 @@ class _Translator:
     """An ONNX model in the making."""
 
     source: "openvino.Model"
+    without_relu: Collection[str]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     values: list[onnx.ValueInfoProto] = field(default_factory=list)
@@ -96,6 +101,7 @@ class _Translator:
     decoders: dict[str, Quantizer] = field(default_factory=dict)
     untranslated: list[str] = field(default_factory=list)
     grids: dict[str, tuple[Array, Quantizer]] = field(default_factory=dict)
+    relus: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _own: set[str] = field(default_factory=set)
@@ -120,7 +126,7 @@ class _Translator:
                 continue
             self._operator(op)
         parameters = self.source.get_parameters()
-        inputs = [_value_info(self._names[each.get_name(), 0], each.output(0), batch="N") for each in parameters]
+        inputs = [value_info(self._names[each.get_name(), 0], each.output(0), batch="N") for each in parameters]
         outputs = [self._output(result) for result in self.source.get_results()]
         return self._finish(inputs, outputs)
 
@@ -142,6 +148,7 @@ class _Translator:
             tuple(self.untranslated),
             self.grids,
             self._weights(),
+            self.relus,
             tuple(self.notices),
         )
 
@@ -182,7 +189,7 @@ class _Translator:
             if place is not None:
                 self.places[target] = place
             name = target
-        return _value_info(name, source)
+        return value_info(name, source)
 
     def held_of(self, source: "openvino.Output") -> Held | None:
         """The constant that a tensor is; None for one that is computed."""
@@ -206,7 +213,8 @@ class _Translator:
         quantizer = held.quantizer
         name = held.name if not any(t.name == held.name for t in self.initializers) else self.fresh(held.name)
         if quantizer is None or not _is_expressed(quantizer):
-            self._initializer(name, held.values)
+            # What reads doubles takes nothing else.
+            self._initializer(name, held.data if held.data.dtype == np.float64 else held.values)
             if quantizer is not None:
                 self.grids[name] = (held.data, quantizer)
             elif held.grid is not None:
@@ -311,7 +319,7 @@ class _Translator:
         self.nodes += site.nodes
         self.initializers += site.initializers
         op = site.written_by
-        self.values += [_value_info(self._names[op.get_name(), k], op.output(k)) for k in range(op.get_output_size())]
+        self.values += [value_info(self._names[op.get_name(), k], op.output(k)) for k in range(op.get_output_size())]
 
     def _add_foreign(self, op: "openvino.Node") -> None:
         kind = op.get_type_name()
@@ -319,7 +327,7 @@ class _Translator:
         inputs = [self.value_of(op.input_value(k)) for k in range(op.get_input_size())]
         outputs = [self._names[op.get_name(), k] for k in range(op.get_output_size())]
         self.nodes.append(helper.make_node(kind, inputs, outputs, name=op.get_friendly_name(), domain=UNTRANSLATED))
-        self.values += [_value_info(name, op.output(k)) for k, name in enumerate(outputs)]
+        self.values += [value_info(name, op.output(k)) for k, name in enumerate(outputs)]
 
     def _waits_for_bias(self, op: "openvino.Node") -> bool:
         """Leave an operator to the Add behind it, where that is its bias."""
@@ -384,11 +392,22 @@ class _Translator:
         """Write codes, and what they stand for, which is called after the last operator that makes it."""
         target = self._names[written_by.get_name(), 0]
         codes = self.fresh(f"{target}:codes")
-        self._add_grid("QuantizeLinear", self.value_of(op.input_value(0)), codes, grid.encoder)
+        source = self.value_of(op.input_value(0))
+        if op.get_friendly_name() not in self.without_relu and stands_for_relu(op, grid):
+            source = self._add_relu(op, source)
+        self._add_grid("QuantizeLinear", source, codes, grid.encoder)
         self._add_grid("DequantizeLinear", codes, target, grid.decoder)
         self.places[codes] = self.places[target]
         self.decoders[codes] = grid.decoder
-        self.values.append(_value_info(target, written_by.output(0)))
+        self.values.append(value_info(target, written_by.output(0)))
+
+    def _add_relu(self, op: "openvino.Node", source: str) -> str:
+        """Write the Relu that a FakeQuantize stands for too."""
+        name = self.fresh(f"{op.get_friendly_name()}:relu")
+        self.relus[name] = op.get_friendly_name()
+        self.nodes.append(helper.make_node("Relu", [source], [name], name))
+        self.values.append(value_info(name, op.output(0)))
+        return name
 
 
 class Site:
@@ -475,13 +494,3 @@ def _is_expressed(quantizer: Quantizer) -> bool:
 
 def _type_of(quantizer: Quantizer) -> int:
     return int(TensorProto.DataType.Value(f"{'' if quantizer.signed else 'U'}INT{quantizer.bits}"))
-
-
-def _value_info(name: str, output: "openvino.Output", batch: str | None = None) -> onnx.ValueInfoProto:
-    """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
-    shape = shape_of(output)
-    sides: list[int | str | None] | None = None if shape is None else list(shape)
-    if sides and sides[0] is None:
-        sides[0] = batch
-    kind = TYPES.get(output.get_element_type().get_type_name(), TensorProto.UNDEFINED)
-    return helper.make_tensor_value_info(name, kind, sides)

@@ -20,6 +20,7 @@ from builders.openvino_models import (
 )
 
 import quantmedic
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino import exposing, file
 from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
 from quantmedic.collectors.measure.models import Kernel
@@ -93,8 +94,6 @@ def test_a_bias_of_codes_is_its_own_in_what_was_converted_from_onnx(tmp_path):
 
 
 def test_codes_and_outputs_are_those_of_the_untouched_model(models):
-    from quantmedic.collectors.data.batches import Batch
-
     batch = Batch({"image": X})
     view = models.view(dict(enumerate(models.pairs)), batch, 1)
     reading = view.read(batch)
@@ -115,8 +114,6 @@ def test_kernels_are_those_that_the_plugin_chose(models):
 
 def test_the_search_leaves_out_what_changes_the_outputs(models, monkeypatch):
     """Where a tensor changes them, a second copy shows it, and how far its outputs depart is said."""
-    from quantmedic.collectors.data.batches import Batch
-
     batch = Batch({"image": X[:2]})
     codes = sorted({models.quantized.places[p.tap.tensor] for p in models.pairs if p.tap.quantizer is not None})
     session = models.sessions.session
@@ -203,6 +200,58 @@ def test_ranges_that_differ_along_channels(tmp_path):
     assert case.record.datasets["validation"].seen == 8
 
 
+def test_a_scalar_is_fed_as_a_scalar(tmp_path):
+    """It was fed as an array of one value, which the plugin refuses: the model failed on data on which it runs well."""
+
+    def net(quantized: bool) -> Any:
+        from openvino import Model
+        from openvino import opset13 as ops
+
+        x, limit = ops.parameter([-1, 4], np.float32, name="x"), ops.parameter([], np.float32, name="limit")
+        y: Any = ops.minimum(ops.relu(x), limit)
+        if quantized:
+            y = fake_quantize(y, 0, 3)
+        w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+        y = ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True)
+        return Model([ops.result(y)], [x, limit])
+
+    openvino()
+    paths = save_openvino_pair(tmp_path, net(False), net(True))
+    rng = np.random.default_rng(1)
+    x, limits = rng.normal(size=(8, 4)).astype(np.float32) * 2, np.float32([1, 1, 2, 2, 3, 3, 3, 3])
+    np.savez(tmp_path / "validation.npz", x=x, limit=limits)
+    case = quantmedic.collect(*paths, validation=tmp_path / "validation.npz", threads=1)
+    assert case.record.datasets["validation"].seen == 8
+    models = open_models(*paths)
+    view = models.view(dict(enumerate(models.pairs)), Batch({"x": x, "limit": limits[0]}), 1)
+    for path, found in zip(paths, view.read(Batch({"x": x, "limit": limits[5]})).outputs, strict=True):
+        np.testing.assert_array_equal(found[0], plain_outputs(path, [x, limits[5]]))
+
+
+def test_a_translation_that_onnxruntime_refuses_is_not_needed_to_measure(tmp_path):
+    """Its kernels know no maximum of 16-bit codes; until now that ended the diagnosis of a model that runs well."""
+
+    def net(quantized: bool) -> Any:
+        from openvino import Model
+        from openvino import opset13 as ops
+
+        x = ops.parameter([-1, 4], np.float32, name="x")
+        y: Any = ops.convert(ops.maximum(ops.convert(ops.abs(x), "u16"), ops.constant(np.uint16(1))), "f32")
+        if quantized:
+            y = fake_quantize(y, 0, 5)
+        w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+        return Model(
+            [ops.result(ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True))], [x]
+        )
+
+    openvino()
+    paths = save_openvino_pair(tmp_path, net(False), net(True))
+    x = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32) * 3
+    case = quantmedic.collect(*paths, validation=x, threads=1)
+    assert case.record.datasets["validation"].seen == 8
+    assert case.record.model.runtime and case.record.model.integer_kernel_noise is None
+
+
 def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
     import builtins
 
@@ -227,8 +276,6 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
 
 def test_a_translation_that_departs_is_not_simulated(models):
-    from quantmedic.collectors.data.batches import Batch
-
     models.first = Batch({"image": X[:2]})
     assert models.editable().difference < 0.2
     changed = [*models.float_graph.model.graph.initializer]

@@ -23,6 +23,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "sqrt": lambda ops, x: ops.sqrt(ops.abs(x)),
     "log": lambda ops, x: ops.log(ops.add(ops.abs(x), number(ops, 1.0))),
     "clamp": lambda ops, x: ops.clamp(x, -0.5, 0.7),
+    "clamp of whole numbers": lambda ops, x: ops.convert(ops.clamp(ops.convert(x, "i64"), -0.5, 1e30), "f32"),
     "elu": lambda ops, x: ops.elu(x, 0.3),
     "swish": lambda ops, x: ops.swish(x),
     "swish with beta": lambda ops, x: ops.swish(x, number(ops, 1.7)),
@@ -102,7 +103,15 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "pad": lambda ops, x: ops.pad(x, axes(ops, 0, 0, 1, 2), axes(ops, 0, 0, 2, 1), "constant", number(ops, 0.5)),
     "pad by reflection": lambda ops, x: ops.pad(x, axes(ops, 0, 0, 1, 2), axes(ops, 0, 0, 2, 1), "reflect"),
+    "pad by what is computed": lambda ops, x: ops.pad(
+        x, axes(ops, 0, 0, 1, 2), side(ops, x, 3, -7), "constant", number(ops, 0.5)
+    ),
     "gather": lambda ops, x: ops.gather(x, axes(ops, 3, 0), ops.constant(np.int64(1))),
+    "gather elements": lambda ops, x: ops.gather_elements(x, ops.convert(ops.greater(x, number(ops, 0.0)), "i64"), -1),
+    "gather of doubles": lambda ops, x: ops.gather(
+        ops.constant(np.array([0.1, 0.2])), ops.convert(ops.greater(x, number(ops, 0.0)), "i64"), axes(ops, 0)
+    ),
+    "a constant that was a double": lambda ops, x: ops.multiply(x, ops.convert(ops.constant(np.array([0.1])), "f32")),
     "shape of": lambda ops, x: ops.reshape(x, ops.shape_of(ops.transpose(x, axes(ops, 1, 0, 2, 3))), False),
     "broadcast": lambda ops, x: ops.broadcast(row(ops, 8), ops.shape_of(x)),
     "tile": lambda ops, x: ops.tile(x, axes(ops, 1, 2, 1, 1)),
@@ -124,6 +133,12 @@ def number(ops: Any, value: float) -> Any:
 
 def axes(ops: Any, *values: int) -> Any:
     return ops.constant(np.array(values, np.int64))
+
+
+def side(ops: Any, x: Any, axis: int, more: int) -> Any:
+    """``[0, 0, 0, n]``: the length of a side and more, computed from the shape."""
+    length = ops.gather(ops.shape_of(x), axes(ops, axis), ops.constant(np.int64(0)))
+    return ops.concat([axes(ops, 0, 0, 0), ops.add(length, axes(ops, more))], 0)
 
 
 def row(ops: Any, length: int) -> Any:

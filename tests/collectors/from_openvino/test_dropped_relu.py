@@ -1,0 +1,104 @@
+"""A Relu that OpenVINO drops between two quantizers: both of them are read, simulated and run as they are written."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import Net, images, random, save_pair, without_relu
+from builders.openvino_models import fake_quantize, openvino
+from numpy.typing import NDArray
+
+import quantmedic
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_openvino.file import read_ir
+from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
+from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
+from quantmedic.collectors.from_openvino.session import Session
+from quantmedic.collectors.from_openvino.translated import translated_runner
+
+pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
+
+Array = NDArray[Any]
+X = images()
+#: Steps in front of the Relu, and behind it.
+COARSE, FINE = 4.0, 0.1
+
+
+def net(quantized: bool) -> onnx.ModelProto:
+    """Two convolutions with a Relu between them, of which operands are quantized, but no weights."""
+    made = Net()
+
+    def rounded(x: str, scale: float, zero: np.generic) -> str:
+        return made.quantize(x, scale, zero) if quantized else x
+
+    x = made.conv(rounded(made.input("image", ["n", 3, 8, 8]), 0.05, np.int8(0)), random(0, 4, 3, 3, 3), out="first")
+    x = made.add("Relu", rounded(x, COARSE, np.int8(0)), out="rectified")
+    made.output(made.conv(rounded(x, FINE, np.uint8(0)), random(1, 2, 4, 3, 3), out="second"))
+    return made.model()
+
+
+def converted(folder: Path, *pair: onnx.ModelProto) -> OpenVINOModels:
+    made = []
+    for path in save_pair(folder, *pair):
+        made.append(path.with_suffix(".xml"))
+        openvino().save_model(openvino().convert_model(path), made[-1], compress_to_fp16=False)
+    kinds = [op.get_type_name() for op in openvino().Core().read_model(made[1]).get_ordered_ops()]
+    assert "Relu" not in kinds and kinds.count("FakeQuantize") == 3
+    return open_models(*made)
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> OpenVINOModels:
+    return converted(tmp_path, net(False), net(True))
+
+
+def test_each_quantizer_has_its_operator(models):
+    twins = {pair.twin: float(pair.tap.quantizer.scale) for pair in models.pairs if pair.tap.quantizer is not None}
+    assert twins["first"] == pytest.approx(COARSE) and twins["rectified"] == pytest.approx(FINE)
+    assert len(models.match.operators) == len(models.quantized.operators) == 3
+
+
+def translated(graph: OpenVINOGraph, x: Array) -> tuple[Array, Array]:
+    """Outputs of OpenVINO and of the translation."""
+    (found,) = translated_runner(graph, graph.model, graph.outputs, 1)(Batch({graph.inputs[0]: x}))
+    return Session(graph, [], 1).run([x])[0][0], found
+
+
+def test_the_translation_computes_what_openvino_does(models):
+    expected, found = translated(models.quantized, X)
+    # A value in the middle between two codes may be rounded either way.
+    assert np.median(np.abs(found - expected)) < 1e-5 and np.abs(found - expected).mean() < 1e-2
+
+
+def test_two_quantizers_in_a_row_round_twice(tmp_path):
+    """onnxruntime makes one of them, though their steps differ."""
+    package = openvino()
+    from openvino import opset13 as ops
+
+    x = ops.parameter([-1, 64], np.float32, name="x")
+    rounded = fake_quantize(fake_quantize(x, -128.0, 127.0), -12.8, 12.7)
+    package.save_model(package.Model([ops.result(rounded)], [x], "net"), tmp_path / "net.xml", compress_to_fp16=False)
+    values = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32) * 3
+    expected, found = translated(graph_of(read_ir(tmp_path / "net.xml")), values)
+    np.testing.assert_allclose(expected, np.clip(np.rint(values), -12.8, 12.7), atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_coarse_steps_take_the_loss(models):
+    paths = models.float_graph.path, models.quantized.path
+    budget = quantmedic.diagnose(*paths, representative=X, validation=X, threads=1).loss_budget
+    assert budget is not None
+    first = budget.lines[0]
+    assert list(first.places) == ["first"]
+    assert first.share > 0.9
+
+
+def test_where_the_float_model_has_no_relu_none_is_read(tmp_path):
+    """The second quantizer cuts off what the first one holds, and that is the cause."""
+    models = converted(tmp_path, without_relu(net(False)), without_relu(net(True)))
+    assert [op.op_type for op in models.quantized.operators] == ["Conv", "Conv"]
+    paths = models.float_graph.path, models.quantized.path
+    causes = quantmedic.diagnose(*paths, representative=X, validation=X, threads=1).causes
+    assert causes[0].cause == "negative-activations" and causes[0].subjects[0].startswith("first")
