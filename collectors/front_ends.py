@@ -45,7 +45,7 @@ def front_end_named(name: str) -> FrontEnd:
 
 def front_end_of(model: object) -> FrontEnd:
     """The front end that a model belongs to: a path, or an object such as a module."""
-    return next(each for each in front_ends() if each.recognises(model))
+    return next(each for each in front_ends() if each.recognizes(model))
 
 
 def front_end_of_pair(float_model: object, quantized_model: object) -> FrontEnd:

@@ -14,7 +14,7 @@ ENDINGS = (
     *(".onnx", ".ort", ".tflite", ".xml", ".safetensors", ".gguf", ".mlpackage", ".pt", ".pth", ".pt2"),
     *(".npz", ".npy", ".csv", ".txt", ".json", ".yaml", ".yml", ".log", ".cache", ".encodings", ".table"),
 )
-#: What toolchains put before and behind names of tensors; rules/toolchains.yaml recognises them by it.
+#: What toolchains put before and behind names of tensors; rules/toolchains.yaml recognizes them by it.
 _PREFIXES = ("dq_output_", "q_output_")
 _SUFFIXES = ("_QuantizeLinear_Output", "_DequantizeLinear_Output", "_QuantizeInput", "_QuantizeLinear")
 

@@ -153,7 +153,7 @@ def as_array(value: object, where: str) -> Array:
 
 
 def first_bytes(path: Path) -> bytes:
-    """The bytes by which the kind of a file is recognised."""
+    """The bytes by which the kind of a file is recognized."""
     with open_regular(path) as file:
         return file.read(16)
 

@@ -107,7 +107,7 @@ def _labels_of_file(path: Path) -> Array:
         return columns.get(LABELS, next(iter(columns.values()))).load()
     if path.suffix.lower() in (".txt", ".csv"):
         return _labels_of_text(path)
-    raise DataError("unrecognised format of a labels file", where=str(path), help="give .npy, .npz, .txt or .csv")
+    raise DataError("unrecognized format of a labels file", where=str(path), help="give .npy, .npz, .txt or .csv")
 
 
 def _labels_of_text(path: Path) -> Array:

@@ -111,7 +111,7 @@ def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Prep
         batches: Iterable[object] = source
         return FunctionSource(lambda: batches, type(source).__name__, inputs, role)
     raise DataError(
-        f"unrecognised kind of {role} data",
+        f"unrecognized kind of {role} data",
         where=type(source).__name__,
         help="give a path, module:function, an array, a mapping of arrays, or a function that yields batches "
         "(the function, not the generator it returns: it is called once per pass)",

@@ -20,7 +20,7 @@ class _LiteRTFrontEnd(FileFrontEnd):
     title: ClassVar[str] = "LiteRT"
     editor: ClassVar[str] = "quantmedic.trials.from_litert.edit"
 
-    def recognises(self, model: object) -> bool:
+    def recognizes(self, model: object) -> bool:
         """By suffix, or by the identifier in the file."""
         if not isinstance(model, str | Path):
             return False

@@ -10,7 +10,7 @@ from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 
 
 class _OnnxFrontEnd(FileFrontEnd):
-    """Reads every file that no other front end recognises: the ONNX format has no mark."""
+    """Reads every file that no other front end recognizes: the ONNX format has no mark."""
 
     name: ClassVar[str] = "onnx"
     title: ClassVar[str] = "ONNX"
@@ -18,7 +18,7 @@ class _OnnxFrontEnd(FileFrontEnd):
     takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = True
 
-    def recognises(self, model: object) -> bool:
+    def recognizes(self, model: object) -> bool:
         """Any path."""
         return isinstance(model, str | Path)
 

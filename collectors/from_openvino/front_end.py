@@ -26,7 +26,7 @@ class _OpenVINOFrontEnd(FileFrontEnd):
     title: ClassVar[str] = "OpenVINO"
     editor: ClassVar[str] = "quantmedic.trials.from_openvino.edit"
 
-    def recognises(self, model: object) -> bool:
+    def recognizes(self, model: object) -> bool:
         """By suffix and root element: other XML files are somebody else's."""
         if not isinstance(model, str | Path) or Path(model).suffix.lower() != _SUFFIX:
             return False

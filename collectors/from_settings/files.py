@@ -11,7 +11,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.json_text import parse_json
 from quantmedic.engine.limits import TEXT_BYTES, YAML_BYTES, Limit
 
-#: Bytes from which the format of a file is recognised.
+#: Bytes from which the format of a file is recognized.
 FIRST_BYTES = 64 << 10
 
 

@@ -81,14 +81,14 @@ class Format:
     Attributes:
         name: As a report names it, such as ``Horizon configuration``.
         toolchain: Its toolchain by the name in rules/toolchains.yaml.
-        recognises: Whether a file has it, by its name and its first 64 kB as text.
+        recognizes: Whether a file has it, by its name and its first 64 kB as text.
         lists_all: It lists every activation that gets a grid: one that it lacks has none.
         read: Reads the file; raises ``DataError`` with file, place and next step where it is damaged.
     """
 
     name: str
     toolchain: str
-    recognises: Callable[[str, str], bool]
+    recognizes: Callable[[str, str], bool]
     read: Callable[[Path], Imported]
     lists_all: bool = False
 
@@ -109,10 +109,10 @@ def recognise_format(path: Path) -> Format:
     """
     text = first_text(path)
     for each in formats():
-        if each.recognises(path.name, text):
+        if each.recognizes(path.name, text):
             return each
     raise DataError(
-        "unrecognised file format",
+        "unrecognized file format",
         where=str(path),
         help=f"known formats: {', '.join(dict.fromkeys(each.name for each in formats()))}",
     )

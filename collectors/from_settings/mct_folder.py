@@ -37,5 +37,5 @@ def _threshold(node: MctNode) -> RecordedFacts:
     return RecordedFacts(low=low, high=high, bits=node.bits, symmetric=node.threshold is not None)
 
 
-#: A folder has no text to recognise it by: ``merge`` reads every folder so.
+#: A folder has no text to recognize it by: ``merge`` reads every folder so.
 MCT_FOLDER = Format("MCT log folder", "Sony MCT", lambda name, text: False, read_folder)

@@ -14,7 +14,7 @@ from quantmedic.engine.errors import ModelError
 
 
 class _TorchFrontEnd:
-    """Runs every object that no other front end recognises; one that is no module is refused when it is opened."""
+    """Runs every object that no other front end recognizes; one that is no module is refused when it is opened."""
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "torch"
@@ -22,7 +22,7 @@ class _TorchFrontEnd:
     takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = False
 
-    def recognises(self, model: object) -> bool:
+    def recognizes(self, model: object) -> bool:
         """Any object that is no path."""
         return not isinstance(model, str | Path)
 

@@ -72,13 +72,13 @@ class FrontEnd(Protocol):
 
     @property
     def takes_rest(self) -> bool:
-        """It is asked last: it takes all files, or all objects, that no other front end recognises."""
+        """It is asked last: it takes all files, or all objects, that no other front end recognizes."""
 
     @property
     def writes_models(self) -> bool:
         """Changed models can be written to files (``Edited.save``)."""
 
-    def recognises(self, model: object) -> bool:
+    def recognizes(self, model: object) -> bool:
         """Whether a model, a path or another object, is one of its own; reads a few bytes at most."""
 
     def open(

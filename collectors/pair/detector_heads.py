@@ -1,4 +1,4 @@
-"""Heads of detectors, recognised by structure: what the columns of an output are, and what decodes them."""
+"""Heads of detectors, recognized by structure: what the columns of an output are, and what decodes them."""
 
 from collections.abc import Collection, Sequence
 from typing import Literal, Protocol

@@ -8,7 +8,7 @@ from quantmedic.engine.case.fact_base import Facts, fact
 class SearchFacts(Facts):
     """The mixed-precision or accuracy-driven search of a toolchain, as its log reports it."""
 
-    toolchain: str | None = fact("toolchain whose words were recognised")
+    toolchain: str | None = fact("toolchain whose words were recognized")
     images: int | None = fact("images that the search judges a choice of bit widths by (smallest number named)")
     unreachable: bool | None = fact("the toolchain says that its target cannot be met")
     target: str | None = fact("resource or accuracy whose target it is, as the toolchain names it")
@@ -25,7 +25,7 @@ FLOAT_ALONE = "float"
 class FailureFacts(Facts):
     """How a quantization failed that produced no model, by its log."""
 
-    toolchain: str | None = fact("toolchain whose words were recognised")
+    toolchain: str | None = fact("toolchain whose words were recognized")
     failed: bool | None = fact("the log ends without a model: one of its lines reports an error")
     kind: str | None = fact("name of the failure in rules/logs.yaml; None where its words are not known")
     subject: str | None = fact("operator, tensor or file that the line names")

@@ -24,7 +24,7 @@ class Choice(NamedTuple):
     """A remedy with the causes that advise it; None where it is for the whole network, whatever the cause.
 
     Attributes:
-        id: The same for the same case under the same rules: what was executed is recognised by it.
+        id: The same for the same case under the same rules: what was executed is recognized by it.
         instead: Title of the better remedy that the toolchain has no option for.
     """
 

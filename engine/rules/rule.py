@@ -1,4 +1,4 @@
-"""Rules: one way to recognise one cause, declarative, never executed as code."""
+"""Rules: one way to recognize one cause, declarative, never executed as code."""
 
 import string
 from pathlib import Path
@@ -39,7 +39,7 @@ class Experiment(Data):
 
 
 class Rule(Data):
-    """One way to recognise one cause.
+    """One way to recognize one cause.
 
     ``when`` holds the symptom, ``experiment`` what stands in for it where the loss budget was measured, ``where`` the
     subjects that both are asked of, ``shows`` facts that belong to the evidence without being compared. ``yields_to``

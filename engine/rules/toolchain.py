@@ -1,4 +1,4 @@
-"""Toolchains that quantize networks: how users call them, how their models are recognised, what their options are."""
+"""Toolchains that quantize networks: how users call them, how their models are recognized, what their options are."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ JOINED = ", "
 
 
 class Mark(BaseModel):
-    """A mark by which models of a toolchain are recognised."""
+    """A mark by which models of a toolchain are recognized."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -128,9 +128,9 @@ class Chosen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str | None = Field(default=None, description="as in the snippets of remedies; None: not recognised")
+    name: str | None = Field(default=None, description="as in the snippets of remedies; None: not recognized")
     title: str = Field(default="", description="as in reports")
-    how: str = Field(description="how it was recognised, or why not")
+    how: str = Field(description="how it was recognized, or why not")
     named: bool = Field(default=False, description="the user named it")
 
 
@@ -155,7 +155,7 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
     """The toolchain that the user asked for, else the one whose files were read.
 
     Else the one that the quantized model carries marks of. Where quantization failed there is no such model: then the
-    one whose log was recognised.
+    one whose log was recognized.
 
     Raises:
         RuleError: No toolchain has the name that was asked for.
@@ -166,19 +166,19 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
         return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
     configured = next((each for each in known if each.name == model.settings.toolchain), None)
     if configured is not None:
-        return Chosen(name=configured.name, title=configured.title, how="recognised by its files")
+        return Chosen(name=configured.name, title=configured.title, how="recognized by its files")
     marks = _marks(model)
     for toolchain in known:
         for mark in toolchain.marks:
             for seen in marks:
                 if re.match(mark.pattern, seen):
-                    how = f"{'guessed from' if mark.guess else 'recognised by'} its {mark.says or seen}"
+                    how = f"{'guessed from' if mark.guess else 'recognized by'} its {mark.says or seen}"
                     return Chosen(name=toolchain.name, title=toolchain.title, how=how)
     logged = next((each for each in known if each.name == model.failure.toolchain), None)
     if logged is not None:
-        return Chosen(name=logged.name, title=logged.title, how="recognised by the words of its log")
+        return Chosen(name=logged.name, title=logged.title, how="recognized by the words of its log")
     left = f"the {model.toolchain} that wrote it may be the exporter" if model.toolchain else "it names no producer"
-    return Chosen(how=f"not recognised from the model: {left}")
+    return Chosen(how=f"not recognized from the model: {left}")
 
 
 def find_toolchain(asked: str, toolchains: Iterable[Toolchain]) -> Toolchain:

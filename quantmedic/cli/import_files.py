@@ -30,7 +30,7 @@ from quantmedic.reports.terminal.lines import terminal_text
 def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
     """Read what a toolchain left behind: settings, logs, calibration tables, encodings, tables of a debugger.
 
-    The format of a FILE is recognised by its content. All files of one model go into one case, which `report` judges.
+    The format of a FILE is recognized by its content. All files of one model go into one case, which `report` judges.
     One FILE may be a case that was measured with both models, or the folder of its report: what the other files say is
     added to it by name.
 

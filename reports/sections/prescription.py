@@ -65,7 +65,7 @@ class PrescriptionBox:
     """The best remedies as one configuration."""
 
     toolchain: Annotated[str, "name of the toolchain; empty where it is not known"]
-    how: Annotated[str, "how it was recognised, or that it was not, as a sentence"]
+    how: Annotated[str, "how it was recognized, or that it was not, as a sentence"]
     basis: Annotated[str, "whether the remedies are proven, as a sentence"]
     grade: Annotated[str, "executed, edited or simulated: how the gain is known; empty where it is not"]
     executed: Annotated[str, "what became of running this very text, as sentences; empty where it was not run"]

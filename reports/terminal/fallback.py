@@ -64,7 +64,7 @@ def _prescription_lines(record: FallbackRecord) -> Iterator[str]:
     title = name(chosen.title) if chosen is not None and chosen.name else ""
     configurations = given.configurations if given is not None else ()
     if chosen is None or given is None or not configurations:
-        lacking = f"{title} has no option for it" if title else "the toolchain was not recognised"
+        lacking = f"{title} has no option for it" if title else "the toolchain was not recognized"
         yield from wrap_line(f"{lacking}: name yours with --toolchain.")
         yield from wrap_line(f"the layers and the nodes that read them: {literal(record.nodes_to_exclude)}", indent=2)
         return

@@ -197,7 +197,7 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
 @pytest.mark.thorough
 def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     found = run("demo", "-o", tmp_path / "r", "--format", "json", "--verbose")
-    assert "recognised by its producer onnx.quantize" in found.stdout
+    assert "recognized by its producer onnx.quantize" in found.stdout
     text = (tmp_path / "r" / "prescription.py").read_text()
     compile(text, "prescription.py", "exec")
     assert "quantize_static(" in text and "reader" in text

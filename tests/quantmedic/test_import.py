@@ -62,7 +62,7 @@ def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> N
         assert "Files of the toolchain" in text
         assert "net/conv1" in text
         assert "faulty" in text.lower() and "DEGRADED" not in text, "whether accuracy is lost is not known"
-        assert "recognised by its files" in text
+        assert "recognized by its files" in text
     assert report["verdict"] == "degraded"
 
 

@@ -148,7 +148,7 @@ def test_the_page_tells_what_was_tried(proven: Diagnosis, manuals: Mapping[str, 
         "left their integer kernels without being meant to: features.3.conv.0.0, classifier.1",
         "4 remedies in 42 s of 60 s; the loss is explained.",
         "Remedies were fitted on 256 samples of the validation set and judged on 256 others.",
-        "recognised by its producer onnx.quantize",
+        "recognized by its producer onnx.quantize",
         "Every remedy below is proven on this model.",
     ):
         assert part in text, part

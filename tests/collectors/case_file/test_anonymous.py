@@ -46,6 +46,7 @@ def names_of(case: Case) -> set[str]:
     found = {name for t in record.tensors for name in (t.name, t.float_name, t.producer_name, *t.readers)}
     found |= {name for op in record.operators for name in (op.name, op.float_name, op.quantized_name)}
     found |= {name for op in record.operators for name in (op.weight.name, op.bias.name, *(op.float_nodes or ()))}
+    found |= {own.name for own in record.float_operators}
     found |= {output.name for output in record.outputs} | {set_.origin for set_ in record.datasets.values()}
     found |= {str(record.run[key]) for key in ("float_model", "quantized_model", "float_sha256", "quantized_sha256")}
     return {name for name in found if name is not None}

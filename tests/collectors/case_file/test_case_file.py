@@ -273,6 +273,10 @@ def record(**changes: Any) -> Callable[[Files], object]:
     return edit
 
 
+def float_operator(**changes: Any) -> Callable[[Files], object]:
+    return record(float_operators=[{"name": "conv", "op_type": "Conv", "reads": [-1], "twin": 0} | changes])
+
+
 def member(name: str, content: bytes) -> Callable[[Files], object]:
     return lambda files: files.update({name: content})
 
@@ -299,6 +303,11 @@ def source(**noise: Any) -> Callable[[Files], object]:
     return record(
         loss_budget={"dataset": "validation", "samples": 1, "runs": 1, **ends, "pieces": [piece], "complete": True}
     )
+
+
+def test_operators_of_the_float_model_are_read(rebuilt):
+    (own,) = read_case(rebuilt(float_operator())).record.float_operators
+    assert (own.name, own.reads, own.twin) == ("conv", (-1,), 0)
 
 
 def test_a_loss_budget_is_read(rebuilt):
@@ -460,6 +469,9 @@ CONTRADICTIONS = {
     "features that are no numbers": member(f"{V}feature_sum.npy", npy(np.full(FEATURES, np.nan))),
     "counts that are no integers": changed(f"{V}columns.nonfinite.npy", lambda counts: counts - 0.5),
     "codes that are used by a number": changed(f"{V}codes.used.npy", lambda codes: codes.astype(np.float32)),
+    "a float operator with a twin that is not there": float_operator(twin=99),
+    "a float operator fed by one that is not there": float_operator(reads=[7]),
+    "a float operator fed by one before the first": float_operator(reads=[-2]),
     "a seed that is none": record(run={"seed": None}),
     "codes of less than no bits": quantizer(bits=-8),
     "codes of many bits": quantizer(bits=10**9),

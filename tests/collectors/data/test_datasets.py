@@ -553,7 +553,7 @@ def test_function_that_has_nothing_left():
         (lambda: [1.5], "single number"),
         (lambda: [[[1], [1, 2]], 1], "batch"),
         (iter([]), "not the generator"),
-        (5, "unrecognised kind of validation data"),
+        (5, "unrecognized kind of validation data"),
     ],
 )
 def test_functions_that_fail(load, message):
@@ -637,7 +637,7 @@ def test_missing_and_ambiguous_label_files(tmp_path):
     np.savez(tmp_path / "l.npz", a=[1], b=[2])
     assert "none named labels" in refusal(numbers(3, 2), labels=tmp_path / "l.npz")
     (tmp_path / "l.json").write_text("[]")
-    assert "unrecognised format of a labels file" in refusal(numbers(3, 2), labels=tmp_path / "l.json")
+    assert "unrecognized format of a labels file" in refusal(numbers(3, 2), labels=tmp_path / "l.json")
 
 
 def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:

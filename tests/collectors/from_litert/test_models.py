@@ -242,7 +242,7 @@ def test_what_a_session_shows_outlives_the_next_run(tmp_path, monkeypatch):
     assert len(made) == 2  # the first has room for more samples than are asked for, and would keep it
 
 
-def test_toolchains_are_recognised(tmp_path):
+def test_toolchains_are_recognized(tmp_path):
     judged = quantmedic.judge(quantmedic.collect(*files(tmp_path, *contents("int8")), validation=X[:4], threads=1))
     assert judged.toolchain.name == "ai-edge-quantizer"
     judged = quantmedic.judge(quantmedic.collect(*PAIR, validation=pictures(4), threads=1))

@@ -1,4 +1,4 @@
-"""Reading IRs: what is refused, by name and with a next step, and what is recognised."""
+"""Reading IRs: what is refused, by name and with a next step, and what is recognized."""
 
 import os
 from pathlib import Path
@@ -42,14 +42,14 @@ def refusal(path: Path) -> str:
 def test_irs_are_recognised_by_their_root(tmp_path, text, is_ours):
     path = tmp_path / "model.xml"
     path.write_text(text, encoding="utf-8")
-    assert FRONT_END.recognises(path) is is_ours
-    assert FRONT_END.recognises(str(path.rename(path.with_suffix(".txt")))) is False
+    assert FRONT_END.recognizes(path) is is_ours
+    assert FRONT_END.recognizes(str(path.rename(path.with_suffix(".txt")))) is False
 
 
 def test_other_objects_and_missing_files_are_not_ours(tmp_path):
-    assert not FRONT_END.recognises(tmp_path / "missing.xml") and not FRONT_END.recognises(3)
+    assert not FRONT_END.recognizes(tmp_path / "missing.xml") and not FRONT_END.recognizes(3)
     (tmp_path / "folder.xml").mkdir()
-    assert not FRONT_END.recognises(tmp_path / "folder.xml")
+    assert not FRONT_END.recognizes(tmp_path / "folder.xml")
 
 
 def test_a_saved_pair_is_ours(pair):

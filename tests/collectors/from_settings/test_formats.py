@@ -444,7 +444,7 @@ def test_a_flatbuffer_that_claims_billions_of_entries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04\x95pickle", b"PK\x03\x04", b"hello, world", b"\xff" * 99])
 def test_a_foreign_file_names_what_is_known(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(DataError, match="unrecognised file format") as caught:
+    with pytest.raises(DataError, match="unrecognized file format") as caught:
         recognise_format(written(tmp_path, "foreign.pkl", content))
     assert "AIMET encodings" in str(caught.value)
 

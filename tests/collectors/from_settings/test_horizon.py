@@ -440,7 +440,7 @@ def test_a_log_that_stops_says_so(tmp_path) -> None:
     ],
 )
 def test_foreign_files_are_of_no_kind(text: str, tmp_path) -> None:
-    with pytest.raises(DataError, match="unrecognised file format"):
+    with pytest.raises(DataError, match="unrecognized file format"):
         read(tmp_path, text)
 
 

@@ -60,31 +60,31 @@ def test_no_two_toolchains_share_a_name_and_snippets_know_theirs() -> None:
 @pytest.mark.parametrize(
     ("producer", "marks", "name", "how"),
     [
-        ("onnx.quantize 0.1.0", (ORT,), "onnxruntime", "recognised by its producer onnx.quantize 0.1.0"),
-        ("pytorch 2.4", ("metadata onnx.infer", ORT), "onnxruntime", "recognised by its metadata onnx.infer"),
+        ("onnx.quantize 0.1.0", (ORT,), "onnxruntime", "recognized by its producer onnx.quantize 0.1.0"),
+        ("pytorch 2.4", ("metadata onnx.infer", ORT), "onnxruntime", "recognized by its metadata onnx.infer"),
         (
             "onnx.quantize 0.1.0",
             ("quantizer x_QuantizeInput > x_quantized > x",),
             "Intel Neural Compressor",
-            "recognised by its names of quantizers (…_QuantizeInput)",
+            "recognized by its names of quantizers (…_QuantizeInput)",
         ),
         (
             "pytorch 2.4",
             ("quantizer relu > q_output_relu_0 > dq_output_relu_0", "weights pass a QuantizeLinear"),
             "NNCF",
-            "recognised by its names of quantizers (q_output_…, dq_output_…)",
+            "recognized by its names of quantizers (q_output_…, dq_output_…)",
         ),
-        ("pytorch 2.4", ("domain mct_quantizers",), "Sony MCT", "recognised by its domain mct_quantizers"),
-        ("x", ("operator HzDequantize",), "Horizon OpenExplorer", "recognised by its operator HzDequantize"),
+        ("pytorch 2.4", ("domain mct_quantizers",), "Sony MCT", "recognized by its domain mct_quantizers"),
+        ("x", ("operator HzDequantize",), "Horizon OpenExplorer", "recognized by its operator HzDequantize"),
         (
             "pytorch 2.4",
             ("weights pass a QuantizeLinear",),
             "NVIDIA ModelOpt",
             "guessed from its weights, which pass a QuantizeLinear as TensorRT wants it",
         ),
-        ("pytorch 2.4", (), None, "not recognised from the model: the pytorch 2.4 that wrote it may be the exporter"),
-        (None, (), None, "not recognised from the model: it names no producer"),
-        (None, None, None, "not recognised from the model: it names no producer"),
+        ("pytorch 2.4", (), None, "not recognized from the model: the pytorch 2.4 that wrote it may be the exporter"),
+        (None, (), None, "not recognized from the model: it names no producer"),
+        (None, None, None, "not recognized from the model: it names no producer"),
     ],
 )
 def test_marks_of_models(producer: str | None, marks: tuple[str, ...] | None, name: str | None, how: str) -> None:
@@ -101,7 +101,7 @@ def test_a_configuration_that_was_read_tells_it() -> None:
     model = ModelFacts(toolchain="onnx.quantize 0.1.0", settings=SettingsFacts(toolchain="Horizon OpenExplorer"))
     found = choose(model, TOOLCHAINS)
     assert (found.name, found.named) == ("Horizon OpenExplorer", False)
-    assert found.how == "recognised by its files"
+    assert found.how == "recognized by its files"
     assert choose(model, TOOLCHAINS, "ort").name == "onnxruntime"
     strange = model.model_copy(update={"settings": SettingsFacts(toolchain="no such tool")})
     assert choose(strange, TOOLCHAINS).name == "onnxruntime"
@@ -142,4 +142,4 @@ def test_forms_are_written_for_the_framework_of_the_models() -> None:
 def test_nncf_is_known_by_what_it_leaves_in_an_ir() -> None:
     marks = ("rt_info nncf/quantization/preset", "rt_info nncf/version")
     chosen = choose(ModelFacts(framework="openvino", toolchain_marks=marks), TOOLCHAINS)
-    assert chosen.name == "NNCF" and chosen.how == "recognised by its entries in rt_info"
+    assert chosen.name == "NNCF" and chosen.how == "recognized by its entries in rt_info"

@@ -195,7 +195,7 @@ class ToyFrontEnd(FileFrontEnd):
     title: ClassVar[str] = "toy"
     editor: ClassVar[str] = __name__
 
-    def recognises(self, model: object) -> bool:
+    def recognizes(self, model: object) -> bool:
         return isinstance(model, str | Path) and Path(model).suffix == ".toy"
 
     def open_paths(self, float_path: Path, quantized_path: Path) -> FileModels:
