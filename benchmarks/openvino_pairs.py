@@ -11,6 +11,7 @@ of the pair as it is run and of the copy that shows the tensors; open sides of i
 
 ``twins`` builds cases of the zoo (``fault_zoo.py``, without a seed), converts both ONNX files to IRs, has both pairs
 diagnosed with the same data, and compares the first cause. A quantizer that OpenVINO cannot express leaves a case out.
+What else a case comes with, such as outputs of a device, is given to both forms. ``--shift`` draws other cases.
 """
 
 import os
