@@ -11,7 +11,9 @@ a few are enough, for all cost the same. Each contender runs in a process of its
 
 How to run, from the repository root::
 
-    python benchmarks/language.py --blocks 2 --texts 4 --length 512
+    python benchmarks/language.py --blocks 2 --texts 16 --length 512
+
+On a machine with other work, the processor time tells more than the clock.
 """
 
 import argparse

@@ -164,7 +164,8 @@ class FallbackTrial:
         named = self._metric.name if self._metric is not None else None
         if goal.kind == "drop" and self._metric is None:
             pool, self._metric, named = self._with_classes(pool), load_metric("top1"), AGREEMENT
-        self.goal = goal.model_copy(update={"metric": named})
+        direction = self._metric.higher_is_better if self._metric is not None else None
+        self.goal = goal.model_copy(update={"metric": named, "higher_is_better": direction})
         self._shared = samples_of(pool) < CROSS_FITTED_BELOW
         fold = folds(pool, dataset.unit, seed)[0]
         searched: Sequence[Batch] = pool if self._shared else fold.fitted

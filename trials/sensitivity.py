@@ -159,6 +159,7 @@ class Experiment:
             metric=self._metric.name if self._metric else None,
             metric_output=self._metric.output if self._metric else None,
             metric_options=self._metric.options if self._metric else None,
+            higher_is_better=self._metric.higher_is_better if self._metric else None,
             float_metric=self._aggregate(self._bench.float_metric),
             modes=tuple(modes),
             units=tuple(SensitivityUnit(name=u.name, op_type=u.op_type, quantized=u.quantized) for u in self.units),

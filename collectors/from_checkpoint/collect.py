@@ -16,7 +16,7 @@ import numpy as np
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
-from quantmedic.collectors.from_checkpoint.containers import open_both
+from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.core_ml.package import names_by_underscores
 from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
@@ -89,7 +89,7 @@ def open_checkpoints(float_path: Path, quantized_path: Path) -> CheckpointPair:
     Raises:
         ModelError: A checkpoint cannot be read or is of the wrong kind.
     """
-    return CheckpointPair(_open_pair(float_path, quantized_path))
+    return CheckpointPair(_pair_of(*open_both(float_path, quantized_path)))
 
 
 def collect_checkpoints(
@@ -114,7 +114,22 @@ def collect_checkpoints(
     Raises:
         ModelError: A checkpoint cannot be read, is of the wrong kind, or the two do not belong together.
     """
-    pair = _open_pair(float_path, quantized_path)
+    return compare_opened(
+        *open_both(float_path, quantized_path), version=version, threads=threads, progress=progress, elsewhere=elsewhere
+    )
+
+
+def compare_opened(
+    floats: Opened,
+    quantized: Opened,
+    *,
+    version: str,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+    elsewhere: Elsewhere | None = None,
+) -> Case:
+    """``collect_checkpoints`` of two that are open, such as modules in memory."""
+    pair = _pair_of(floats, quantized)
     found: list[Layer] = []
     ordered = sorted(pair.floats.tensors, key=natural_order)
     if elsewhere is not None:
@@ -157,14 +172,14 @@ def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
     return list(groups.values())
 
 
-def _open_pair(float_path: Path, quantized_path: Path) -> Pair:
-    (floats, packed_floats, refused_floats), (quantized, layers, refused) = open_both(float_path, quantized_path)
+def _pair_of(opened_floats: Opened, opened_quantized: Opened) -> Pair:
+    (floats, packed_floats, refused_floats), (quantized, layers, refused) = opened_floats, opened_quantized
     codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
     codes += [f"{name}.weight" for name in (*packed_floats, *refused_floats) if f"{name}.weight" in floats.tensors]
     if codes:
         raise ModelError(
             "the float checkpoint is quantized itself",
-            where=[str(float_path), f"tensor  {codes[0]}  {floats.tensors[codes[0]].dtype}"],
+            where=[str(floats.path), f"tensor  {codes[0]}  {floats.tensors[codes[0]].dtype}"],
             help="give the float checkpoint first, then the quantized one; they may be swapped",
         )
     settings = Settings.of(quantized.settings)

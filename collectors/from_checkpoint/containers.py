@@ -8,7 +8,12 @@ from quantmedic.collectors.from_checkpoint.fused_experts import with_single_expe
 from quantmedic.collectors.from_checkpoint.gguf.checkpoint import is_gguf, open_gguf
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
-from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, open_checkpoint
+from quantmedic.collectors.from_checkpoint.safetensors_file import (
+    INDEX_ENDING,
+    SAFETENSORS,
+    Checkpoint,
+    open_checkpoint,
+)
 from quantmedic.engine.errors import ModelError
 
 #: A checkpoint, its quantized layers by name, and why others cannot be read.
@@ -41,6 +46,11 @@ def _open_container(path: Path, floats: Collection[str] | None = None) -> Opened
         return open_gguf(path, floats)
     checkpoint = open_checkpoint(path)
     return checkpoint, *packed_layers(checkpoint.tensors, Settings.of(checkpoint.settings))
+
+
+def is_checkpoint(path: Path) -> bool:
+    """A file of weights by its name, or a folder; what a folder holds is found out when it is opened."""
+    return path.suffix == SAFETENSORS or path.name.endswith(INDEX_ENDING) or is_gguf(path) or path.is_dir()
 
 
 def framework_of(path: Path) -> str:

@@ -28,10 +28,13 @@ from quantmedic.engine.limits import TEXT_BYTES, LimitError
 Values = NDArray[np.float32]
 
 INDEX = "model.safetensors.index.json"
+SAFETENSORS, INDEX_ENDING = ".safetensors", ".index.json"
 #: Where quantization settings stand: the key in ``config.json``, or files of their own that older tools wrote.
 _SETTINGS = ("config.json", "quantize_config.json", "quant_config.json")
 #: Where NVIDIA ModelOpt writes them.
 _MODELOPT = "hf_quant_config.json"
+#: Models that are files, by which a folder is not called.
+_FILES = (".gguf", ".onnx", ".tflite", ".xml")
 #: Bytes of each tensor that tell checkpoints of one architecture apart.
 _FINGERPRINT = 4096
 _HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
@@ -212,9 +215,9 @@ def _safetensors_reader() -> _SafeOpen:
 
 def _checkpoint_files(path: Path) -> tuple[Path, ...]:
     if path.is_file():
-        if path.suffix == ".safetensors":
+        if path.suffix == SAFETENSORS:
             return (path,)
-        kind = "an index" if path.name.endswith(".index.json") else "no .safetensors file"
+        kind = "an index" if path.name.endswith(INDEX_ENDING) else "no .safetensors file"
         where = path.parent if kind == "an index" else "a .safetensors file or a folder"
         raise ModelError(f"the checkpoint is {kind}", where=str(path), help=f"give {where}")
     if not path.is_dir():
@@ -226,7 +229,8 @@ def _checkpoint_files(path: Path) -> tuple[Path, ...]:
         return found
     pickled = any(path.glob("*.bin")) or any(path.glob("*.pt*"))
     why = "pickled weights could run any code and are not read; save them as safetensors" if pickled else None
-    why = "give the .gguf file itself" if any(path.glob("*.gguf")) else why
+    single = next((suffix for suffix in _FILES if any(path.glob(f"*{suffix}"))), None)
+    why = f"give the {single} file itself" if single else why
     raise ModelError(
         "the folder holds no .safetensors file",
         where=str(path),

@@ -14,6 +14,7 @@ from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.block_noise import BlockNoise
 from quantmedic.collectors.from_language_model.positions import Positions
+from quantmedic.collectors.from_language_model.rooms import Rooms, States, let_go
 from quantmedic.collectors.from_language_model.routing import Routing
 from quantmedic.collectors.from_language_model.simulation import Simulation, simulated
 from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded, recorded_calls
@@ -30,19 +31,6 @@ OWN_TEXTS = 4
 Calls = Mapping[int, Sequence[Call]]
 #: Takes token ids; gives what goes into the first block, and what each block is called with.
 Front = Callable[[torch.Tensor], tuple[torch.Tensor, Sequence[Call]]]
-
-
-@dataclass(frozen=True)
-class States:
-    """Hidden states of both models, ``[tokens, width]``, text after text.
-
-    Attributes:
-        routes: Room for the experts that are chosen in one block, and their shares; None where there are none.
-    """
-
-    floats: Values
-    quantized: Values
-    routes: Values | None = None
 
 
 @dataclass(frozen=True)
@@ -63,60 +51,119 @@ def run_blocks(
     skeleton: Skeleton,
     sides: tuple[Weights, Weights],
     texts: Sequence[Ids],
-    states: States,
+    rooms: Rooms,
     simulation: Simulation,
     progress: Progress,
 ) -> Noises:
-    """Run all blocks of both models; what the last of them hands on is left in ``states``, behind the norm.
+    """Run all blocks of both models; what the last of them hands on is left behind the norm, in ``states_behind_norm``.
+
+    What went into the quantized block that makes the most noise is kept.
 
     Args:
         skeleton: The network without weights.
         sides: Weights of the float and of the quantized model.
         texts: Token ids.
-        states: Room for the hidden states, which is overwritten.
+        rooms: Places for the hidden states; blocks that are finished in their work are not run again.
         simulation: What is quantized beside the weights.
         progress: Called after every block.
 
     Raises:
         ModelError: Weights are missing or cannot be read, or a block cannot be run.
     """
-    spans, both = spans_of(texts), (states.floats, states.quantized)
-    for weights, hidden in zip(sides, both, strict=True):
-        calls = _run_front(skeleton, weights, texts, hidden)  # the same of both
-    front = _mean_of_known(np.concatenate([_noise_of_tokens(*(hidden[span] for hidden in both)) for span in spans]))
-    found = []
-    positions = Positions.of_texts([len(ids) for ids in texts])
-    for index in range(len(skeleton.layers)):
-        found.append(_run_block(skeleton, index, sides, spans, states, calls, simulation, positions))
-        progress("blocks", index + 1, len(skeleton.layers))
-    for weights, hidden in zip(sides, both, strict=True):
-        _run_norm(skeleton, weights, spans, hidden)
-    return Noises(front, _with_shares(found))
+    spans, count, work = spans_of(texts), len(skeleton.layers), rooms.work
+    found = [BlockFacts.model_validate(block) for block in work.get("blocks", ())]
+    front = work.get("front")
+    if found:
+        progress("blocks", len(found), count)
+    if "norm" not in work:
+        # What is finished is not overwritten: of an interrupted run only what blocks are called with is missing.
+        place = rooms.behind(len(found)) if found else rooms.before(0)
+        for weights, hidden in zip(sides, (place.floats, place.quantized), strict=True):
+            calls = _run_front(skeleton, weights, texts, hidden)  # the same of both
+        if not found:
+            noise = [noise_of_tokens(place.floats[span], place.quantized[span]) for span in spans]
+            front = mean_of_known(np.concatenate(noise))
+        positions = Positions.of_texts([len(ids) for ids in texts])
+        for index in range(len(found), count):
+            found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, positions))
+            _keep_block(rooms, front, found)
+            progress("blocks", index + 1, count)
+        ends = rooms.before(count), rooms.behind(count)
+        for weights, before, behind in (
+            (sides[0], ends[0].floats, ends[1].floats),
+            (sides[1], ends[0].quantized, ends[1].quantized),
+        ):
+            _run_norm(skeleton, weights, spans, before, behind)
+        rooms.flush()
+        work.keep(norm=True)
+    return Noises(front, with_shares(found))
+
+
+def states_behind_norm(skeleton: Skeleton, rooms: Rooms) -> States:
+    """Where ``run_blocks`` leaves what comes out of the norm, and ``run_alone`` for the quantized model."""
+    return rooms.behind(len(skeleton.layers))
+
+
+def _keep_block(rooms: Rooms, front: float | None, found: Sequence[BlockFacts]) -> None:
+    """The last of these blocks is finished, and so is what it has written."""
+    noises = [block.own_noise or 0.0 for block in found]
+    worst = max(range(len(found)), key=noises.__getitem__)
+    if worst == len(found) - 1:
+        rooms.keep_before(worst)
+    rooms.flush()
+    rooms.work.keep(front=front, blocks=[block.model_dump() for block in found])
+    rooms.forget_before(worst)
 
 
 def run_alone(
     skeleton: Skeleton,
     weights: Weights,
     texts: Sequence[Ids],
-    hidden: Values,
+    rooms: Rooms,
     simulation: Simulation,
     progress: Progress,
+    *,
+    step: str,
+    first: int = 0,
 ) -> None:
-    """Run one model; what its last block hands on is left in ``hidden``, behind the norm.
+    """Run the quantized model with other weights, or with else quantized; what comes of it is left behind the norm.
+
+    Args:
+        skeleton: The network without weights.
+        weights: Its weights.
+        texts: Token ids.
+        rooms: Places for the hidden states, of which those of the quantized model are overwritten.
+        simulation: What is quantized beside the weights.
+        progress: Called after every block.
+        step: Name of this run, under which its finished blocks are counted.
+        first: The block from which on the run is another one: what goes into it was kept. 0 for all.
 
     Raises:
         ModelError: See ``run_blocks``.
     """
-    spans = spans_of(texts)
-    calls = _run_front(skeleton, weights, texts, hidden)
-    for index, layer in enumerate(skeleton.layers):
+    spans, count, places, work = spans_of(texts), len(skeleton.layers), rooms.of_quantized, rooms.work
+    done = work.get(step, first)
+    if done > count:
+        return
+    begun = done > first
+    calls = _run_front(skeleton, weights, texts, places[(done + 1) % 2 if begun or first else 0])
+    for index in range(done, count):
+        layer = skeleton.layers[index]
         name = skeleton.name_of(layer)
+        before = rooms.kept_before(first) if first and index == first else places[index % 2]
+        behind = places[(index + 1) % 2]
         with loaded(layer, name, weights), simulated(layer, name, simulation):
             for span in spans:
-                inputs = np.array(hidden[span])
-                hidden[span] = _call(layer, name, inputs, calls[len(inputs)][index])
-        progress("blocks", index + 1, len(skeleton.layers))
-    _run_norm(skeleton, weights, spans, hidden)
+                inputs = np.array(before[span])
+                behind[span] = _call(layer, name, inputs, calls[len(inputs)][index])
+                let_go(before)
+                let_go(behind)
+        rooms.flush()
+        work.keep(**{step: index + 1})
+        progress("blocks", index + 1, count)
+    _run_norm(skeleton, weights, spans, places[count % 2], places[(count + 1) % 2])
+    rooms.flush()
+    work.keep(**{step: count + 1})
 
 
 def _run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values) -> Calls:
@@ -126,13 +173,16 @@ def _run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidde
         for ids, span in zip(texts, spans_of(texts), strict=True):
             first, calls[len(ids)] = front(torch.from_numpy(ids))
             hidden[span] = first[0].numpy()
+            let_go(hidden)
     return calls
 
 
-def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], hidden: Values) -> None:
+def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], before: Values, behind: Values) -> None:
     with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights), torch.inference_mode():
         for span in spans:
-            hidden[span] = skeleton.norm(torch.from_numpy(hidden[span])).numpy()
+            behind[span] = skeleton.norm(torch.from_numpy(before[span])).numpy()
+            let_go(before)
+            let_go(behind)
 
 
 def spans_of(texts: Sequence[Ids]) -> list[slice]:
@@ -141,7 +191,8 @@ def spans_of(texts: Sequence[Ids]) -> list[slice]:
     return [slice(end - len(ids), end) for end, ids in zip(ends, texts, strict=True)]
 
 
-def _with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
+def with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
+    """The blocks with the share that each has of what all of them make."""
     total = sum(block.own_noise or 0.0 for block in blocks)
     if not 0 < total < float("inf"):
         return list(blocks)
@@ -185,40 +236,43 @@ def _run_block(
     index: int,
     sides: tuple[Weights, Weights],
     spans: Sequence[slice],
-    states: States,
+    rooms: Rooms,
     calls: Calls,
     simulation: Simulation,
     positions: Positions,
 ) -> BlockFacts:
     """Run one block of both models, each on what its own blocks before it handed on."""
+    before, behind = rooms.before(index), rooms.behind(index)
     layer = skeleton.layers[index]
     name = skeleton.name_of(layer)
     noise, sources = BlockNoise.of(positions), SourceNoise(simulation.of_block(name))
-    routing = Routing.of(layer, states.routes)
+    routing = Routing.of(layer, rooms.routes)
     own: list[tuple[Values, Values]] = []
     with loaded(layer, name, sides[0]):
         for number, span in enumerate(spans):
-            inputs = np.array(states.floats[span])
+            inputs = np.array(before.floats[span])
             call = calls[len(inputs)][index]
             with routing.seen_floats(layer, span, is_sample=number < OWN_TEXTS):
                 outputs = _call(layer, name, inputs, call)
-            states.floats[span] = outputs
+            behind.floats[span] = outputs
             noise.look(outputs)
             if number < OWN_TEXTS:
                 own.append((inputs, outputs))
                 sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
+            rooms.let_go()
         routing.run_float_experts(layer)
     with loaded(layer, name, sides[1]):
         with simulated(layer, name, simulation):
             for span in spans:
-                inputs = np.array(states.quantized[span])
+                inputs = np.array(before.quantized[span])
                 with routing.seen_quantized(layer, span):
                     outputs = _call(layer, name, inputs, calls[len(inputs)][index])
-                states.quantized[span] = outputs
-                noise.carried.add(_noise_of_tokens(states.floats[span], outputs))
+                behind.quantized[span] = outputs
+                noise.carried.add(noise_of_tokens(behind.floats[span], outputs))
+                rooms.let_go()
         routing.run_quantized_experts(layer)
         for inputs, outputs in own:
-            noise.own.append(_noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
+            noise.own.append(noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
     return noise.facts(name).model_copy(update={**sources.facts(), **routing.facts()})
 
 
@@ -228,10 +282,11 @@ def _noise_of_source(
     """Noise of the tokens behind a float block that runs with a simulation."""
     inputs, outputs = own
     with simulated(layer, name, simulation, tallies):
-        return _noise_of_tokens(outputs, _call(layer, name, inputs, call))
+        return noise_of_tokens(outputs, _call(layer, name, inputs, call))
 
 
-def _mean_of_known(noise: Floats) -> float | None:
+def mean_of_known(noise: Floats) -> float | None:
+    """The mean of what is a number; None where nothing is."""
     known = noise[~np.isnan(noise)]
     return float(known.mean()) if known.size else None
 
@@ -254,7 +309,7 @@ def _call(layer: nn.Module, name: str, inputs: Values, call: Call) -> Values:
     return np.asarray(hidden[0].numpy(), np.float32)
 
 
-def _noise_of_tokens(floats: Values, quantized: Values) -> Floats:
+def noise_of_tokens(floats: Values, quantized: Values) -> Floats:
     """Squared distance over squared length, of each token."""
     a, b = floats.astype(np.float64), quantized.astype(np.float64)
     length = (a * a).sum(1)

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_language_model.collect import run_language_models
-from quantmedic.collectors.from_language_model.tokens import LENGTH
+from quantmedic.collectors.from_language_model.tokens import LENGTH, TokenSource, name_of_texts
 from quantmedic.engine.case.language_facts import LanguageFacts
 from quantmedic.engine.case.records import Case
 
@@ -15,30 +15,43 @@ _HOW = "both models were run with weights as float32 numbers, those of the quant
 def with_language(
     case: Case,
     paths: tuple[Path, Path],
-    tokens: Path,
+    tokens: TokenSource,
     *,
     length: int | None = None,
     threads: int | None = None,
+    unfinished: Path | None = None,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Case:
     """The case with what both models predict of the texts.
 
     Args:
         case: Of the two checkpoints.
         paths: Their float and their quantized folder.
-        tokens: File of texts or token ids.
+        tokens: Texts or token ids; see ``read_texts``.
         length: Tokens that are used of each text; 512 by default.
         threads: Processor threads of torch.
+        unfinished: See ``run_language_models``.
         progress: Called after every block.
+        announce: See ``run_language_models``.
 
     Raises:
         QuantmedicError: The models cannot be built or run, or the texts cannot be read.
     """
-    language, metric = run_language_models(*paths, tokens, length=length or LENGTH, threads=threads, progress=progress)
+    language, metric = run_language_models(
+        *paths,
+        tokens,
+        length=length or LENGTH,
+        threads=threads,
+        unfinished=unfinished,
+        release=case.record.quantmedic_version,
+        progress=progress,
+        announce=announce,
+    )
     record = case.record
     model = record.model.model_copy(update={"language": language, "metric": metric})
     notices = (_how(language), *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
-    run = {**record.run, "tokens": str(tokens), "text_length": length or LENGTH}
+    run = {**record.run, "tokens": name_of_texts(tokens), "text_length": length or LENGTH}
     return Case(record.model_copy(update={"model": model, "notices": notices, "run": run}), case.statistics)
 
 

@@ -1,28 +1,31 @@
 """Both models of a pair of checkpoints run on texts: what they predict, and where the noise comes from."""
 
 import math
-import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
-from quantmedic.collectors.from_language_model.blocks import Noises, States, run_blocks
+from quantmedic.collectors.from_language_model.blocks import Noises, run_blocks, states_behind_norm
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.positions import Means, Positions
+from quantmedic.collectors.from_language_model.rooms import Rooms
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
 from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation
 from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.sources import shares_of_sources
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
-from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, read_texts
-from quantmedic.engine.case.facts import BlockFacts, LanguageFacts, MetricFacts
+from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, read_texts
+from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
+from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
+from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.metrics.kinds import kind_of
@@ -30,17 +33,22 @@ from quantmedic.engine.metrics.paired import mean_interval
 
 METRIC = "perplexity"
 _TAIL = 0.999
+#: Tokens that are looked at in one go.
+_AT_ONCE = 512
 Floats = NDArray[np.float64]
 
 
 def run_language_models(
     float_path: Path,
     quantized_path: Path,
-    tokens: Path,
+    tokens: TokenSource,
     *,
     length: int = LENGTH,
     threads: int | None = None,
+    unfinished: Path | None = None,
+    release: str = "",
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> tuple[LanguageFacts, MetricFacts]:
     """Run both models on the same texts, block by block, with the weights of the checkpoints as float32 numbers.
 
@@ -49,16 +57,21 @@ def run_language_models(
     Args:
         float_path: Folder of the float model, with ``config.json``; its tokenizer reads texts.
         quantized_path: Folder or file of the quantized weights, which are dequantized.
-        tokens: File of texts or token ids; see ``read_texts``.
+        tokens: Texts or token ids; see ``read_texts``.
         length: Tokens that are used of each text.
         threads: Processor threads of torch; as many as it takes by default.
+        unfinished: Folder that keeps what is finished where the run is interrupted, and from which the same run goes
+            on; by default nothing is kept.
+        release: Version of quantmedic: another one does not go on from the work of this one.
         progress: Called after every block.
+        announce: Is told where a run goes on, or begins anew.
 
     Returns:
         What the models predict and where the noise comes from, and their perplexities.
 
     Raises:
         QuantmedicError: ``transformers`` is missing, the network cannot be built or run, or texts cannot be read.
+        InterruptedRun: Ctrl-C, and something is kept.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -70,26 +83,35 @@ def run_language_models(
     texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
     heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
     count = sum(map(len, texts))
-    with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
-        rooms = [np.memmap(Path(folder) / name, np.float32, "w+", shape=(count, width)) for name in ("float", "quant")]
-        routes = _room_for_routes(skeleton, Path(folder) / "routes", count)
-        run = Run(skeleton, texts, States(rooms[0], rooms[1], routes), heads, asked.simulation)
-        noises = run_blocks(skeleton, sides, texts, run.states, run.simulation, progress)
-        scores = run.score()
+    plan = _plan_of((float_path, quantized_path), texts, release)
+    with open_work(unfinished, plan, announce) as work:
+        rooms = Rooms.in_work(work, count, width, _chosen_experts(skeleton))
+        run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), heads, asked.simulation)
+        noises = run_blocks(skeleton, sides, texts, rooms, run.simulation, progress)
+        scores = Scores(**work.arrays("scores", lambda: vars(run.score())))
         _refuse_no_numbers(run.states.floats, float_path)
-        found = _language_facts(scores, texts, vocabulary, noises)
+        found = language_facts(scores, texts, vocabulary, noises)
         found = found.model_copy(update=_said_of(asked) | worst_texts(found.kl_by_text, texts, float_path))
         if found.kl_mean is not None:
-            found = try_parts(run, sides, found, progress)
+            found = try_parts(run, sides, found, rooms, progress)
     return found, perplexity_facts(scores, texts)
 
 
-def _room_for_routes(skeleton: Skeleton, path: Path, tokens: int) -> NDArray[np.float32] | None:
-    """For the experts that are chosen for each token in a block, and their shares."""
+def _chosen_experts(skeleton: Skeleton) -> int | None:
+    """How many experts are chosen for each token in a block; None where there are none."""
     names = ("num_experts_per_tok", "moe_topk", "moe_k")
     found = (getattr(skeleton.model.config, name, None) for name in names)
-    chosen = next((value for value in found if isinstance(value, int) and value > 0), None)
-    return None if chosen is None else np.memmap(path, np.float32, "w+", shape=(tokens, 2 * chosen))
+    return next((value for value in found if isinstance(value, int) and value > 0), None)
+
+
+def _plan_of(paths: Sequence[Path], texts: Sequence[Ids], release: str) -> dict[str, object]:
+    """All that the results depend on, by the word that is said where it has changed."""
+    return {
+        "files": state_of_files(paths),
+        "texts": hash_of_texts(texts),
+        "threads": torch.get_num_threads(),
+        "releases": [release, torch.__version__, version("transformers")],
+    }
 
 
 def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
@@ -113,7 +135,7 @@ def _values_of(opened: Opened, wanted: set[str]) -> WeightValues:
 
 
 def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
-    if not np.isfinite(hidden).all():
+    if not np.isfinite([np.abs(hidden[k : k + _AT_ONCE]).max() for k in range(0, len(hidden), _AT_ONCE)]).all():
         raise ModelError(
             "the float model computes what is no number on these texts",
             where=str(path),
@@ -121,7 +143,8 @@ def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
         )
 
 
-def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises: Noises) -> LanguageFacts:
+def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises: Noises) -> LanguageFacts:
+    """What both models predict, with intervals over texts, and where the noise is made."""
     sound = LanguageFacts(
         texts=len(texts),
         tokens=len(scores.divergence),
@@ -133,7 +156,7 @@ def _language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noise
         return sound
     same = _by_text(scores.same_top.astype(np.float64), texts)
     divergence = _by_text(scores.divergence, texts)
-    worst = max(noises.blocks, key=lambda block: block.own_share or 0.0)
+    worst = max(noises.blocks, key=lambda block: block.own_share or 0.0, default=BlockFacts())
     several = len(texts) > 1  # one text alone has no interval
     kl_low, kl_high = np.maximum(mean_interval(divergence), 0.0).tolist() if several else (None, None)
     same_low, same_high = np.clip(mean_interval(same), 0.0, 1.0).tolist() if several else (None, None)

@@ -5,6 +5,7 @@ import numpy as np
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
 from quantmedic.collectors.from_language_model.blocks import run_alone
+from quantmedic.collectors.from_language_model.rooms import Rooms
 from quantmedic.collectors.from_language_model.runs import Run
 from quantmedic.collectors.from_language_model.sources_tried import try_sources
 from quantmedic.engine.case.facts import LanguageFacts
@@ -16,40 +17,46 @@ _ROWS_OF_HEAD = 64
 
 
 def try_parts(
-    run: Run, sides: tuple[WeightValues, WeightValues], found: LanguageFacts, progress: Progress
+    run: Run, sides: tuple[WeightValues, WeightValues], found: LanguageFacts, rooms: Rooms, progress: Progress
 ) -> LanguageFacts:
-    """The facts with what is left of the divergence where the head, the embedding or the worst block is float.
+    """The facts with what is left of the divergence where a part of the model is float, or scales are others.
 
     Args:
         run: Both models, whose blocks were run; the states of the quantized one are overwritten.
         sides: Weights of the float and of the quantized model.
         found: What is known without trials.
+        rooms: Places for the hidden states; trials that are finished in their work are not made again.
         progress: Called after every block that is run again.
 
     Raises:
         ModelError: See ``run_blocks``.
     """
-    gains = {}
-    if _is_changed(run):
-        gains["head_gain"] = _gain(run, found, with_float_head=True)
-    if (found.embedding_share or 0.0) > TRIED_SHARE:
-        skeleton = run.skeleton
-        _run_mended(run, sides, f"{skeleton.name_of(skeleton.embedding)}.", progress)
+    work, skeleton = rooms.work, run.skeleton
+
+    def gain_of_embedding() -> float | None:
+        mixed = MixedValues(sides[1], sides[0], f"{skeleton.name_of(skeleton.embedding)}.")
+        run_alone(skeleton, mixed, run.texts, rooms, run.simulation, progress, step="embedding_blocks")
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = bool(getattr(skeleton.model.config, "tie_word_embeddings", False))
-        gains["embedding_gain"] = _gain(run, found, with_float_head=is_tied)
-    update: dict[str, object] = {**gains, **try_sources(run, sides[1], found, progress)}
+        return _gain(run, found, with_float_head=is_tied)
+
+    def divergence_of_mended() -> float:
+        mixed = MixedValues(sides[1], sides[0], f"{found.worst_block}.")
+        worst = [block.name for block in found.blocks].index(found.worst_block or "")
+        first = rooms.first_of_trial(worst)
+        run_alone(skeleton, mixed, run.texts, rooms, run.simulation, progress, step="worst_blocks", first=first)
+        return float(run.score().divergence.mean())
+
+    update: dict[str, float | None] = {}
+    if _is_changed(run):
+        update["head_gain"] = work.once("head_gain", lambda: _gain(run, found, with_float_head=True))
+    if (found.embedding_share or 0.0) > TRIED_SHARE:
+        update["embedding_gain"] = work.once("embedding_gain", gain_of_embedding)
+    update |= try_sources(run, sides[1], found, rooms, progress)
     if (found.worst_block_share or 0.0) > TRIED_SHARE:
-        _run_mended(run, sides, f"{found.worst_block}.", progress)
-        mended = float(run.score().divergence.mean())
+        mended = work.once("kl_mended", divergence_of_mended)
         update |= {"kl_mended": mended, "worst_block_gain": _share(mended, found)}
     return found.model_copy(update=update)
-
-
-def _run_mended(run: Run, sides: tuple[WeightValues, WeightValues], prefix: str, progress: Progress) -> None:
-    """Run the quantized model with the float weights of one part."""
-    mixed = MixedValues(sides[1], sides[0], prefix)
-    run_alone(run.skeleton, mixed, run.texts, run.states.quantized, run.simulation, progress)
 
 
 def _gain(run: Run, found: LanguageFacts, *, with_float_head: bool) -> float | None:

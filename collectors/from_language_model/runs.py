@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
-from quantmedic.collectors.from_language_model.blocks import States, spans_of
+from quantmedic.collectors.from_language_model.blocks import spans_of
+from quantmedic.collectors.from_language_model.rooms import States
 from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
 from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
@@ -23,7 +24,7 @@ class Run:
     Attributes:
         skeleton: The network without weights.
         texts: Token ids.
-        states: Room for hidden states.
+        states: Hidden states of both behind the norm.
         heads: Output layers of both.
         simulation: What is quantized beside the weights.
     """

@@ -1,15 +1,19 @@
 """What both models predict, token by token: logits are made some of the vocabulary at a time and never kept."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantmedic.collectors.from_language_model.rooms import let_go
+
 Floats = NDArray[np.float64]
 #: Rows of the output layer at a time, and tokens.
 ROWS, _TOKENS = 2048, 512
+#: Tokens at a time where all of the vocabulary is there.
+_AT_ONCE = 64
 #: Gives rows of the output layer ``[rows, hidden]`` and their bias, where there is one.
 Head = Callable[[slice], tuple[torch.Tensor, torch.Tensor | None]]
 #: Changes logits as the architecture does.
@@ -38,18 +42,22 @@ class _Side:
         self.first = torch.zeros(len(targets), dtype=torch.int64)
         self.at_target = torch.full((len(targets),), -torch.inf, dtype=torch.float64)
 
-    def add(self, start: int, logits: torch.Tensor) -> torch.Tensor:
-        """Take rows from ``start`` on, ``[tokens, rows]``; by how much what was summed up before has to be scaled."""
+    def add(self, start: int, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take rows from ``start`` on, ``[tokens, rows]``.
+
+        Gives by how much what was summed up before has to be scaled, and the exponentials that are summed up now.
+        """
         highest, place = logits.max(1)
         most = torch.maximum(self.most, highest)
         self.first = torch.where(highest > self.most, place + start, self.first)
         scale = torch.exp(self.most - most)
-        self.sum = self.sum * scale + torch.exp(logits - most[:, None]).sum(1)
+        exponentials = torch.exp(logits - most[:, None])
+        self.sum = self.sum * scale + exponentials.sum(1)
         self.most = most
         inside = (self.targets >= start) & (self.targets < start + logits.shape[1])
         picked = logits.gather(1, (self.targets - start).clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
         self.at_target = torch.where(inside, picked, self.at_target)
-        return scale
+        return scale, exponentials
 
     @property
     def normalizer(self) -> torch.Tensor:
@@ -89,10 +97,30 @@ def score_tokens(
                 for own, weight in zip(hidden, weights, strict=True)
             ]
             own, other = sides[k]
-            crossed[k] *= own.add(rows.start, both[0])
+            scale, exponentials = own.add(rows.start, both[0])
             other.add(rows.start, both[1])
-            crossed[k] += (torch.exp(both[0] - own.most[:, None]) * (both[0] - both[1])).sum(1)
+            crossed[k] = crossed[k] * scale + (exponentials * (both[0] - both[1])).sum(1)
+            for states in hidden:
+                let_go(states)
     return _joined(sides, crossed)
+
+
+def score_logits(floats: torch.Tensor, quantized: torch.Tensor, targets: torch.Tensor) -> Scores:
+    """Compare predictions whose logits are there, ``[tokens, vocabulary]``; the last row predicts nothing known."""
+    spans = [slice(k, min(k + _AT_ONCE, len(targets))) for k in range(0, len(targets), _AT_ONCE)]
+    sides = [(_Side(targets[span]), _Side(targets[span])) for span in spans]
+    crossed = []
+    for (own, other), span in zip(sides, spans, strict=True):
+        both = floats[span].double(), quantized[span].double()
+        _, exponentials = own.add(0, both[0])
+        other.add(0, both[1])
+        crossed.append((exponentials * (both[0] - both[1])).sum(1))
+    return _joined([*sides], crossed)
+
+
+def join_scores(parts: Sequence[Scores]) -> Scores:
+    """Scores of several texts, one behind the other."""
+    return Scores(*(np.concatenate([getattr(part, own.name) for part in parts]) for own in fields(Scores)))
 
 
 def _row_slices(vocabulary: int) -> Iterator[slice]:
@@ -100,7 +128,7 @@ def _row_slices(vocabulary: int) -> Iterator[slice]:
         yield slice(start, min(start + ROWS, vocabulary))
 
 
-def _joined(sides: list[tuple[_Side, ...]], crossed: list[torch.Tensor]) -> Scores:
+def _joined(sides: Sequence[tuple[_Side, ...]], crossed: list[torch.Tensor]) -> Scores:
     own, other = ([pair[k] for pair in sides] for k in (0, 1))
     surprises = [torch.cat([side.normalizer - side.at_target for side in model]) for model in (own, other)]
     divergence = torch.cat(

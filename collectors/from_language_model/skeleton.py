@@ -20,7 +20,7 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
 
 #: What stands in front of the blocks and behind them, by the names that architectures have for it.
-_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 #: Keys that count objects of the network, and the most that one of them may count.
 _COUNTS = (
     "num_hidden_layers",
@@ -86,7 +86,26 @@ def build_skeleton(folder: Path) -> Skeleton:
         return _build(folder)
 
 
-def _build(folder: Path) -> Skeleton:
+def load_module(folder: Path) -> nn.Module:
+    """The float model of a folder, whole, with its weights as float32 numbers.
+
+    Raises:
+        ModelError: See ``build_skeleton``; or its weights cannot be read.
+    """
+    with without_import_noise():
+        transformers = _transformers(folder)
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+            )
+        except Exception as error:  # whatever a folder makes the library raise
+            raise _unknown(folder, str(error).split("\n")[0][:200]) from error
+    return cast("nn.Module", model.eval())
+
+
+def _transformers(folder: Path) -> Any:
+    """The package, once the folder is known to be sound."""
     try:
         import transformers  # an optional package that takes seconds
     except ImportError as error:
@@ -102,6 +121,11 @@ def _build(folder: Path) -> Skeleton:
         )
     _refuse_huge(folder)
     transformers.utils.logging.set_verbosity_error()  # what it thinks of a config is none of the user's business here
+    return transformers
+
+
+def _build(folder: Path) -> Skeleton:
+    transformers = _transformers(folder)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         config.use_cache = False
@@ -131,7 +155,7 @@ def _refuse_huge(folder: Path) -> None:
 def _taken_apart(model: nn.Module, folder: Path) -> Skeleton:
     base = cast("nn.Module", model.base_model)
     lists = [part for part in base.children() if isinstance(part, nn.ModuleList) and len(part)]
-    norm = next((getattr(base, name) for name in _NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
+    norm = next((getattr(base, name) for name in NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
     if len(lists) != 1 or norm is None or cast("Any", model).get_output_embeddings() is None:
         raise _unknown(folder, f"{type(model).__name__} is no list of blocks with a norm and an output layer")
     prefix = next((f"{name}." for name, part in model.named_children() if part is base), "")

@@ -10,13 +10,13 @@ from quantmedic.engine.case.language_facts import TextFacts
 _NAMED, _TOKENS, _CHARACTERS = 10, 24, 80
 
 
-def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path) -> dict[str, object]:
+def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path | None) -> dict[str, object]:
     """The texts with the largest divergence, the worst first.
 
     Args:
         divergence: Of each text, in nats; empty where nothing was compared.
         texts: Token ids.
-        folder: Of the float model, whose ``tokenizer.json`` makes words of ids.
+        folder: Of the float model, whose ``tokenizer.json`` makes words of ids; None where it has none.
     """
     order = sorted(range(len(divergence)), key=lambda place: -divergence[place])[:_NAMED]
     beginnings = _beginnings([texts[place] for place in order], folder)
@@ -28,16 +28,20 @@ def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path)
     }
 
 
-def _beginnings(texts: Sequence[Ids], folder: Path) -> list[str]:
+def _beginnings(texts: Sequence[Ids], folder: Path | None) -> list[str]:
     """First words; token ids where there is no tokenizer that can be read."""
     first = [ids[:_TOKENS].tolist() for ids in texts]
-    file = folder / "tokenizer.json"
-    try:
-        from tokenizers import Tokenizer  # comes with transformers
-
-        words = Tokenizer.from_file(str(file)).decode_batch(first, skip_special_tokens=False) if file.is_file() else []
-    except Exception:  # The library raises Exception itself; ids are shown then.
-        words = []
+    words = [] if folder is None else _words_of(first, folder / "tokenizer.json")
     if len(words) != len(first):
         words = [" ".join(map(str, ids)) for ids in first]
     return [" ".join(text.split())[:_CHARACTERS].rstrip() for text in words]
+
+
+def _words_of(texts: Sequence[Sequence[int]], file: Path) -> list[str]:
+    """Nothing where there is no such file, or none that can be read."""
+    try:
+        from tokenizers import Tokenizer  # comes with transformers
+
+        return list(Tokenizer.from_file(str(file)).decode_batch(texts, skip_special_tokens=False))
+    except Exception:  # The library raises Exception itself, for a missing file too.
+        return []

@@ -1,7 +1,9 @@
 """The texts that both models are run on: token ids from a file, or texts that the model's tokenizer reads."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,37 +12,44 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import TEXT_BYTES
 
 Ids = NDArray[np.int64]
+#: Path of a file, an array of token ids, or one array or list of them per text.
+TokenSource = object
 #: Tokens of a text that are used, unless another length is asked for.
 LENGTH = 512
 #: Parts of a text that stands alone.
 _PARTS = 64
+_ARRAYS = "give integers, as an array [texts, tokens] or a list with one array per text"
 #: A text needs one token to predict and one to predict it from.
 _SHORTEST = 2
 
 
-def read_texts(path: Path, tokenizer: Path, vocabulary: int, *, length: int = LENGTH) -> list[Ids]:
+def name_of_texts(source: TokenSource) -> str:
+    """What a report calls the texts: their file, or that there is none."""
+    return str(source) if isinstance(source, str | Path) else "token ids from Python"
+
+
+def read_texts(source: TokenSource, tokenizer: Path | None, vocabulary: int, *, length: int = LENGTH) -> list[Ids]:
     """Token ids of each text, at most ``length``; one that stands alone is cut into parts of as many tokens.
 
     Texts of fewer than two tokens are left out.
 
     Args:
-        path: ``.npz`` or ``.npy`` with ids, ``[texts, tokens]`` or one array per text; ``.jsonl`` with a list of ids
+        source: A file, or token ids as an array ``[texts, tokens]`` or one array or list per text. Files:
+            ``.npz`` or ``.npy`` with ids, ``[texts, tokens]`` or one array per text; ``.jsonl`` with a list of ids
             per line, or an object with ``input_ids`` or ``text``; any other file is text, parted by blank lines.
-        tokenizer: Folder of the model, whose ``tokenizer.json`` reads texts.
+        tokenizer: Folder of the model, whose ``tokenizer.json`` reads texts; None where there is none.
         vocabulary: Ids have to be below it.
         length: Tokens that are kept of each text, from its beginning.
 
     Raises:
         DataError: The file cannot be read, holds no texts, or an id is beyond the vocabulary.
     """
-    if not path.is_file():
-        raise DataError("no such file of texts", where=str(path), help="give .jsonl, .npz, .npy or a text file")
-    found = _read_arrays(path) if path.suffix in (".npz", ".npy") else _read_lines(path, tokenizer)
+    found, path = _read_source(source, tokenizer), name_of_texts(source)
     if len(found) == 1:  # one long text is read as several, as others do, so that there is an interval
         found = [found[0][k : k + length] for k in range(0, len(found[0]), length)][:_PARTS]
     texts = [ids[:length] for ids in found if len(ids) >= _SHORTEST]
     if not texts:
-        raise DataError("the file holds no text of two tokens or more", where=str(path), help="give some full texts")
+        raise DataError("the file holds no text of two tokens or more", where=path, help="give some full texts")
     for number, ids in enumerate(texts, 1):
         if (ids < 0).any():
             raise DataError(
@@ -58,6 +67,28 @@ def read_texts(path: Path, tokenizer: Path, vocabulary: int, *, length: int = LE
     return texts
 
 
+def _read_source(source: TokenSource, tokenizer: Path | None) -> list[Ids]:
+    if not isinstance(source, str | Path):
+        return _ids_of_arrays(source)
+    path = Path(source)
+    if not path.is_file():
+        raise DataError("no such file of texts", where=str(path), help="give .jsonl, .npz, .npy or a text file")
+    return _read_arrays(path) if path.suffix in (".npz", ".npy") else _read_lines(path, tokenizer)
+
+
+def _ids_of_arrays(source: object) -> list[Ids]:
+    """Token ids from Python: arrays, lists or tensors."""
+    try:
+        found = [np.asarray(text) for text in cast("Iterable[Any]", source)]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError("the texts are no token ids", where=f"cause  {error}", help=_ARRAYS) from error
+    if found and all(text.ndim == 0 for text in found):  # one text alone
+        found = [np.asarray(found)]
+    if any(text.dtype.kind not in "iu" or text.ndim != 1 for text in found):
+        raise DataError("the texts are no token ids", where="token ids from Python", help=_ARRAYS)
+    return [text.astype(np.int64) for text in found]
+
+
 def _read_arrays(path: Path) -> list[Ids]:
     try:
         content = np.load(path, allow_pickle=False)
@@ -71,7 +102,7 @@ def _read_arrays(path: Path) -> list[Ids]:
     return [np.asarray(row, np.int64) for array in arrays for row in np.atleast_2d(array)]
 
 
-def _read_lines(path: Path, tokenizer: Path) -> list[Ids]:
+def _read_lines(path: Path, tokenizer: Path | None) -> list[Ids]:
     TEXT_BYTES.check(path.stat().st_size, str(path))
     try:
         text = path.read_text(encoding="utf-8")
@@ -109,10 +140,15 @@ def _entry(line: str, where: str) -> Ids | str:
     )
 
 
-def _tokenized(texts: list[str], folder: Path) -> list[Ids]:
+def _tokenized(texts: list[str], folder: Path | None) -> list[Ids]:
     """Ids of texts, with the special tokens that the tokenizer adds."""
     if not texts:
         return []
+    if folder is None:
+        raise DataError(
+            "texts need the tokenizer of the model, and a module in memory has none",
+            help="give token ids, or the folder of the float model in place of the module",
+        )
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise DataError(

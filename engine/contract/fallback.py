@@ -29,6 +29,8 @@ class Goal(_Frozen):
         default=None, description="task metric, or agreement with the float model's class where there are no labels"
     )
 
+    higher_is_better: bool | None = Field(default=None, description="direction of the metric; None: not kept")
+
     def is_met(self, value: float) -> bool:
         """Whether this SQNR or drop is good enough."""
         return value >= self.limit if self.kind == "sqnr" else value <= self.limit

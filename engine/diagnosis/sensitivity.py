@@ -85,6 +85,7 @@ class SensitivityRecord(Record):
     metric: str | None
     metric_output: str | None
     metric_options: str | None = None
+    higher_is_better: bool | None = Field(default=None, description="direction of the metric; None: not kept")
     float_metric: float | None
     modes: tuple[Mode, ...] = Field(min_length=1)
     units: tuple[SensitivityUnit, ...] = Field(min_length=1)

@@ -193,7 +193,8 @@ class _Gate:
         """Without a policy, a model that is measurably worse is not accepted, whether or not a rule says why."""
         metric = self.facts.model.metric
         if self.diagnosis.drop_class in ("moderate", "large"):
-            message = f"{metric.name} falls for certain, and no policy allows it"
+            verb = "rises" if metric.higher_is_better is False else "falls"
+            message = f"{metric.name} {verb} for certain, and no policy allows it"
         elif dead := [f"{o.columns.dead_places} of {o.name}" for o in self.facts.outputs if o.columns.dead_places]:
             message = f"columns {'; '.join(dead)} hold one value in the quantized model, and no policy allows it"
         else:

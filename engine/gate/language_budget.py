@@ -16,7 +16,7 @@ from quantmedic.engine.gate.policy import KL, SAME_TOP, Budget
 CONFIDENCE = 0.95
 #: Units that stand behind a figure; that of a metric is its name, which stands in front.
 _SHOWN_UNITS = ("%", "nats")
-NO_TEXTS = "no language models were run on texts: quantmedic weights FLOAT QUANT --tokens FILE"
+NO_TEXTS = "no language models were run on texts: quantmedic check FLOAT QUANT --tokens FILE"
 
 
 def judge_language_budget(budget: Budget, facts: CaseFacts) -> GateLine:

@@ -43,8 +43,10 @@ VALUE_FIELDS: dict[str, str] = {
 EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors", "quantized_layer": "quantized_layers"}
 
 
+#: Modules of language models in memory: what is known of them, and what writes them, is as of their files.
+TRANSFORMERS = "transformers"
 #: Frameworks of models that are files of weights alone: toolchains have to say that they write them.
-WEIGHT_FILES = ("safetensors", "gguf", "coreml")
+WEIGHT_FILES = ("safetensors", "gguf", "coreml", TRANSFORMERS)
 
 
 class Snippet(Data):
@@ -102,7 +104,8 @@ class Snippet(Data):
 
     def takes(self, framework: str | None) -> bool:
         """The toolchain quantizes models of this framework."""
-        return framework in self.frameworks if self.frameworks else framework not in WEIGHT_FILES
+        own = "safetensors" if framework == TRANSFORMERS else framework
+        return own in self.frameworks if self.frameworks else own not in WEIGHT_FILES
 
     @property
     def fields(self) -> frozenset[str]:

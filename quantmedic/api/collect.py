@@ -9,8 +9,9 @@ from typing import Unpack
 
 from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
+from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.limits import with_time_limit
-from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair
+from quantmedic.api.opening import UNUSED_BOXES, model_of, open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
@@ -86,6 +87,9 @@ def collect(
         validation: See ``diagnose``.
         rules: Rules that decide which remedies are simulated; their ``logs.yaml`` holds patterns of toolchain logs;
             the built-in ones by default.
+        tokens: Of language models, in place of data: the texts that both are run on, as a file of texts or token ids,
+            an array of ids ``[texts, tokens]``, or a list with one array per text.
+        text_length: Tokens that are used of each text; 512 by default.
         labels: Labels of the validation data, where they are not part of it.
         metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
             labels are classes, map where they are boxes of a detector.
@@ -179,11 +183,26 @@ def collect_pair(
     announce: Announce = no_announcement,
 ) -> Case:
     """``collect`` with its options in groups; see there. ``announce`` is called with a line on what takes long."""
+    float_model, quantized_model = _make_for_texts(float_model, quantized_model, options)
+    if is_language_pair(float_model, quantized_model, options):
+        return collect_language_pair(
+            float_model, quantized_model, options, rules=rules, progress=progress, announce=announce
+        )
+    refuse_texts(float_model, quantized_model, options)
     write_fixed = options.proof.write_fixed
     if write_fixed is not None:
         require_writable_repair(Path(write_fixed), (float_model, quantized_model))
     proof = prove_pair(float_model, quantized_model, options, rules=rules, progress=progress, announce=announce)
     return _write_repair(proof, write_fixed)
+
+
+def _make_for_texts(
+    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions
+) -> tuple[ModelSource, ModelSource]:
+    """Both models; where texts are given, those that functions make."""
+    if options.texts.tokens is None:
+        return float_model, quantized_model
+    return model_of(float_model), model_of(quantized_model)
 
 
 @with_time_limit

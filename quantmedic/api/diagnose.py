@@ -38,7 +38,8 @@ def diagnose(
     """Find out why the quantized model is less accurate than the float one.
 
     Args:
-        float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
+        float_model: Path of the float model (ONNX, LiteRT, OpenVINO), or the float ``torch.nn.Module``; of language
+            models the folder of the checkpoint or a ``.gguf`` file, or a module of ``transformers``, with ``tokens``.
         quantized_model: Path of its quantized counterpart, or that module. None where quantization failed: then
             ``toolchain_logs`` say why; see ``collect_failed``, which takes the options.
         representative: The data that calibrated it: ``.npz``, folder, ``module:function``, mapping or array; for

@@ -1,4 +1,4 @@
-"""What a word means: a rule, a cause, a fact, a threshold, a topic, a toolchain, or a word that the manual explains."""
+"""What a word means: rule, cause, fact, threshold, topic, toolchain, remedy, or a word that the manual explains."""
 
 import difflib
 import re
@@ -32,7 +32,7 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     wanted = code.strip()
     found = _page_of_rule(wanted, base, pages) or _topic(wanted, pages) or _fact(wanted) or _threshold(wanted, base)
     if found is None:
-        found = _toolchain(wanted, base, pages) or _section(wanted, pages)
+        found = _toolchain(wanted, base, pages) or _section(wanted, pages) or _remedy(wanted, base)
     if found is None:
         raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
     return found
@@ -105,6 +105,32 @@ def _toolchain(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | N
         "\n".join(f"* {title}" for title in sorted(remedies)) or "None yet.",
         "## Pages that speak of it",
         "\n".join(f"* [{_title_of(pages[page])}]({page}.md)" for page in named) or "None.",
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def _remedy(wanted: str, base: RuleBase) -> str | None:
+    """What is known of a remedy, called by its key or title, or by the beginning of these."""
+    known = [
+        (key, own)
+        for key, own in base.remedies.items()
+        if any(f"{_plain(name)}-".startswith(f"{_plain(wanted)}-") for name in (key, own.title))
+    ]
+    if len(known) != 1:
+        return None
+    key, remedy = known[0]
+    titles = {own.name: own.title for own in base.toolchains}
+    written = dict.fromkeys(titles[own.toolchain] for own in remedy.snippets if own.toolchain in titles)
+    rules = [f"* [{own.id}]({own.id}.md) {own.name}" for own in base.rules if key in own.remedies]
+    lines = [
+        f"# {remedy.title[:1].upper()}{remedy.title[1:]}",
+        f"The remedy `{key}`: {remedy.changes}.",
+        *([f"It costs {remedy.cost.says}."] if remedy.cost.says else []),
+        *([f"Not if: {remedy.unsafe}."] if remedy.unsafe else []),
+        "## Toolchains that it is written for",
+        ", ".join(written) or "None: it is done to the model, the data or the application.",
+        "## Rules that advise it",
+        "\n".join(rules) or "None.",
     ]
     return "\n\n".join(lines) + "\n"
 

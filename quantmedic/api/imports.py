@@ -1,15 +1,17 @@
 """Files, logs and settings of toolchains, as a case of their own or as part of one that was measured."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from quantmedic.api.cases import is_case, load_case
+from quantmedic.api.cases import is_case, load_case, with_notice
 from quantmedic.api.options import ToolchainOptions
 from quantmedic.api.rulebase import known_and_own_patterns
 from quantmedic.collectors.from_settings.mct_settings import MctSettings, read_mct_settings
 from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
 from quantmedic.collectors.from_settings.toolchain_log import read_logs
+from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case
@@ -68,6 +70,28 @@ def with_files(case: Case, sources: Sequence[Source], models: Models | None = No
     names = [graph.names for graph in (models.float_graph, models.quantized)] if models is not None else [None]
     known = frozenset().union(*(own or () for own in names)) if None not in names else None
     return with_sources(case, sources, known)
+
+
+class ToolchainFiles(NamedTuple):
+    """What files of a toolchain say, read and checked before anything is measured."""
+
+    printed: "ToolchainFacts"
+    sources: Sequence[Source]
+
+    def added_to(self, case: Case, models: Models | None = None) -> Case:
+        """The case with that; ``models`` are those of the case, if open."""
+        extras = Extras(search=self.printed.search, settings=self.printed.settings)
+        case = with_files(replace(case, record=extras.added_to(case.record)), self.sources, models)
+        return case if self.printed.notice is None else with_notice(case, self.printed.notice)
+
+
+def read_toolchain(options: ToolchainOptions, base: RuleBase) -> ToolchainFiles:
+    """Read logs, settings and results of a toolchain, of which no module is open.
+
+    Raises:
+        DataError: A file cannot be read, is damaged or of no known kind.
+    """
+    return ToolchainFiles(toolchain_facts(None, base, options), read_sources(options.settings_files))
 
 
 class ToolchainFacts(NamedTuple):

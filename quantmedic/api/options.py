@@ -24,6 +24,8 @@ DataSource = object
 OutputSource = object
 #: Path of a folder or an ``.npz``, or a mapping of names of tensors to arrays.
 TensorSource = object
+#: Path of a file of texts or token ids, an array of ids ``[texts, tokens]``, or a list with one array per text.
+TokenSource = object
 #: How much of each tensor is measured.
 MeasuringMode = Literal["exact", "fast"]
 #: Models on the way from float to quantized by name, in the order of the toolchain.
@@ -64,6 +66,14 @@ class DataOptions:
     def evaluation(self) -> tuple[Role, DataSource] | None:
         """The one data set of functions that read one: the evaluation data, else the calibration data."""
         return next(reversed(self.sources.items()), None)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The texts that language models are run on, and how many tokens of each; None is 512."""
+
+    tokens: TokenSource | None = None
+    text_length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,7 @@ class ToolchainOptions:
 _Group = TypeVar(
     "_Group",
     "DataOptions",
+    "TextOptions",
     "MeasuringOptions",
     "ReferenceOptions",
     "ToolchainOptions",
@@ -206,6 +217,7 @@ class CollectOptions:
     """All groups of one measurement."""
 
     data: DataOptions = DataOptions()
+    texts: TextOptions = TextOptions()
     measuring: MeasuringOptions = MeasuringOptions()
     references: ReferenceOptions = ReferenceOptions()
     toolchain: ToolchainOptions = ToolchainOptions()
@@ -273,6 +285,8 @@ class DiagnoseArguments(FixArguments, total=False):
     """Those that ``diagnose`` passes on."""
 
     progress: Progress
+    tokens: TokenSource | None
+    text_length: int | None
     shards: str | Path | Sequence[str | Path] | None
 
 
@@ -302,6 +316,7 @@ def group_arguments(
 
     return CollectOptions(
         data=group(DataOptions),
+        texts=group(TextOptions),
         measuring=group(MeasuringOptions),
         references=group(ReferenceOptions),
         toolchain=group(ToolchainOptions),

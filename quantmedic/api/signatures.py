@@ -11,6 +11,7 @@ from quantmedic.api.options import (
     ProofOptions,
     ReferenceOptions,
     SpreadOptions,
+    TextOptions,
     ToolchainOptions,
 )
 
@@ -33,5 +34,14 @@ def spelled_out(function: Callable[..., object]) -> Signature:
 
 def _defaults() -> Iterator[tuple[str, Any]]:
     """Defaults of the groups that options are sorted into."""
-    for group in (DataOptions, MeasuringOptions, ReferenceOptions, ToolchainOptions, ProofOptions, SpreadOptions):
+    groups = (
+        DataOptions,
+        TextOptions,
+        MeasuringOptions,
+        ReferenceOptions,
+        ToolchainOptions,
+        ProofOptions,
+        SpreadOptions,
+    )
+    for group in groups:
         yield from ((field.name, None if field.default is MISSING else field.default) for field in fields(group))

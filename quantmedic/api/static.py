@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.api.cases import with_notice
-from quantmedic.api.imports import read_sources, toolchain_facts, with_files
+from quantmedic.api.imports import read_toolchain
+from quantmedic.api.language_models import is_checkpoint_path
 from quantmedic.api.opening import open_files
 from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.static import case_of_files
-from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
@@ -37,7 +35,7 @@ def collect_static(
     reported like any other; it has no samples, so that it cannot be merged.
 
     Args:
-        float_model: Path of the float ONNX model, or of a ``.safetensors`` checkpoint or a folder of its shards.
+        float_model: Path of the float ONNX model, or of a checkpoint: ``.safetensors``, ``.gguf``, a folder of shards.
         quantized_model: Path of its quantized counterpart, of the same kind.
         rules: Rules whose ``logs.yaml`` holds patterns of toolchain logs; the built-in ones by default.
         threads: Processor threads; all cores by default.
@@ -66,22 +64,14 @@ def collect_static_pair(
     progress: Progress = no_progress,
 ) -> Case:
     """``collect_static`` with its options in groups; see there."""
-    sources = read_sources(toolchain.settings_files)
-    printed = toolchain_facts(None, rules or load_rulebase(), toolchain)
+    printed = read_toolchain(toolchain, rules or load_rulebase())
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
     models = None
-    if len(paths) == 2 and any(map(_is_checkpoint, paths)):
+    if len(paths) == 2 and any(map(is_checkpoint_path, paths)):
         found = collect_weights(*paths, threads=threads, progress=progress)
         case = replace(found, record=found.record.model_copy(update={"run": {**found.record.run, "mode": STATIC}}))
     else:
         progress("static", 0, None)
         models = open_files(float_model, quantized_model)
         case = case_of_files(models, version=VERSION, threads=threads)
-    extras = Extras(search=printed.search, settings=printed.settings)
-    case = with_files(replace(case, record=extras.added_to(case.record)), sources, models)
-    return case if printed.notice is None else with_notice(case, printed.notice)
-
-
-def _is_checkpoint(path: Path) -> bool:
-    """A ``.safetensors`` file, or a folder that is no TensorFlow model."""
-    return path.suffix == ".safetensors" or (path.is_dir() and tensorflow_kind(path) is None)
+    return printed.added_to(case, models)

@@ -1,14 +1,16 @@
 """Checkpoints: a float one against a quantized one, tensor by tensor, and the language models in them on texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from quantmedic.api.answer import Diagnosis
 from quantmedic.api.judging import judge
+from quantmedic.api.options import TokenSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
@@ -25,7 +27,7 @@ def compare_weights(
     formats: Sequence[str] = FORMATS,
     threads: int | None = None,
     cluster: object | None = None,
-    tokens: str | Path | None = None,
+    tokens: TokenSource | None = None,
     text_length: int | None = None,
     progress: Progress = no_progress,
 ) -> Diagnosis:
@@ -45,7 +47,8 @@ def compare_weights(
         formats: What to write there: html, markdown, json, png, model-explorer, metrics.
         threads: Processor threads; all cores up to 8 by default. Each takes about 20 MB.
         cluster: Workers that compare tensors; see ``collect``.
-        tokens: File of texts or token ids that both models are run on, block by block.
+        tokens: Texts that both models are run on, block by block: a file of texts or token ids, an array of ids
+            ``[texts, tokens]``, or a list with one array per text.
         text_length: Tokens that are used of each text; 512 by default.
         progress: Called with "weights", tensors done and tensors in all; with ``tokens`` also with "blocks".
 
@@ -77,11 +80,16 @@ def collect_weights(
     *,
     threads: int | None = None,
     cluster: object | None = None,
-    tokens: str | Path | None = None,
+    tokens: TokenSource | None = None,
     text_length: int | None = None,
+    unfinished: Path | None = None,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Case:
     """The measurements of ``compare_weights`` as a case, to be judged or saved.
+
+    With ``unfinished``, a folder, a run on texts that is interrupted leaves there what it has finished, and the same
+    call goes on from it; ``announce`` is told of that.
 
     Raises:
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
@@ -90,8 +98,51 @@ def collect_weights(
     case = _compare(paths, threads, cluster, progress)
     if tokens is None:
         return case
-    try:
+    with _torch_needed():
         from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
+    return with_language(
+        case,
+        paths,
+        tokens,
+        length=text_length,
+        threads=threads,
+        unfinished=unfinished,
+        progress=progress,
+        announce=announce,
+    )
+
+
+def collect_modules(
+    float_model: object,
+    quantized_model: object,
+    *,
+    tokens: TokenSource,
+    text_length: int | None = None,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> Case:
+    """The same of modules of ``transformers`` in memory, or of a float folder and a quantized module, run as they are.
+
+    Raises:
+        QuantmedicError: They do not belong together or cannot be run, or the texts cannot be read.
+    """
+    with _torch_needed():
+        from quantmedic.collectors.from_language_model.module_case import collect_modules  # torch is optional
+    return collect_modules(
+        float_model,
+        quantized_model,
+        tokens,
+        version=VERSION,
+        length=text_length,
+        threads=threads,
+        progress=progress,
+    )
+
+
+@contextmanager
+def _torch_needed() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -99,7 +150,6 @@ def collect_weights(
             "the package torch is not installed, which runs language models",
             help="pip install 'quantmedic[language]', or leave --tokens out",
         ) from error
-    return with_language(case, paths, Path(tokens), length=text_length, threads=threads, progress=progress)
 
 
 def _compare(paths: tuple[Path, Path], threads: int | None, cluster: object | None, progress: Progress) -> Case:

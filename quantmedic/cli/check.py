@@ -158,6 +158,7 @@ def check(
     Examples:
       quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz -o report
       quantmedic check float.onnx int8.onnx --static
+      quantmedic check Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl --config quantmedic.toml
       quantmedic check report --config quantmedic.toml --baseline main.case
       quantmedic check float.onnx int8.onnx -v val.npz --record history.db --label "$GIT_COMMIT"
     """

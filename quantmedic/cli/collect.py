@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, case_path, kept_where_there_is_room, save_case, unfinished_path
+from quantmedic.api.cases import CASE_FILE, SHARD, case_path, kept_where_there_is_room, save_case, unfinished_path
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, option
@@ -44,6 +44,7 @@ def collect(
       quantmedic diagnose float.onnx int8.onnx -v val.npz --shards shards      # when all 16 are there
       quantmedic report shards/*.case -o report                                # or without the models
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
+      quantmedic collect Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o lm.case
     """
     path = case_path(output)
     options = replace(options, saving=unfinished_work(path, resume))
@@ -52,5 +53,5 @@ def collect(
         save_case(case, path)
     unfinished_path(path).unlink(missing_ok=True)
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
-    if not case.statistics:
+    if not case.statistics and SHARD in case.record.run:
         print_line(f"it holds no samples: a slice has at least {MIN_SAMPLES}, and there are fewer slices than shards")

@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from quantmedic.api.options import DataOptions
+from quantmedic.api.options import DataOptions, TextOptions
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 from quantmedic.engine.errors import DataError
@@ -99,5 +99,22 @@ data_options = OptionGroup(
             "--metric-option", multiple=True, metavar="KEY=VALUE", help="Option of the metric, such as nms=0.5 of map."
         ),
         **PREPROCESSING,
+    },
+)
+
+text_options = OptionGroup(
+    "texts",
+    TextOptions,
+    {
+        "tokens": option(
+            "--tokens",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Run language models on these texts: .jsonl with text or input_ids, .npz or .npy of token ids [texts, "
+            "tokens], or plain text; text needs tokenizer.json beside FLOAT.",
+        ),
+        "text_length": option(
+            "--text-length", type=click.IntRange(2), metavar="N", help="Tokens that are used of each text.  [512]"
+        ),
     },
 )

@@ -147,6 +147,7 @@ def diagnose(
       quantmedic diagnose mynet:float_model mynet:int8_model -r mynet:calibration -v mynet:validation
       quantmedic diagnose float.tflite int8.tflite -r rep.npz -v val.npz
       quantmedic diagnose float.xml int8.xml -r rep.npz -v val.npz     # OpenVINO
+      quantmedic diagnose Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o report   # or .gguf
       quantmedic diagnose float.onnx --log quantize.log -r calib/      # no model came out
     """
     if quantized_model is None:

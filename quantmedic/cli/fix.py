@@ -10,7 +10,14 @@ from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, option
-from quantmedic.cli.options import CONTEXT, JudgingOptions, judged_options, judging_options, rule_options
+from quantmedic.cli.options import (
+    CONTEXT,
+    JudgingOptions,
+    judged_options,
+    judging_options,
+    rule_options,
+    text_options,
+)
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
 from quantmedic.cli.values import OutputFile, OutputFolder
@@ -22,7 +29,7 @@ from quantmedic.reports.text import visible
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@judged_options.without("write_fixed")
+@judged_options.without("write_fixed", *text_options)
 @rule_options
 @option(
     "-o",

@@ -18,6 +18,7 @@ from quantmedic.api.options import (
 )
 from quantmedic.cli.data_options import PREPROCESSING as PREPROCESSING
 from quantmedic.cli.data_options import data_options as data_options
+from quantmedic.cli.data_options import text_options as text_options
 from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import OptionGroup, join_groups, option
 from quantmedic.cli.values import Bytes, Limit, OutputFile, OutputFolder, Seconds
@@ -255,6 +256,7 @@ collect_options = join_groups(
     "options",
     CollectOptions,
     data_options,
+    text_options,
     measuring_options,
     reference_options,
     toolchain_file_options,

@@ -85,8 +85,8 @@ def watch(
 
 def _files_of(watched: Watched) -> list[Path]:
     """Models, and what data are files."""
-    data = watched.options.data
-    sources = [watched.float_model, watched.quantized_model, data.representative, data.validation, data.labels]
+    data, tokens = watched.options.data, watched.options.texts.tokens
+    sources = [watched.float_model, watched.quantized_model, data.representative, data.validation, data.labels, tokens]
     return [Path(str(source)) for source in sources if isinstance(source, str | Path)]
 
 

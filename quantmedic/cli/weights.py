@@ -4,9 +4,11 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.options import MeasuringOptions, RuleOptions, SpreadOptions
+from quantmedic.api.cases import CASE_FILE
+from quantmedic.api.options import MeasuringOptions, RuleOptions, SpreadOptions, TextOptions
 from quantmedic.api.weights import collect_weights
 from quantmedic.cli.groups import Command
+from quantmedic.cli.measuring import announce, tell_how_to_go_on
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -16,9 +18,11 @@ from quantmedic.cli.options import (
     report_options,
     rule_options,
     spread_options,
+    text_options,
 )
 from quantmedic.cli.reporting import open_judging, report_case
 from quantmedic.cli.terminal import progress_bars
+from quantmedic.collectors.from_language_model.unfinished import work_folder
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -26,14 +30,7 @@ from quantmedic.cli.terminal import progress_bars
 @click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
 @measuring_options.only("threads")
 @spread_options.only("cluster")
-@click.option(
-    "--tokens",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Run both language models on these texts: .jsonl with text or input_ids, .npz or .npy of token ids [texts, "
-    "tokens], or plain text; text needs tokenizer.json beside FLOAT.",
-)
-@click.option("--text-length", type=click.IntRange(2), metavar="N", help="Tokens that are used of each text.  [512]")
+@text_options
 @rule_options
 @judging_options
 @report_options
@@ -42,8 +39,7 @@ def weights(
     quantized_weights: Path,
     measuring: MeasuringOptions,
     spread: SpreadOptions,
-    tokens: Path | None,
-    text_length: int | None,
+    texts: TextOptions,
     rules: RuleOptions,
     judging: JudgingOptions,
     report: ReportOptions,
@@ -57,6 +53,7 @@ def weights(
 
     With --tokens, both models predict the same texts, block by block, so that one block is in memory: perplexity,
     divergence of the predictions, and the block that makes the noise. It needs config.json beside the float weights.
+    A run that was interrupted goes on behind its last block where the same command is given again.
 
     \b
     Examples:
@@ -67,14 +64,17 @@ def weights(
       quantmedic weights Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o report
     """
     judged_by = open_judging(rules, judging)
-    with progress_bars() as progress:
+    assert report.output is not None
+    with tell_how_to_go_on(), progress_bars() as progress:
         case = collect_weights(
             float_weights,
             quantized_weights,
             threads=measuring.threads,
             cluster=spread.cluster,
-            tokens=tokens,
-            text_length=text_length,
+            tokens=texts.tokens,
+            text_length=texts.text_length,
+            unfinished=work_folder(report.output / CASE_FILE),
             progress=progress,
+            announce=announce,
         )
     report_case(case, judged_by, report)

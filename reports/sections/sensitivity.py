@@ -10,6 +10,7 @@ from quantmedic.reports.text import (
     count,
     decibels,
     level,
+    loss_word,
     metric_change,
     metric_label,
     metric_value,
@@ -38,7 +39,7 @@ class SensitivityLine:
     share: Annotated[str, "share of the noise of all layers"]
     agreement: Annotated[str, "share of samples with the float network's class"]
     metric: Annotated[str, "task metric; empty where the data are not labelled"]
-    drop: Annotated[str, "its drop against the float network with the paired 95 % interval"]
+    drop: Annotated[str, "its drop or rise against the float network with the paired 95 % interval"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class SensitivityContext:
     facts: Annotated[tuple[str, ...], "sentences on samples, network and simulation"]
     warnings: Annotated[tuple[str, ...], "why the numbers may mislead"]
     metric: Annotated[str, "name of the task metric; empty where there is none"]
+    loss: Annotated[str, "drop, or rise where less of the metric is better"]
     tables: Annotated[tuple[SensitivityTable, ...], "one per mode"]
 
 
@@ -74,6 +76,7 @@ def sensitivity_context(record: SensitivityRecord, shown: int) -> SensitivityCon
         facts=tuple(_record_facts(record)),
         warnings=tuple(_record_warnings(record)),
         metric=metric_label(record.metric) if record.metric is not None else "",
+        loss=loss_word(record.higher_is_better),
         tables=tuple(_mode_table(record, mode, shown) for mode in record.modes),
     )
 

@@ -9,6 +9,7 @@ from quantmedic.reports.text import (
     count,
     decibels,
     level,
+    loss_word,
     metric_change,
     metric_label,
     metric_value,
@@ -110,7 +111,7 @@ def _check_lines(record: FallbackRecord) -> Iterator[str]:
     where = "the same samples as the search, for there are few" if check.shared else "not those of the search"
     yield f"measured on the quantized model itself, {samples}, {where}"
     labelled = check.before.drop is not None
-    head = f" {_goal_metric(record):>10}  drop [95 %]" if labelled else ""
+    head = f" {_goal_metric(record):>10}  {_loss(record)} [95 %]" if labelled else ""
     yield f"  {'':<14} {'SQNR dB [95 %]':<22}{head}"
     yield _level_line(record, "as it is", check.before)
     if check.after is not None:
@@ -201,7 +202,11 @@ def _metric_change(record: FallbackRecord, value: float) -> str:
 
 
 def _goal_value(record: FallbackRecord, value: float) -> str:
-    return decibels(value) if record.goal.kind == "sqnr" else f"drop {_metric_change(record, value)}"
+    return decibels(value) if record.goal.kind == "sqnr" else f"{_loss(record)} {_metric_change(record, value)}"
+
+
+def _loss(record: FallbackRecord) -> str:
+    return loss_word(record.goal.higher_is_better)
 
 
 def _si_amount(value: int) -> str:

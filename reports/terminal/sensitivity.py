@@ -24,7 +24,7 @@ def _sensitivity_lines(context: SensitivityContext) -> Iterator[str]:
     for table in context.tables:
         yield ""
         yield table.title
-        drop = f"drop in {context.metric} [95 %]" if context.metric else ""
+        drop = f"{context.loss} in {context.metric} [95 %]" if context.metric else ""
         yield f"    #  {'layer':<36} {'SQNR dB':>8} {table.share_title:>12} {'same class':>12}  {drop}".rstrip()
         for row in table.rows:
             where = f"{row.place:>5}  {visible(row.layer, 36):<36}"

@@ -226,7 +226,7 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
             command = f"weights float {kind} --threads 1 -o out/r --format json"
             yield Target("safetensors", 0.5, own, changed, mutate, (command,))
     spoken = {name: name for name in seeds if name.startswith(("lm/", "lm4/"))} | {"t.jsonl": "t.jsonl"}
-    run = (f"weights lm lm4 --tokens t.jsonl {_ONE} {_JSON}",)
+    run = (f"weights lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --tokens t.jsonl {_ONE} {_JSON}")
     for changed, mutate in (("t.jsonl", mutate_lines), ("lm/config.json", mutate_json)):
         yield Target("language", 0.5, spoken, changed, mutate, run)
     gguf = {name: name for name in ("f16.gguf", "q4_0.gguf")}

@@ -105,6 +105,23 @@ def test_a_cause_of_several_rules_leads_to_all_of_them():
     assert "[W002](W002.md) bias-overflow," in listed
 
 
+@pytest.mark.parametrize("word", ["requantize", "requantize-this-model", "Requantize this model"])
+def test_a_remedy_is_explained_by_what_is_known_of_it(word: str):
+    found = explanation(word)
+    assert found.startswith("# Quantize this very model again")
+    assert "torchao" in found and "[W016](W016.md) misread-codes" in found and "Not if: where" in found
+
+
+@pytest.mark.parametrize("word", ["int2", "uint8", "2-bit"])
+def test_widths_are_explained_by_what_rounding_leaves(word: str):
+    assert "| 2 | 4 | 3.6 dB |" in explanation(word)
+
+
+def test_the_beginning_of_several_remedies_is_none_of_them():
+    with pytest.raises(QuantmedicError):
+        explanation("keep")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_name_of_a_command_leads_to_its_page_or_its_help(command: str):
     done = CliRunner().invoke(cli, ["explain", command])
@@ -139,14 +156,16 @@ def test_explain_alone_prints_the_index():
     assert CliRunner().invoke(cli, ["explain"]).output == CliRunner().invoke(cli, ["explain", "index"]).output
 
 
-def test_folders_of_language_models_lead_to_the_command_for_them(tmp_path):
+def test_folders_of_language_models_are_run_on_texts(tmp_path):
     for name in ("float", "int4"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
         (tmp_path / name / "model.safetensors").write_bytes(b"")
     done = CliRunner().invoke(cli, ["diagnose", str(tmp_path / "float"), str(tmp_path / "int4"), "-v", "x.npz"])
     assert isinstance(done.exception, QuantmedicError)
-    assert "quantmedic weights FLOAT QUANT --tokens" in str(done.exception)
+    assert "--validation: texts go with --tokens" in str(done.exception)
+    done = CliRunner().invoke(cli, ["sensitivity", str(tmp_path / "float"), str(tmp_path / "int4"), "-v", "x.npz"])
+    assert "quantmedic diagnose FLOAT QUANT --tokens" in str(done.exception)
 
 
 def test_thresholds_are_explained():

@@ -235,6 +235,10 @@ def test_the_language_model_has_one_block_of_few_bits(tmp_path):
     assert first["severity"] in ("high", "medium")
     assert first["layers"] and all("model.layers.2." in str(layer) for layer in first["layers"]), first
     assert "torchao" in (tmp_path / "report.md").read_text()
+    code = (tmp_path / "prescription.py").read_text()
+    assert "TorchAoConfig(" in code and '"model.layers.2.mlp.up_proj"' in code
+    checked = run("check", str(tmp_path))
+    assert checked.returncode == 1 and "perplexity rises for certain, and no policy allows it" in checked.stdout
 
 
 def test_the_healthy_language_model_is_healthy(tmp_path):

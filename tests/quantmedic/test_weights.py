@@ -44,7 +44,7 @@ def test_it_writes_a_report(folders: tuple[Path, Path], tmp_path: Path) -> None:
     assert "safetensors gptq 4-bit in groups of 64" in done.stdout
     assert "W014 dead-weight-groups" in done.stdout
     assert "Weights alone were compared" in done.stdout
-    assert f"{'lm_head':<44} lm_head    in float" in done.stdout
+    assert f"{'lm_head':<44} lm_head         in float" in done.stdout
     report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
     row = next(layer for layer in report["layers"] if layer["name"] == DEAD)
     assert (row["groups"]["dead"], row["groups"]["size"], row["weight_bits"]) == (1, made.GROUP, 4)

@@ -104,6 +104,12 @@ def test_console(record: SensitivityRecord, golden: Callable[[str, str], None]) 
     golden("sensitivity.txt", render_sensitivity(record))
 
 
+def test_a_metric_of_which_less_is_better_rises(record: SensitivityRecord) -> None:
+    rising = record.model_copy(update={"higher_is_better": False})
+    assert "rise in top-1 [95 %]" in render_sensitivity(rising)
+    assert "| rise, 95 % interval |" in sensitivity_markdown(rising)
+
+
 def test_the_same_record_gives_the_same_bytes_also_when_it_was_stored(record: SensitivityRecord) -> None:
     again = SensitivityRecord.model_validate_json(sensitivity_json(record))
     assert again == record

@@ -1,0 +1,121 @@
+"""Places on disk for the hidden states of both models."""
+
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_language_model.unfinished import Work
+
+Values = NDArray[np.float32]
+_WORST = "before-worst-{}"
+
+
+@dataclass(frozen=True)
+class States:
+    """Hidden states of both models, ``[tokens, width]``, text after text."""
+
+    floats: Values
+    quantized: Values
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Two places for the states, which blocks take in turns: one that was interrupted finds what went into it.
+
+    Attributes:
+        turns: Block k reads the one of k modulo 2 and writes the other.
+        work: Holds them.
+        routes: The experts that are chosen in the block that runs, ``[tokens, chosen]``, and their shares beside them;
+            no later block reads them. None where there are none.
+    """
+
+    turns: tuple[States, States]
+    work: Work
+    routes: Values | None = None
+
+    @classmethod
+    def in_work(cls, work: Work, tokens: int, width: int, chosen: int | None = None) -> "Rooms":
+        """Open them, with what is in them.
+
+        Args:
+            work: Holds them.
+            tokens: Tokens of all texts.
+            width: Of the hidden states.
+            chosen: Experts that are chosen for each token in a block; None where there are none.
+
+        Raises:
+            OutputError: There is not enough room on the disk.
+        """
+        names = [(f"float-{turn}", f"quantized-{turn}") for turn in (0, 1)]
+        first, second = (States(*(work.room(name, (tokens, width)) for name in both)) for both in names)
+        routes = None if chosen is None else work.room("routes", (tokens, 2 * chosen))
+        return cls((first, second), work, routes)
+
+    def before(self, step: int) -> States:
+        """What goes into a step."""
+        return self.turns[step % 2]
+
+    def behind(self, step: int) -> States:
+        """What comes out of it."""
+        return self.turns[(step + 1) % 2]
+
+    @property
+    def of_quantized(self) -> tuple[Values, Values]:
+        """Those of the quantized model."""
+        return self.turns[0].quantized, self.turns[1].quantized
+
+    def keep_before(self, block: int) -> None:
+        """Keep what goes into this block of the quantized model; it makes the most noise so far."""
+        values = self.before(block).quantized
+        kept = self.work.room(_WORST.format(block), (values.shape[0], values.shape[1]))
+        step = max((1 << 24) // values.shape[1], 1)
+        for start in range(0, len(values), step):
+            kept[start : start + step] = values[start : start + step]
+            let_go(kept)
+        _flush(kept)
+
+    def forget_before(self, block: int) -> None:
+        """Remove what was kept of all blocks but this one."""
+        for path in self.work.folder.glob(_WORST.format("*")):
+            if path.name != _WORST.format(block):
+                path.unlink()
+
+    def has_before(self, block: int) -> bool:
+        """What goes into this block was kept."""
+        return (self.work.folder / _WORST.format(block)).is_file()
+
+    def first_of_trial(self, block: int) -> int:
+        """The block that a trial begins at which changes this one and none before it."""
+        return block if self.has_before(block) else 0
+
+    def kept_before(self, block: int) -> Values:
+        """What ``keep_before`` has kept of it."""
+        values = self.turns[0].quantized
+        return self.work.room(_WORST.format(block), (values.shape[0], values.shape[1]))
+
+    def let_go(self) -> None:
+        """What was read and written need not stay in memory: it is on disk, or on its way there."""
+        for states in self.turns:
+            let_go(states.floats)
+            let_go(states.quantized)
+        if self.routes is not None:
+            let_go(self.routes)
+
+    def flush(self) -> None:
+        """Write to disk what is not there yet."""
+        for states in self.turns:
+            for values in (states.floats, states.quantized):
+                _flush(values)
+
+
+def let_go(values: Values) -> None:
+    """Pages of a mapped file need not stay in memory; without this, the process seems to grow with the file."""
+    if isinstance(values.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        values.base.madvise(mmap.MADV_DONTNEED)
+
+
+def _flush(values: Values) -> None:
+    if isinstance(values, np.memmap):
+        values.flush()

@@ -1,0 +1,185 @@
+"""Language models in the commands that measure a pair: which pairs they are, which options they take, their case.
+
+Their blocks are run one after the other on texts, so that the interface of front ends, which observe whole networks on
+batches, does not fit them: ``collect_pair`` leads here instead.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from quantmedic.api.cases import case_path
+from quantmedic.api.imports import read_toolchain
+from quantmedic.api.options import CollectOptions, ModelSource
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.weights import collect_modules, collect_weights
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
+from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
+from quantmedic.collectors.from_language_model.unfinished import work_folder
+from quantmedic.collectors.tensorflow_files import tensorflow_kind
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.rules.rulebase import RuleBase
+
+#: Options that language models take beside their texts: who works, where unfinished work lies, files of toolchains.
+_TAKEN = {"tokens", "text_length", "threads", "cluster", "checkpoint", "resume", "toolchain"}
+_TAKEN |= {"toolchain_logs", "mct_log", "core_config", "settings_files"}
+_TEXTS = "texts go with --tokens"
+_METRIC = "perplexity, divergence and same first token are always measured; budgets of a policy bound them"
+_ONE_BLOCK = "one block and one text are in memory at a time; --text-length makes texts shorter"
+_PREPARED = "token ids need no preparation; tokenizer.json beside FLOAT reads texts"
+_OUTPUTS = "outputs of devices and frameworks are compared of models that run as a whole, such as ONNX"
+_BLOCKS = "the noise that each block makes is always measured"
+_TRIED = "the output layer, the embedding and the worst block are always tried with their float weights"
+_NOT_DRAWN = "nothing is drawn at random, and nothing has pictures"
+_PARTS = "--cluster spreads the comparison of weights; texts are run by this process"
+#: What stands in place of options that mean nothing to language models.
+_INSTEAD = {
+    "representative": f"{_TEXTS}; what calibrated the model is not read",
+    "validation": _TEXTS,
+    "labels": "the next token is the label",
+    "samples": "--text-length bounds the tokens of a text; give a file with fewer texts",
+    "batch_size": _ONE_BLOCK,
+    "memory": _ONE_BLOCK,
+    "mode": _ONE_BLOCK,
+    "device": "language models are run on the processor; --threads says on how many cores",
+    "timeout": "Ctrl-C ends a run, and the same command goes on from there",
+    "operator_error": _BLOCKS,
+    "step_error": _BLOCKS,
+    "profile": _BLOCKS,
+    "attribution": _BLOCKS,
+    "prove": _TRIED,
+    "write_fixed": f"{_TRIED}; quantize again as the prescription says",
+    "seed": _NOT_DRAWN,
+    "thumbnails": _NOT_DRAWN,
+    "mapping": "layers are matched by the names of their weights",
+    "shard": _PARTS,
+    "shards": _PARTS,
+    **dict.fromkeys(("metric", "metric_direction", "metric_output", "metric_options"), _METRIC),
+    **dict.fromkeys(("mean", "std", "scale", "layout", "channel_order", "resize"), _PREPARED),
+    **dict.fromkeys(("reference_outputs", "device_outputs", "device_tensors", "device_names", "stages"), _OUTPUTS),
+    **dict.fromkeys(("expected_float_metric", "expected_quantized_metric"), _METRIC),
+}
+#: Values of ``prove`` that nobody asks for.
+_UNASKED = (False, "first")
+#: Options that are not called as the parameter of the Python function.
+_OPTIONS = {"stages": "stage", "metric_options": "metric-option"}
+
+
+def is_language_pair(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> bool:
+    """One of the two is a checkpoint; or texts are given for an object, which then is a module of ``transformers``."""
+    paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
+    return any(map(is_checkpoint_path, paths)) or (len(paths) < 2 and options.texts.tokens is not None)
+
+
+def is_checkpoint_path(path: Path) -> bool:
+    """A file or package of weights, or a folder that is no TensorFlow model."""
+    return is_checkpoint(path) and tensorflow_kind(path) is None
+
+
+def collect_language_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    *,
+    rules: RuleBase | None = None,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+) -> Case:
+    """``collect_pair`` of language models: weights compared, then both models run on the texts.
+
+    Raises:
+        DataError: An option means nothing to language models, or there are no texts.
+        QuantmedicError: See ``collect_weights``.
+    """
+    _refuse_others(options)
+    if options.texts.tokens is None:
+        raise DataError(
+            "no texts were given, which language models are run on",
+            help="pass them with --tokens; the weights alone are compared by: quantmedic weights FLOAT QUANT",
+        )
+    printed = read_toolchain(options.toolchain, rules or load_rulebase())
+    if not all(isinstance(model, str | Path) for model in (float_model, quantized_model)):
+        return printed.added_to(_collect_modules(float_model, quantized_model, options, progress))
+    checkpoint = options.saving.checkpoint
+    floats, quantized = (Path(str(model)) for model in (float_model, quantized_model))
+    case = collect_weights(
+        floats,
+        quantized,
+        threads=options.measuring.threads,
+        cluster=options.spread.cluster,
+        tokens=options.texts.tokens,
+        text_length=options.texts.text_length,
+        unfinished=None if checkpoint is None else work_folder(case_path(checkpoint)),
+        progress=progress,
+        announce=announce,
+    )
+    return printed.added_to(case)
+
+
+def _collect_modules(
+    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
+) -> Case:
+    if options.spread.cluster is not None:
+        raise DataError("modules in memory are compared by this process", where="--cluster", help="leave it out")
+    return collect_modules(
+        float_model,
+        quantized_model,
+        tokens=options.texts.tokens,
+        text_length=options.texts.text_length,
+        threads=options.measuring.threads,
+        progress=progress,
+    )
+
+
+def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> None:
+    """Refuse texts for models that are no language models of these kinds.
+
+    Raises:
+        DataError: There are some.
+    """
+    given = [f"--{name.replace('_', '-')}" for name in _given(options) if name in ("tokens", "text_length")]
+    if given:
+        raise DataError(
+            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for language models",
+            where=[_name_or_missing(model) for model in (float_model, quantized_model)],
+            help="give two folders of checkpoints, .safetensors or .gguf files; other models are run on data that "
+            "--representative and --validation name",
+        )
+
+
+def _name_or_missing(model: ModelSource) -> str:
+    return str(model) if Path(str(model)).exists() else f"{model}: no such file or folder"
+
+
+def _refuse_others(options: CollectOptions) -> None:
+    refused = [name for name in _given(options) if name not in _TAKEN]
+    if not refused:
+        return
+    shown = {name: f"--{_OPTIONS.get(name, name).replace('_', '-')}" for name in refused}
+    raise DataError(
+        f"language models do not take {', '.join(shown.values())}",
+        where=[f"{option}: {_INSTEAD[name]}" for name, option in shown.items()],
+        help="leave them out" if len(refused) > 1 else "leave it out",
+    )
+
+
+def _given(options: CollectOptions) -> Iterator[str]:
+    """Names of the options that are not as they are by default; what a diagnosis tries unasked does not count."""
+    usual = CollectOptions()
+    if options.mapping is not None:
+        yield "mapping"
+    for group in fields(options):
+        own, other = getattr(options, group.name), getattr(usual, group.name)
+        for field in fields(own) if is_dataclass(own) else ():
+            value = getattr(own, field.name)
+            if field.name == "preprocessing":
+                yield from dict.fromkeys(name for given in value.values() for name, x in vars(given).items() if x)
+            elif _differs(value, getattr(other, field.name)) and not (field.name == "prove" and value in _UNASKED):
+                yield field.name
+
+
+def _differs(value: object, usual: object) -> bool:
+    if usual is None:
+        return value is not None
+    return value != usual and bool(value or usual)  # an empty list is as good as an empty tuple

@@ -1,0 +1,158 @@
+"""Language models in memory: figures are those of the modules as they run, and neither is changed."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from builders import language_models as lm
+
+import quantmedic
+from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
+from quantmedic.engine.errors import QuantmedicError
+
+pytestmark = pytest.mark.thorough
+
+
+def texts(count: int = 5, length: int = 32) -> Any:
+    return np.random.default_rng(1).integers(3, lm.VOCABULARY, (count, length))
+
+
+def is_as_expected(diagnosis: Any, floats: Any, quantized: Any, ids: Any) -> None:
+    wanted, language = lm.expected(floats, quantized, ids), diagnosis.model.language
+    assert diagnosis.metrics.float_value == pytest.approx(wanted["float"], rel=1e-6)
+    assert diagnosis.metrics.quantized_value == pytest.approx(wanted["quantized"], rel=1e-6)
+    for name in ("kl_mean", "kl_tail", "delta_p", "same_top"):
+        assert getattr(language, name) == pytest.approx(wanted[name], rel=1e-4, abs=1e-9), name
+
+
+@pytest.mark.parametrize("architecture", lm.ARCHITECTURES)
+def test_figures_and_blocks_are_those_of_the_checkpoints(architecture: str, tmp_path: Path) -> None:
+    floats = lm.random_model(architecture)
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 4)
+    ids = texts()
+    found = quantmedic.diagnose(floats, quantized, tokens=ids)
+    is_as_expected(found, floats, quantized, ids)
+    folders = [lm.saved(model, tmp_path / name) for model, name in ((floats, "float"), (quantized, "int4"))]
+    stored = quantmedic.diagnose(*folders, tokens=ids).model.language
+    language = found.model.language
+    assert [block.name for block in language.blocks] == [block.name for block in stored.blocks]
+    for own, other in zip(language.blocks, stored.blocks, strict=True):
+        assert own.noise == pytest.approx(other.noise, rel=1e-3)
+        assert own.own_noise == pytest.approx(other.own_noise, rel=1e-3)
+    assert language.embedding_share == pytest.approx(stored.embedding_share, rel=1e-3)
+    mixed = quantmedic.diagnose(folders[0], quantized, tokens=ids).model.language
+    assert mixed.kl_mean == pytest.approx(language.kl_mean, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4 in groups", "int8, activations too"])
+def test_torchao_runs_in_place(kind: str, tmp_path: Path) -> None:
+    torchao = pytest.importorskip("torchao.quantization")
+    groups = torchao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=torchao.PerGroup(32))
+    config = {
+        "int8": torchao.Int8WeightOnlyConfig(),
+        "int4 in groups": groups,
+        "int8, activations too": torchao.Int8DynamicActivationInt8WeightConfig(),
+    }[kind]
+    floats = lm.random_model("Llama")
+    quantized = copy.deepcopy(floats)
+    torchao.quantize_(quantized, config)
+    ids = texts()
+    found = quantmedic.diagnose(floats, quantized, tokens=ids, output=tmp_path / "report")
+    is_as_expected(found, floats, quantized, ids)
+    assert found.toolchain.name == "torchao" and len(found.model.language.blocks) == 4
+    assert "both modules were run as they are" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_worst_block_is_named_and_tried() -> None:
+    floats = lm.random_model("Llama")
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 2 if ".layers.2." in name else 6)
+    before = {name: value.clone() for name, value in quantized.state_dict().items()}
+    quantized.train()
+    language = quantmedic.diagnose(floats, quantized, tokens=texts()).model.language
+    assert language.worst_block == "model.layers.2" and language.worst_block_gain > 0.8
+    assert quantized.training and all(
+        torch.equal(value, before[name]) for name, value in quantized.state_dict().items()
+    )
+
+
+def test_fake_quantizers_compute_and_do_not_learn() -> None:
+    floats = lm.random_model("Llama")
+    quantized = copy.deepcopy(floats)
+    up = quantized.model.layers[1].mlp.up_proj
+    up.weight_fake_quant = torch.ao.quantization.FakeQuantize(quant_min=-8, quant_max=7, dtype=torch.qint8)
+    up.weight_fake_quant(up.weight)
+    scale = up.weight_fake_quant.scale.clone()
+    up.forward = lambda x: torch.nn.functional.linear(x, up.weight_fake_quant(up.weight))
+    ids = texts()
+    found = quantmedic.diagnose(floats, quantized, tokens=ids)
+    up.weight_fake_quant.disable_observer()
+    is_as_expected(found, floats, quantized, ids)
+    assert torch.equal(up.weight_fake_quant.scale, scale)
+    assert found.model.language.worst_block == "model.layers.1"
+    held = checkpoint_of_module(quantized).tensors["model.layers.1.mlp.up_proj.weight"]
+    assert len(np.unique(held.load())) <= 16
+
+
+class Opaque(torch.nn.Module):
+    """A module whose blocks are not found."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(ids).logits
+        return logits
+
+
+def test_without_blocks_the_predictions_alone_are_compared() -> None:
+    floats = lm.random_model("Llama")
+    quantized = Opaque(lm.rounded(copy.deepcopy(floats), lambda name: 4))
+    ids = texts()
+    found = quantmedic.diagnose(floats, quantized, tokens=ids)
+    is_as_expected(found, floats, quantized.model, ids)
+    assert not found.model.language.blocks and found.model.language.worst_block is None
+    assert any("no list of blocks was found" in warning for warning in found.warnings)
+
+
+def test_lists_and_tensors_are_texts() -> None:
+    floats = lm.random_model("Llama")
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 4)
+    ids = texts()
+    wanted = quantmedic.diagnose(floats, quantized, tokens=ids).model.language.kl_mean
+    for own in (ids.tolist(), list(ids), torch.from_numpy(ids)):
+        assert quantmedic.diagnose(floats, quantized, tokens=own).model.language.kl_mean == wanted
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"tokens": ["one text"]}, "the texts are no token ids"),
+        ({"tokens": [[1.5, 2.5]]}, "the texts are no token ids"),
+        ({"tokens": [[1, 2, 99999]]}, "beyond the vocabulary"),
+        ({"tokens": 7}, "the texts are no token ids"),
+        ({"quantized_model": "int4"}, "the quantized model is no module"),
+        ({"quantized_model": torch.nn.Linear(3, 3)}, "cannot be run on token ids"),
+        ({"float_model": torch.nn.Linear(3, 3)}, "is no language model of transformers"),
+        ({"cluster": "local"}, "modules in memory are compared by this process"),
+        ({"device": "cpu"}, "language models do not take device"),
+    ],
+)
+def test_what_cannot_be_run(change: dict[str, Any], said: str) -> None:
+    floats = lm.random_model("Llama")
+    given = {"float_model": floats, "quantized_model": floats, "tokens": texts(), **change}
+    with pytest.raises(QuantmedicError) as caught:
+        quantmedic.diagnose(**given)
+    assert said in str(caught.value)
+
+
+def test_a_model_beside_itself_is_no_loss() -> None:
+    floats = lm.random_model("Llama")
+    found = quantmedic.diagnose(floats, copy.deepcopy(floats), tokens=texts())
+    assert found.model.language.kl_mean == 0 and found.model.language.same_top == 1

@@ -1,0 +1,157 @@
+"""diagnose, check, collect and watch on folders of checkpoints: the same figures as weights, and their own options."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from builders.commands import run_quantmedic
+from click.testing import CliRunner
+
+import quantmedic
+from quantmedic.api.language_models import _INSTEAD, _TAKEN
+from quantmedic.api.options import CollectArguments, CollectOptions, group_arguments
+from quantmedic.cli.main import cli
+from quantmedic.cli.options import collect_options
+from quantmedic.engine.errors import QuantmedicError
+
+REGRESSION = '[[check.budget]]\nmetric = "kl"\nmax = 0.0001\n'
+ACCEPT = '[check]\nfail_on = {severity = "never"}\n\n[[check.budget]]\nmetric = "kl"\nmax = 5.0\n'
+
+
+def refusal(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, list(arguments))
+    assert isinstance(done.exception, QuantmedicError | click.ClickException | SystemExit), done.output
+    return f"{done.output} {done.exception}"
+
+
+@pytest.fixture
+def empty_folders(tmp_path: Path) -> tuple[str, str]:
+    for name in ("float", "int4"):
+        (tmp_path / name).mkdir()
+    return str(tmp_path / "float"), str(tmp_path / "int4")
+
+
+def test_every_option_is_taken_or_has_something_in_its_place() -> None:
+    known = set(CollectArguments.__annotations__) | {"representative", "validation"}
+    assert known - {"progress", "preprocessing"} <= _TAKEN | set(_INSTEAD)
+    assert set(collect_options) - {"budget", "metric_option"} <= _TAKEN | set(_INSTEAD)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (["-r", "x.npz"], "--representative: texts go with --tokens"),
+        (["-v", "x.npz"], "--validation: texts go with --tokens"),
+        (["--layout", "NHWC"], "--layout: token ids need no preparation"),
+        (["--mean", "1,2,3"], "--mean: token ids need no preparation"),
+        (["--samples", "3"], "--samples: --text-length bounds"),
+        (["--prove"], "--prove: the output layer, the embedding and the worst block are always tried"),
+        (["--device", "cuda"], "--device: language models are run on the processor"),
+        (["--metric-option", "a=b"], "--metric-option: perplexity"),
+        (["--mode", "fast"], "--mode: one block and one text"),
+        (["--stage", "a=b.onnx"], "--stage: outputs of devices"),
+        (["--no-attribution"], "--attribution: the noise that each block makes"),
+        ([], "no texts were given, which language models are run on"),
+    ],
+)
+@pytest.mark.parametrize("command", ["diagnose", "check", "collect"])
+def test_options_of_other_models_are_refused(
+    command: str, given: list[str], said: str, empty_folders: tuple[str, str], tmp_path: Path
+) -> None:
+    tokens = ["--tokens", "t.jsonl"] if given else []
+    assert said in refusal(command, *empty_folders, *given, *tokens, "-o", str(tmp_path / "report"))
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("command", ["diagnose", "check", "collect"])
+def test_texts_are_refused_for_other_models(command: str, tmp_path: Path) -> None:
+    text = refusal(command, "float.onnx", "int8.onnx", "-v", "x.npz", "--tokens", "t.jsonl", "--text-length", "9")
+    assert "--tokens and --text-length are for language models" in text
+    assert "quantmedic" not in text.partition("help:")[0]
+
+
+def test_static_goes_without_texts(empty_folders: tuple[str, str]) -> None:
+    assert "--tokens needs data, which --static goes without" in refusal(
+        "check", *empty_folders, "--static", "--tokens", "t.jsonl"
+    )
+
+
+def test_no_option_is_taken_for_given_that_is_not() -> None:
+    assert group_arguments(None, None, {}) == CollectOptions()
+
+
+def test_a_folder_with_a_file_of_another_kind_is_named(empty_folders: tuple[str, str]) -> None:
+    (Path(empty_folders[0]) / "model.onnx").write_bytes(b"")
+    with pytest.raises(QuantmedicError, match=r"give the \.onnx file itself"):
+        quantmedic.diagnose(*empty_folders, tokens="t.jsonl")
+
+
+def test_python_names_its_parameters(empty_folders: tuple[str, str]) -> None:
+    with pytest.raises(QuantmedicError) as caught:
+        quantmedic.diagnose(*empty_folders, representative="x.npz", tokens="t.jsonl")
+    assert "representative=…: texts go with tokens=…" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    pytest.importorskip("transformers")
+    from builders import language_models as lm  # imports torch
+
+    top = tmp_path_factory.mktemp("models")
+    floats = lm.saved(lm.random_model("Llama"), top / "float")
+    lm.saved(lm.rounded(lm.opened(floats), lambda name: 3), top / "int3")
+    np.savez(top / "ids.npz", ids=np.random.default_rng(0).integers(3, lm.VOCABULARY, (6, 24)))
+    return floats, top / "int3", top / "ids.npz"
+
+
+@pytest.fixture(scope="module")
+def of_weights(pair: tuple[Path, Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    report = tmp_path_factory.mktemp("weights") / "report"
+    done = run_quantmedic("weights", *pair[:2], "--tokens", pair[2], "-o", report)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((report / "report.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.thorough
+def test_diagnose_says_what_weights_says(
+    pair: tuple[Path, Path, Path], of_weights: dict[str, Any], tmp_path: Path
+) -> None:
+    done = run_quantmedic("diagnose", *pair[:2], "--tokens", pair[2], "-o", tmp_path / "report")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8")) == of_weights
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("policy, code", [(REGRESSION, 1), (ACCEPT, 0)])
+def test_check_applies_budgets(policy: str, code: int, pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "quantmedic.toml").write_text(policy)
+    given = ("--tokens", pair[2], "--config", tmp_path / "quantmedic.toml", "-o", tmp_path / "report")
+    done = run_quantmedic("check", *pair[:2], *given)
+    assert done.returncode == code, done.stdout + done.stderr
+    again = run_quantmedic("check", tmp_path / "report", "--config", tmp_path / "quantmedic.toml")
+    assert again.returncode == code
+    case = quantmedic.collect(*pair[:2], tokens=pair[2])
+    found = quantmedic.check(case, tmp_path / "quantmedic.toml").check
+    assert found is not None and found.exit_code == code
+
+
+@pytest.mark.thorough
+def test_collect_writes_a_case(pair: tuple[Path, Path, Path], of_weights: dict[str, Any], tmp_path: Path) -> None:
+    done = run_quantmedic("collect", *pair[:2], "--tokens", pair[2], "-o", tmp_path / "lm.case")
+    assert done.returncode == 0, done.stderr
+    assert "it holds no samples" not in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["lm.case"]
+    found = quantmedic.judge(quantmedic.load_case(tmp_path / "lm.case"))
+    assert found.verdict == of_weights["verdict"]
+    assert found.model.language.kl_mean == of_weights["model"]["language"]["kl_mean"]
+
+
+@pytest.mark.thorough
+def test_settings_of_a_toolchain_are_read_beside(pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "quantize.log").write_text("WARNING: nothing of interest\n")
+    found = quantmedic.diagnose(*pair[:2], tokens=pair[2], toolchain_logs=[tmp_path / "quantize.log"])
+    assert found.model.language.texts == 6
