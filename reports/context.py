@@ -21,6 +21,7 @@ from quantmedic.reports.sections.harm import (
     UNUSED,
     LatentGroup,
     drop_text,
+    gains_much,
     latent_group,
     reading_text,
     undecided_text,
@@ -354,7 +355,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
     statement, word = diagnosis.evidence_strength.statement, loss_word(diagnosis.metrics.higher_is_better)
     if (high := diagnosis.evidence_strength.high) is not None and high < 0:
-        return STRENGTHS["gained" if _gains_much(diagnosis) else "no-loss"].format(word=word)
+        return STRENGTHS["gained" if gains_much(diagnosis) else "no-loss"].format(word=word)
     if statement == "unproven" and diagnosis.evidence_strength.low is None:
         return STRENGTHS["no-interval"].format(word=word)
     if statement == "not-measured" and diagnosis.model.language.nonfinite_tokens:
@@ -368,13 +369,6 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "degraded" and statement == "unproven":
         return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
     return STRENGTHS[statement].format(word=word)
-
-
-def _gains_much(diagnosis: Diagnosis) -> bool:
-    """The gain is as large as a drop that is called moderate: rounding alone rarely brings so much."""
-    metrics, limits = diagnosis.metrics, {threshold.name: threshold.value for threshold in diagnosis.thresholds}
-    scale = 1.0 if is_share(metrics.name) else abs(metrics.float_value or 1.0)
-    return -(metrics.drop or 0.0) > limits.get("drop_moderate", 0.0) * scale
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:

@@ -2,6 +2,7 @@
 
 from quantmedic.engine.case.facts import LayerFacts
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.tensor_facts import SourceFacts
 from quantmedic.engine.formulas.sources import MOVING
 
 #: What a joint rounds on one grid is told by the rules about joints (G001, G002); what is moved was rounded before.
@@ -17,12 +18,17 @@ def layers_with_decoders(layers: tuple[LayerFacts, ...], case: Case) -> tuple[La
     changed = list(layers)
     for output in case.record.outputs:
         places = sorted({found[name] for name in output.decoder if name in found})
-        computing = [layers[k].output.source.share for k in places if layers[k].op_type not in _LEFT_OUT]
-        shares = [share for share in computing if share is not None]
+        computing = [layers[k].output.source for k in places if layers[k].op_type not in _LEFT_OUT]
+        shares = [source.share for source in computing if source.share is not None and not _has_wrong_range(source)]
         names = [name for k in places if (name := layers[k].name)]
         for k in places:
             changed[k] = layers[k].model_copy(update=_decoder_facts(layers[k], names, shares))
     return tuple(changed)
+
+
+def _has_wrong_range(source: SourceFacts) -> bool:
+    """Another range takes the noise away, so that 8 bits are enough: the rules about ranges tell of it."""
+    return bool(source.mended_by_best_range or source.mended_by_full_range)
 
 
 def _decoder_facts(layer: LayerFacts, names: list[str], shares: list[float]) -> dict[str, object]:

@@ -31,6 +31,13 @@ class LatentGroup:
     folded: Annotated[bool, "they need not be read: the network withstands them"]
 
 
+def gains_much(diagnosis: Diagnosis) -> bool:
+    """The gain is as large as a drop that is called moderate: rounding alone rarely brings so much."""
+    metrics, limits = diagnosis.metrics, {threshold.name: threshold.value for threshold in diagnosis.thresholds}
+    scale = 1.0 if is_share(metrics.name) else abs(metrics.float_value or 1.0)
+    return -(metrics.drop or 0.0) > limits.get("drop_moderate", 0.0) * scale
+
+
 def drop_text(diagnosis: Diagnosis) -> str:
     """The sentences; empty where there is nothing to say."""
     return " ".join(
