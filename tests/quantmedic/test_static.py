@@ -18,7 +18,7 @@ from zoo.cases import Spec, build
 import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.demo import patient
-from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import CaseError, DataError, ModelError
 from quantmedic.engine.rules.evaluate import evaluate
@@ -256,7 +256,8 @@ def test_checkpoints_are_compared_as_ever(tmp_path: Path) -> None:
     tensors = checkpoints.quantized_model(floats, "gptq")
     after = checkpoints.write_folder(tmp_path / "gptq", tensors, checkpoints.configuration("gptq"))
     case = quantmedic.collect_static(before, after)
-    assert case.record == quantmedic.collect_weights(before, after).record
+    record = quantmedic.collect_weights(before, after).record
+    assert case.record == record.model_copy(update={"run": {**record.run, "mode": STATIC}}), "but for its gate"
     text = render_console(quantmedic.judge(case), verbosity="quiet")
     assert text.splitlines()[0] == "HEALTHY  gptq  weights alone were judged"
     with pytest.raises(ModelError, match="checkpoint"):
