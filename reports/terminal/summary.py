@@ -178,7 +178,7 @@ def _cause_line(card: CauseCard, paint: Paint) -> str:
     harm = f", {card.harm}" if card.latent else ""
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
     named = f"{card.severity:<6} {card.code} {visible(card.cause, NAME_LIMIT)}{where}"
-    start = f"{named}, confidence {card.confidence}{harm}{gain}"
+    start = f"{named}{harm}{gain}, confidence {card.confidence}"
     (line,) = wrap_line(f"{start}: {card.message}", most=1)
     return line.replace(card.severity, paint(card.severity, card.severity), 1)
 

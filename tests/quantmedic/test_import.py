@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from builders.onnx_models import own
 from builders.recordings import RECORDINGS
+from builders.report_pages import unpacked
 from click.testing import CliRunner, Result
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -313,7 +314,7 @@ def test_tables_of_neural_compressor_are_shown_like_measured_ones(tmp_path: Path
     first = run("show", tmp_path / "a.case").output
     assert first.startswith("3 layers, as the files of the toolchain list them")
     assert "4.21e-6" in first and "1.75e-6" in first, "the main facts, too"
-    page = (tmp_path / "report" / "index.html").read_text()
+    page = unpacked((tmp_path / "report" / "index.html").read_text())
     assert "/head/MatMul" in page and "reported.weight_stored_min" in page, "a column of the page's table"
 
 

@@ -1,5 +1,8 @@
 """Reports for tests in the browser."""
 
+import base64
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,15 @@ import quantmedic
 
 #: Rules of the guidelines that a report keeps; None stands for all that axe-core runs by itself.
 GUIDELINES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
+
+
+def unpacked(html: str) -> str:
+    """A page with its packed data as text."""
+
+    def text_of(found: re.Match[str]) -> str:
+        return f">{zlib.decompress(base64.b64decode(found[1]), -zlib.MAX_WBITS).decode()}<"
+
+    return re.sub(r">\d+:([A-Za-z0-9+/]+=*)<", text_of, html)
 
 
 def write_pages(case: Any, folder: Path) -> Path:
