@@ -54,7 +54,7 @@ _BEST = 300
 LEAST, AHEAD = 0.1, 2.0
 #: Where the classes of the labels are those of the outputs, boxes are not found this seldom with their class.
 WITH_CLASS = 0.25
-#: Below this mAP it is said that the float model finds few of the labelled boxes: half of what SSDlite320, the weakest
+#: Below this mAP of the float model nothing is judged unless the metric was named: half of what SSDlite320, the weakest
 #: detector that torchvision publishes, has on COCO (21.3 %).
 LITTLE = 0.1
 #: Labelled boxes may reach beyond the picture by a rounding: so many pixels, or this share of its side.
@@ -124,8 +124,7 @@ def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int)
     Args:
         models: Both models.
         dataset: Labelled samples.
-        told: Options and outputs that were named; they win. It takes a note of boxes without area, and where the float
-            model finds few of the labelled boxes.
+        told: Options and outputs that were named; they win. It takes a note of boxes without area.
         threads: Processor threads.
 
     Raises:
@@ -277,10 +276,12 @@ def _choose(
     words = _in_words(chosen, samples[0].raw, head)
     reading = replace(chosen.reading, words=words, scores=scores_named(told.text("scores", "given")))
     complaint = _class_complaint(samples, truths, chosen.reading, classes) if len(candidates) > 1 else None
-    if complaint is None:
-        _note_few_boxes(samples, truths, chosen, told)
+    if complaint is not None:
+        return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
+    few = _few_complaint(samples, truths, chosen.reading)
+    if few is None:
         return reading
-    return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
+    return Unread(few, f"boxes were read as {chosen.words}; judge all the same: --metric map", reading)
 
 
 def _shape_of_labels(dataset: Dataset, batch: Array) -> str:
@@ -339,16 +340,16 @@ def _largest_number(raw: Raw, count: int) -> float:
     return float(raw.boxes[np.argsort(-scores, kind="stable")[:count]].max(initial=0.0))
 
 
-def _note_few_boxes(samples: Sequence[_Sample], truths: Sequence[Values], chosen: _Candidate, told: Reading) -> None:
-    """Take a note where the float model itself finds few of the labelled boxes: then a drop says little."""
-    rows = _rows(samples, truths, chosen.reading, with_class=True)
+def _few_complaint(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading) -> str | None:
+    """What is wrong where the float model itself finds few of the labelled boxes: then a drop says nothing."""
+    rows = _rows(samples, truths, reading, with_class=True)
     value = _mean_precision(rows, range(len(OVERLAPS)))
-    if value < LITTLE:
-        told.note(
-            f"the float model finds few of the labelled boxes (mAP {100 * value:.1f} %, mAP50 "
-            f"{100 * _mean_precision(rows, [0]):.1f} % on {len(samples)} samples, boxes read as {chosen.words}): "
-            "labels, reading or preprocessing may be wrong, and the drop says little"
-        )
+    if value >= LITTLE:
+        return None
+    return (
+        f"labels or preprocessing may be wrong: the float model's mAP is {100 * value:.1f} % (mAP50 "
+        f"{100 * _mean_precision(rows, [0]):.1f} %) on {len(samples)} samples"
+    )
 
 
 def _name_reading() -> str:
