@@ -142,6 +142,11 @@ class Dataset:
         return self._fixed or 1
 
     @property
+    def labels(self) -> Labels | None:
+        """All labels and where they come from; None without any, and where only a pass gives them."""
+        return self._labels or self._source.labels
+
+    @property
     def alike(self) -> bool:
         """All samples are known to have one shape and type."""
         return self._source.alike

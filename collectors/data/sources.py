@@ -58,6 +58,11 @@ class Source(Protocol):
     def labelled(self) -> bool: ...
 
     @property
+    def labels(self) -> Labels | None:
+        """All labels; None without any, and where only a pass gives them."""
+        ...
+
+    @property
     def is_images(self) -> bool: ...
 
     @property
@@ -162,6 +167,7 @@ class _ArraySource:
         self.preview = {name: column.info for name, column in self._columns.items()}
         self.labelled = labels is not None
         self._labels = None if labels is None else checked_labels(labels.load(), f"{origin}  {LABELS}")
+        self.labels = None if self._labels is None else Labels(self._labels, origin)
         self.samples = self._common_length(role)
 
     @classmethod
@@ -263,6 +269,7 @@ class _FileSource:
         first = load_sample(paths[0])
         self.preview = {spec.name: ArrayInfo(self.origin, paths[0].name, first.shape, first.dtype)}
         self._folder, self._paths, self._load_sample, self._name = folder, paths, load_sample, spec.name
+        self.labels = labels
         self._labels = None if labels is None else labels.values
 
     @classmethod

@@ -15,11 +15,13 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.box_labels import (
     LabelLayout,
     are_shares,
+    count_flat_boxes,
     label_layout,
     labelled_boxes,
     layout_named,
     may_be_boxes,
     no_boxes_error,
+    shape_of_batch,
 )
 from quantmedic.collectors.metrics.box_readings import (
     CONFIDENCE,
@@ -39,7 +41,7 @@ from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.output_parts import Part, joints_of
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.metrics.detection import mean_average_precision
+from quantmedic.engine.metrics.detection import OVERLAPS, mean_average_precision
 
 Array = NDArray[np.generic]
 Values = NDArray[np.float64]
@@ -52,6 +54,11 @@ _BEST = 300
 LEAST, AHEAD = 0.1, 2.0
 #: Where the classes of the labels are those of the outputs, boxes are not found this seldom with their class.
 WITH_CLASS = 0.25
+#: Below this mAP of the float model nothing is judged unless the metric was named: half of what SSDlite320, the weakest
+#: detector that torchvision publishes, has on COCO (21.3 %).
+LITTLE = 0.1
+#: Labelled boxes may reach beyond the picture by a rounding: so many pixels, or this share of its side.
+_PIXEL, _SHARE = 1.0, 0.01
 #: Scores may lie beside 0 and 1 by a rounding.
 _ROUNDING = 1e-3
 #: Boxes may reach beyond the picture.
@@ -60,7 +67,7 @@ _BEYOND = 1.1
 
 @dataclass(frozen=True)
 class Unread:
-    """Why it is open how boxes are read.
+    """Why boxes are not read: it is open how, or the labels do not fit.
 
     Attributes:
         reason: In words.
@@ -117,7 +124,7 @@ def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int)
     Args:
         models: Both models.
         dataset: Labelled samples.
-        told: Options and outputs that were named; they win. Of classes that do not fit it takes a note.
+        told: Options and outputs that were named; they win. It takes a note of boxes without area.
         threads: Processor threads.
 
     Raises:
@@ -131,14 +138,24 @@ def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int)
     if not may_be_boxes(first.labels):
         if head.columns is None:
             return None
-        raise no_boxes_error(first.labels, f"output  {head.columns.output}  boxes and scores of a detector")
+        why = f"output  {head.columns.output}  boxes and scores of a detector"
+        raise no_boxes_error(_shape_of_labels(dataset, first.labels), why)
     try:
         samples = _read_samples(models, dataset, first, head, told, threads)
     except DataError:
         return None  # no boxes in the shapes of the outputs: where the metric was named, it says so itself
     if not samples:
         return Unread(f"none of the first {MOST_READ} samples has a labelled box", "put samples with boxes in front")
-    chosen = _choose(samples, head, told)
+    layout = _layout_of(samples, told)
+    every = None if dataset.labels is None else dataset.labels.values
+    _note_flat_boxes(samples, every, layout, told)
+    truths = [own[own[:, 4] >= 0] for own in (labelled_boxes(s.labels[np.newaxis], layout)[0] for s in samples)]
+    kept = [i for i, own in enumerate(truths) if len(own)]
+    if not kept:
+        return Unread("none of the labelled boxes that were looked at has an area", "give corners, or centre and sides")
+    truths = [truths[i] for i in kept]
+    classes = _classes_of(truths if every is None else [labelled_boxes(every, layout)])
+    chosen = _choose([samples[i] for i in kept], truths, layout, classes, head, told)
     if isinstance(chosen, Unread) and chosen.fallback is None and head.columns is None:
         return replace(chosen, fallback=told_reading(told))
     return chosen
@@ -191,7 +208,7 @@ def _read_samples(
         sides = _sides_of(batch)
         for raw, own in zip(raw_boxes(head.columns, named, batch.samples), labels, strict=True):
             real = own[(own[:, 4] >= 0) | (own[:, 0] >= 0)]
-            if len(real):
+            if real.any():
                 found.append(_Sample(_thin_out(raw, told), real, sides))
     return found[:TRIED]
 
@@ -214,7 +231,14 @@ def _thin_out(raw: Raw, told: Reading) -> Raw:
     return Raw(raw.boxes[best], scores[best], None)
 
 
-def _choose(samples: Sequence[_Sample], head: _Head, told: Reading) -> BoxReading | Unread:
+def _choose(
+    samples: Sequence[_Sample],
+    truths: Sequence[Values],
+    layout: LabelLayout,
+    classes: tuple[int, int],
+    head: _Head,
+    told: Reading,
+) -> BoxReading | Unread:
     """The reading in which the float model finds what is labelled."""
     is_dense = samples[0].raw.classes is None
     if is_dense and any(np.any(np.abs(own.raw.scores - 0.5) > 0.5 + _ROUNDING) for own in samples):
@@ -222,10 +246,11 @@ def _choose(samples: Sequence[_Sample], head: _Head, told: Reading) -> BoxReadin
             "the scores are no probabilities",
             "name what makes them: --metric-option scores=sigmoid, or softmax where the last class is no object",
         )
-    layout = _layout_of(samples, told)
-    truths = [labelled_boxes(own.labels[np.newaxis], layout)[0] for own in samples]
     if is_dense:
         _require_classes(truths, samples[0].raw.scores.shape[1], head)
+    beyond = _reach_complaint(samples, truths) if told.text("unit", "") != "labels" else None
+    if beyond is not None:
+        return beyond
     candidates = _candidates(samples, truths, layout, head, told)
     if not candidates:
         return Unread("the pictures differ in size, or are none", "give boxes in the unit of the labels")
@@ -239,7 +264,8 @@ def _choose(samples: Sequence[_Sample], head: _Head, told: Reading) -> BoxReadin
             return Unread(
                 "in no reading of its boxes the float model finds the labelled ones (the best one, "
                 f"{chosen.words}, has mAP50 {100 * best:.1f} % whatever the class)",
-                _name_reading(),
+                f"where the labels are those of pictures of another size, give them in pixels of the input; else "
+                f"{_name_reading()}",
             )
         if AHEAD * next_best > best:
             return Unread(
@@ -249,10 +275,81 @@ def _choose(samples: Sequence[_Sample], head: _Head, told: Reading) -> BoxReadin
             )
     words = _in_words(chosen, samples[0].raw, head)
     reading = replace(chosen.reading, words=words, scores=scores_named(told.text("scores", "given")))
-    complaint = _class_complaint(samples, truths, chosen.reading) if len(candidates) > 1 else None
-    if complaint is None:
+    complaint = _class_complaint(samples, truths, chosen.reading, classes) if len(candidates) > 1 else None
+    if complaint is not None:
+        return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
+    few = _few_complaint(samples, truths, chosen.reading)
+    if few is None:
         return reading
-    return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
+    return Unread(few, f"boxes were read as {chosen.words}; judge all the same: --metric map", reading)
+
+
+def _shape_of_labels(dataset: Dataset, batch: Array) -> str:
+    """Shape and type of all labels, and where they come from, as far as that is known."""
+    labels = dataset.labels
+    if labels is None:
+        return shape_of_batch(batch)
+    return f"{list(labels.values.shape)}  {labels.values.dtype}  {labels.where}"
+
+
+def _note_flat_boxes(samples: Sequence[_Sample], every: Array | None, layout: LabelLayout, told: Reading) -> None:
+    """Take a note of labelled boxes without area: of all, or of those that were looked at where labels are a stream."""
+    known = [own.labels for own in samples] if every is None else [every]
+    flat = sum(count_flat_boxes(own, layout) for own in known)
+    if flat:
+        among = f" of the first {len(samples)} samples with boxes" if every is None else ""
+        verb = "box has" if flat == 1 else "boxes have"
+        told.note(f"{flat} labelled {verb} no area{among} and were ignored; fill up with boxes of class -1")
+
+
+def _classes_of(truths: Sequence[Values]) -> tuple[int, int]:
+    """The least and the largest class of labelled boxes."""
+    classes = np.concatenate([own[own[..., 4] >= 0, 4] for own in truths])
+    return int(classes.min()), int(classes.max())
+
+
+def _reach_complaint(samples: Sequence[_Sample], truths: Sequence[Values]) -> Unread | None:
+    """What is wrong where labels reach beyond the input and the boxes of the float model do not follow them.
+
+    Some models give boxes in pixels of the camera's picture: then their best boxes, as many as are labelled, reach
+    beyond the input too, at least half as far as the labels do.
+    """
+    sizes = {own.sides for own in samples}
+    sides = sizes.pop() if len(sizes) == 1 else None
+    if sides is None or all(are_shares(own) for own in truths):
+        return None
+    for axis, (side, word) in enumerate(zip(sides, ("wide", "high"), strict=True)):
+        reach = max(float(own[:, [axis, axis + 2]].max()) for own in truths)
+        if reach <= side + max(_PIXEL, _SHARE * side):
+            continue
+        if max(_largest_number(own.raw, len(truth)) for own, truth in zip(samples, truths, strict=True)) >= (
+            (side + reach) / 2
+        ):
+            continue
+        return Unread(
+            f"labels reach {reach:.4g}, the input is {side:g} {word}",
+            "give them in pixels of the input; where the float model gives boxes in their unit: "
+            "--metric map --metric-option unit=labels",
+        )
+    return None
+
+
+def _largest_number(raw: Raw, count: int) -> float:
+    """The largest of the numbers of the best boxes, in whatever order they stand."""
+    scores = raw.scores if raw.classes is not None else raw.scores.max(axis=1)
+    return float(raw.boxes[np.argsort(-scores, kind="stable")[:count]].max(initial=0.0))
+
+
+def _few_complaint(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading) -> str | None:
+    """What is wrong where the float model itself finds few of the labelled boxes: then a drop says nothing."""
+    rows = _rows(samples, truths, reading, with_class=True)
+    value = _mean_precision(rows, range(len(OVERLAPS)))
+    if value >= LITTLE:
+        return None
+    return (
+        f"labels or preprocessing may be wrong: the float model's mAP is {100 * value:.1f} % (mAP50 "
+        f"{100 * _mean_precision(rows, [0]):.1f} %) on {len(samples)} samples"
+    )
 
 
 def _name_reading() -> str:
@@ -322,6 +419,18 @@ def _units(samples: Sequence[_Sample], truths: Sequence[Values], told: Reading) 
 
 def _precision(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> float:
     """Average precision at the overlap 0.5; of all boxes as if they were of one class where that does not count."""
+    return _mean_precision(_rows(samples, truths, reading, with_class=with_class), [0])
+
+
+def _mean_precision(tally: Tally, overlaps: Sequence[int]) -> float:
+    tally = tally.take(np.flatnonzero(tally.known))
+    if not len(tally):
+        return 0.0
+    return float(mean_average_precision(overlaps)(tally)(np.ones((1, len(tally))))[0])
+
+
+def _rows(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> Tally:
+    """Which detections find which labelled boxes."""
     rows = []
     for own, truth in zip(samples, truths, strict=True):
         if with_class:
@@ -331,22 +440,25 @@ def _precision(samples: Sequence[_Sample], truths: Sequence[Values], reading: Bo
         raw = Raw(boxes, scores, np.where(classes < 0, classes, 0.0)) if classes is not None else None
         found = reading.found(raw or Raw(boxes, scores.max(axis=1, keepdims=True), None))
         rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
-    tally = Tally.of_samples(rows, 3)
-    tally = tally.take(np.flatnonzero(tally.known))
-    if not len(tally):
-        return 0.0
-    return float(mean_average_precision([0])(tally)(np.ones((1, len(tally))))[0])
+    return Tally.of_samples(rows, 3)
 
 
-def _class_complaint(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading) -> str | None:
-    """What is wrong where boxes are found and their classes are others."""
+def _class_complaint(
+    samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, classes: tuple[int, int]
+) -> str | None:
+    """What is wrong where boxes are found and their classes are others; ``classes`` are the least and the largest."""
     best = _precision(samples, truths, reading, with_class=False)
     found = _precision(samples, truths, reading, with_class=True)
     if found >= WITH_CLASS * best:
         return None
     values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
     text = f"the float model finds the labelled boxes {values}"
+    least, largest = classes
+    count = samples[0].raw.scores.shape[1] if samples[0].raw.classes is None else None
     for shift in (-1, 1):
+        # A class below 0 would be padding: labels in a circle are not shifted.
+        if least + shift < 0 or (count is not None and largest + shift >= count):
+            continue
         moved = [own + np.array([0, 0, 0, 0, shift]) for own in truths]
         if _precision(samples, moved, reading, with_class=True) >= WITH_CLASS * best:
             return f"{text}: labels {'- 1' if shift < 0 else '+ 1'} would fit"

@@ -27,8 +27,8 @@ from quantmedic.version import VERSION
 
 #: Metrics that read boxes.
 BOX_METRICS = ("map", "map50")
-#: Said of labels that are boxes where it is open how the outputs are read.
-UNUSED_BOXES = "the labels were not used: it is open how the outputs are read as boxes"
+#: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
+UNUSED_BOXES = "the labels were not used as boxes"
 #: Samples that show what can be quantized.
 LOOKED_AT = 16
 
@@ -157,6 +157,7 @@ def open_metric(
     reading = Reading(name or "map", data.metric_output, parse_options(name or "map", data.metric_options))
     with models.as_deployed():
         boxes = read_detector(models, labelled, reading, threads_to_use(threads))
+    labelled.notices.extend(reading.notices)
     if isinstance(boxes, Unread):
         boxes = _judged_all_the_same(boxes, labelled, is_named=name is not None)
     if boxes is None and name is None:

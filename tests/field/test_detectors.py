@@ -11,7 +11,7 @@ import pytest
 from builders.field_patients import diagnose, first, named_layers, quantize, serious
 from builders.onnx_models import Array, Feed, run
 from builders.suppression import loop
-from builders.yolo import JOINT, Form, feeds, yolo
+from builders.yolo import JOINT, Form, feeds, labels, yolo
 
 from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -100,3 +100,29 @@ def test_boxes_as_shares_without_a_quantized_decoder_are_healthy(tmp_path: Path)
     assert before - after < 0.02
     assert diagnosis.metrics.quantized_value == pytest.approx(after, abs=0.01)
     assert serious(diagnosis) == []
+
+
+def labelled_with(folder: Path, truth: Array, **options: object) -> Diagnosis:
+    """The diagnosis of a detector whose decoder is quantized, with other labels."""
+    representative, validation = feeds(SAMPLES)
+    quantized = quantize(yolo(), representative, folder, per_channel=True)
+    return diagnose(yolo(), quantized, representative, {**validation, "labels": truth}, folder, **options)
+
+
+def test_labels_of_a_larger_picture_do_not_make_it_healthy(tmp_path: Path) -> None:
+    """Read in another order of the numbers, both models found the same few boxes of a picture of 80 x 80."""
+    diagnosis = labelled_with(tmp_path, labels(SAMPLES, 80))
+    assert diagnosis.metrics.name is None and diagnosis.verdict == "degraded"
+    (said,) = [own for own in diagnosis.warnings if "labels reach" in own]
+    assert "the input is 64 wide; give them in pixels of the input" in said
+
+
+def test_a_float_model_that_finds_few_boxes_is_judged_only_by_name_and_with_a_word(tmp_path: Path) -> None:
+    """Of labels a tenth too small both models find as few: no drop is no health."""
+    said = "labels or preprocessing may be wrong: the float model's mAP is "
+    diagnosis = labelled_with(tmp_path, labels(SAMPLES, 57))
+    assert diagnosis.metrics.name is None and diagnosis.verdict == "degraded"
+    assert any(said in own for own in diagnosis.warnings)
+    named = labelled_with(tmp_path, labels(SAMPLES, 57), metric="map")
+    assert named.metrics.float_value is not None and named.metrics.float_value < 0.1
+    assert any(own.startswith(said) for own in named.warnings)

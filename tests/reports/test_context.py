@@ -222,7 +222,7 @@ def test_how_outputs_are_read_is_said_where_it_was_found_out(diagnosis: Diagnosi
 
 
 def test_labels_that_no_metric_reads_are_said_in_place_of_the_drop(diagnosis: Diagnosis) -> None:
-    why = "the labels were not used: it is open how the outputs are read as boxes: …"
+    why = "the labels were not used as boxes: labels reach 80, the input is 64 wide; …"
     strength = diagnosis.evidence_strength.model_copy(update={"statement": "not-measured", "low": None, "high": None})
     changes = {
         "metrics": MetricFacts(),

@@ -106,11 +106,71 @@ def test_labels_in_pixels_of_another_picture(tmp_path: Path) -> None:
     model = yolo("columns")
     metric = opened(yolo("columns", 64), tmp_path, labels(SAMPLES, 640))
     assert metric is None, "boxes in pixels of the input find none of the labelled ones"
-    assert any("no reading of its boxes" in notice for notice in opened.notices)
+    assert any("labels reach 628.9, the input is 64 wide" in notice for notice in opened.notices)
     strides = next(own for own in model.graph.initializer if own.name == "strides")
     strides.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(strides) * 10, "strides"))
     metric = opened(model, tmp_path, labels(SAMPLES, 640))
     assert metric is not None and metric.words == "boxes cxcywh in the unit of the labels, 3 classes, NMS at 0.7"
+
+
+@pytest.mark.parametrize("side", [70, 80, 640])
+@pytest.mark.parametrize("form", ["columns", "shares", "selected"])
+def test_labels_beyond_the_input_are_not_judged(side: int, form: Form, tmp_path: Path) -> None:
+    """By chance another order of the numbers may find some of them: 80 made a degraded pair healthy."""
+    truth = labels(SAMPLES, side)
+    assert opened(yolo(form), tmp_path, truth) is None
+    (notice,) = opened.notices
+    assert "labels reach" in notice and "the input is 64 wide; give them in pixels of the input" in notice
+    if form != "selected":
+        for options in ({}, {"boxes": "cxcywh", "unit": "pixels"}, {"boxes": "cxcywh", "unit": "shares"}):
+            with pytest.raises(DataError, match=r"labels reach .* the input is 64 wide"):
+                opened(yolo(form), tmp_path, truth, metric="map", metric_options=options)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_labels_beyond_one_side_are_named_with_that_side(axis: int, tmp_path: Path) -> None:
+    truth = labels(SAMPLES)
+    truth[..., [axis, axis + 2]] = np.where(truth[..., 4:] >= 0, truth[..., [axis, axis + 2]] * 1.5, -1)
+    assert opened(yolo(), tmp_path, truth) is None
+    assert any(f"the input is 64 {'high' if axis else 'wide'}" in notice for notice in opened.notices)
+
+
+def test_labels_beyond_the_input_by_a_rounding_are_judged(tmp_path: Path) -> None:
+    truth = labels(SAMPLES)
+    truth[..., 2:4] += np.where(truth[..., 4:] >= 0, 65 - truth[..., 2:4].max(), 0)
+    metric = opened(yolo(), tmp_path, truth)
+    assert metric is not None and metric.words == WORDS["columns"]
+
+
+def test_a_float_model_that_finds_little_is_not_judged_unless_the_metric_is_named(tmp_path: Path) -> None:
+    """Labels a tenth too small: some boxes are found at the overlap 0.5, and few at any above."""
+    said = "labels or preprocessing may be wrong: the float model's mAP is "
+    assert opened(yolo(), tmp_path, labels(SAMPLES, 57)) is None
+    (notice,) = opened.notices
+    assert said in notice and "boxes were read as cxcywh in pixels; judge all the same: --metric map" in notice
+    for side, options in ((57, {}), (640, {"boxes": "cxcywh", "unit": "labels"})):
+        metric = opened(yolo(), tmp_path, labels(SAMPLES, side), metric="map", metric_options=options)
+        assert metric is not None and metric.words is not None
+        (notice,) = opened.notices
+        assert notice.startswith(said)
+        assert ("mAP is 0.0 % (mAP50 0.0 %)" in notice) == (side == 640)
+
+
+@pytest.mark.parametrize("layout", ["corners", "yolo"])
+def test_labels_that_are_filled_up_with_zeros(layout: str, tmp_path: Path) -> None:
+    """A box of class 0 without area is none, and how many there are is said."""
+    truth = labels(SAMPLES) if layout == "corners" else yolo_labels(SAMPLES)
+    padding = truth[..., :1] < 0
+    padded = np.where(padding, 0.0, truth)
+    plain, metric = opened(yolo(), tmp_path, truth), opened(yolo(), tmp_path, padded)
+    assert plain is not None and metric is not None
+    assert opened.notices == [
+        f"{padding.sum()} labelled boxes have no area and were ignored; fill up with boxes of class -1"
+    ]
+    found = run(yolo(), {"images": pictures("validation", SAMPLES)})
+    assert metric.aggregate(metric.tally(found, padded)) == plain.aggregate(plain.tally(found, truth)) > 0.8
+    assert opened(yolo(), tmp_path, np.zeros((SAMPLES, 3, 5))) is None
+    assert any("none of the first 256 samples has a labelled box" in notice for notice in opened.notices)
 
 
 def test_what_was_named_wins(tmp_path: Path) -> None:
@@ -145,8 +205,30 @@ def test_classes_in_another_order_are_not_judged_unless_the_metric_is_named(tmp_
     truth[..., 4] = np.where(truth[..., 4] >= 0, (truth[..., 4] + 1) % CLASSES, -1)
     assert opened(yolo(), tmp_path, truth) is None
     assert any("seldom with their class" in notice for notice in opened.notices)
+    # The padding behind class 0 is no class that a label may become.
+    assert not any("would fit" in notice for notice in opened.notices)
     named = opened(yolo(), tmp_path, truth, metric="map")
     assert named is not None and any("seldom with their class" in notice for notice in opened.notices)
+
+
+@pytest.mark.parametrize(("kept", "shift", "advice"), [(0, 1, "labels - 1"), (1, -1, "labels + 1")])
+def test_a_shift_of_the_classes_is_advised_where_all_stay_classes(
+    kept: int, shift: int, advice: str, tmp_path: Path
+) -> None:
+    """Only two of the three classes are labelled, so that a shift stays among them."""
+    truth = labels(SAMPLES)
+    chosen = (truth[..., 4:] == kept) | (truth[..., 4:] == kept + 1)
+    truth = np.where(chosen, truth + np.array([0, 0, 0, 0, shift]), -1.0)
+    assert opened(yolo(), tmp_path, truth) is None
+    assert any(f"{advice} would fit" in notice for notice in opened.notices)
+
+
+def test_a_shift_is_not_advised_for_what_only_later_labels_forbid(tmp_path: Path) -> None:
+    truth = labels(SAMPLES)
+    truth = np.where((truth[..., 4:] == 0) | (truth[..., 4:] == 1), truth + np.array([0, 0, 0, 0, 1]), -1.0)
+    truth[-1, 0] = [1, 1, 9, 9, 0]
+    assert opened(yolo(), tmp_path, truth) is None
+    assert not any("would fit" in notice for notice in opened.notices)
 
 
 def test_labels_that_count_from_one_are_an_error(tmp_path: Path) -> None:
@@ -161,6 +243,7 @@ def test_labels_of_a_detector_that_are_no_boxes_are_an_error(truth: Array, tmp_p
     with pytest.raises(DataError, match="labels are not boxes") as error:
         opened(yolo(), tmp_path, truth)
     assert "[samples, boxes, 5]" in str(error.value)
+    assert f"labels  {list(truth.shape)}  float64  arrays" in str(error.value), "those of all samples, not of a batch"
 
 
 def test_samples_without_boxes_are_passed_over(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from builders.suppression import loop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.metrics.box_labels import label_layout, labelled_boxes
+from quantmedic.collectors.metrics.box_labels import count_flat_boxes, label_layout, labelled_boxes
 from quantmedic.collectors.metrics.box_readings import BoxReading, Columns, corners, raw_boxes
 from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.engine.errors import DataError
@@ -135,6 +135,23 @@ def test_both_layouts_of_labels_are_told_apart_and_mean_the_same(seed):
     real = labels[..., 4] >= 0
     np.testing.assert_allclose(scaled[real], labels[real], atol=1e-9)
     assert (labelled_boxes(told, "yolo")[..., 4] == labels[..., 4]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("layout", ["corners", "yolo"])
+def test_boxes_without_area_are_padding(seed, layout):
+    rng = np.random.default_rng(seed)
+    labels, _ = detections(rng, samples=5, classes=3)
+    labels = np.where(labels[..., 4:] >= 0, labels, -1.0)
+    told = labels if layout == "corners" else yolo_of(labels, 80, 100)
+    real = labels[..., 4] >= 0
+    flat = real & (rng.random(real.shape) < 0.4)
+    if layout == "corners":
+        told[flat, 2] = told[flat, 0]
+    else:
+        told[flat, 4] = 0
+    assert count_flat_boxes(told, layout) == flat.sum()
+    assert ((labelled_boxes(told, layout)[..., 4] >= 0) == (real & ~flat)).all()
 
 
 @pytest.mark.parametrize(
