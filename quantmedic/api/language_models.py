@@ -67,8 +67,13 @@ _OPTIONS = {"stages": "stage", "metric_options": "metric-option"}
 
 
 def is_language_pair(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> bool:
-    """One of the two is a checkpoint; or texts are given for an object, which then is a module of ``transformers``."""
+    """One of the two is a checkpoint and the other no file of another kind; or a module of ``transformers``.
+
+    An object is such a module where texts are given.
+    """
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
+    if any(path.is_file() and not is_checkpoint(path) for path in paths):
+        return False
     return any(map(is_checkpoint_path, paths)) or (len(paths) < 2 and options.texts.tokens is not None)
 
 

@@ -194,7 +194,7 @@ def patient(net: nn.Module, quantize: Quantize, calibration: Tensor, judged: Ten
 def script(found: Patient, *options: Any, code: str = "") -> str:
     """The prescription: what is in force, and the options of remedies."""
     toolchain = find_toolchain(str(found.toolchain), BASE.toolchains)
-    ((form, spec),) = toolchain.forms.items()
+    form, spec = next(iter(toolchain.forms.items()))
     before = options_in_force(toolchain, form, found.shown)
     merged = merge_all([*options, before])
     ordered = {key: merged[key] for key in dict.fromkeys([*before, *merged])}
