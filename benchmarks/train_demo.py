@@ -263,8 +263,8 @@ def train(images, labels, epochs):
     return network.to(memory_format=torch.contiguous_format).eval()
 
 
-def export(network, path):
-    """Fold the batch norms and write the float ONNX model."""
+def export(network, path, *, side, names):
+    """Fold the batch norms and write the float ONNX model; ``names`` are those of its input and its output."""
     for module in network.modules():
         if isinstance(module, ConvBlock):
             module.fold()
@@ -272,11 +272,11 @@ def export(network, path):
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(
             network,
-            (torch.zeros(1, 1, 28, 28),),
+            (torch.zeros(1, 1, side, side),),
             str(path),
-            input_names=["image"],
-            output_names=["logits"],
-            dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
+            input_names=[names[0]],
+            output_names=[names[1]],
+            dynamic_axes={name: {0: "batch"} for name in names},
             opset_version=OPSET,
             dynamo=False,
         )
@@ -481,7 +481,7 @@ def main(argv=None):
     started = time.monotonic()
     network = train(*train_split, arguments.epochs)
     print(f"training took {time.monotonic() - started:.0f} s")
-    export(network, output / "float.onnx")
+    export(network, output / "float.onnx", side=28, names=("image", "logits"))
     parameters = sum(p.numel() for p in network.parameters())
 
     float_model = output / "float.onnx"
