@@ -24,7 +24,6 @@ import argparse
 import hashlib
 import json
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ import onnxruntime as ort
 import torch
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from torch import nn
-from train_demo import RECIPE, ArrayReader, ConvBlock, preprocess
+from train_demo import RECIPE, ArrayReader, ConvBlock, export, preprocess
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from quantmedic.demo.metric import objects_found
@@ -167,26 +166,6 @@ def train(steps):
     return network.eval()
 
 
-def export(network, path):
-    """Fold the batch norms and write the float ONNX model."""
-    for module in network.modules():
-        if isinstance(module, ConvBlock):
-            module.fold()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.onnx.export(
-            network,
-            (torch.zeros(1, 1, SIDE, SIDE),),
-            str(path),
-            input_names=["image"],
-            output_names=["detections"],
-            dynamic_axes={"image": {0: "batch"}, "detections": {0: "batch"}},
-            opset_version=OPSET,
-            dynamo=False,
-        )
-    onnx.checker.check_model(str(path), full_check=True)
-
-
 # ---------------------------------------------------------------- quantization and evaluation
 
 
@@ -254,7 +233,7 @@ def main(argv=None):
     images, labels = draw(VALIDATION_COUNT, rng)
     np.savez_compressed(output / VALIDATION, image=images, labels=labels)
 
-    export(train(arguments.steps), output / FLOAT)
+    export(train(arguments.steps), output / FLOAT, side=SIDE, names=("image", "detections"))
     joints = [node.name for node in onnx.load(str(output / FLOAT)).graph.node if node.op_type == "Concat"]
     quantize(output / FLOAT, output / PATIENT, output / REPRESENTATIVE, [])
     quantize(output / FLOAT, output / HEALTHY, output / REPRESENTATIVE, joints)
