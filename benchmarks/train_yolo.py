@@ -17,15 +17,13 @@ quantmedic itself does not import torch.
 
 import argparse
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
 from torch import nn
-from train_demo import ConvBlock, preprocess
-from train_detection import CLASSES, OPSET, PICTURE, PIXELS, SIDE, draw
+from train_demo import ConvBlock, export, preprocess
+from train_detection import CLASSES, PICTURE, PIXELS, SIDE, draw
 
 SEED = 47
 STRIDES, BINS = (8, 16), 8
@@ -165,26 +163,6 @@ def train(steps):
     return network.eval()
 
 
-def export(network, path):
-    """Fold the batch norms and write the float ONNX model."""
-    for module in network.modules():
-        if isinstance(module, ConvBlock):
-            module.fold()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        torch.onnx.export(
-            network,
-            (torch.zeros(1, 1, SIDE, SIDE),),
-            str(path),
-            input_names=["images"],
-            output_names=["output0"],
-            dynamic_axes={"images": {0: "batch"}, "output0": {0: "batch"}},
-            opset_version=OPSET,
-            dynamo=False,
-        )
-    onnx.checker.check_model(str(path), full_check=True)
-
-
 def main(argv=None):
     """Train and write the float model."""
     parser = argparse.ArgumentParser(description="Build the detector that the tests quantize.")
@@ -194,7 +172,7 @@ def main(argv=None):
     arguments.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    export(train(arguments.steps), arguments.output / "yolo_float.onnx")
+    export(train(arguments.steps), arguments.output / "yolo_float.onnx", side=SIDE, names=("images", "output0"))
     return 0
 
 
