@@ -16,6 +16,7 @@ from quantmedic.collectors.from_language_model.held_weights import checkpoint_of
 from quantmedic.collectors.from_language_model.modules import ModulePair, divergence_with_float_part, run_modules
 from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE
 from quantmedic.collectors.from_language_model.skeleton import load_module
+from quantmedic.collectors.from_language_model.sources_tried import share_gone
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, name_of_texts, read_texts
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
@@ -70,7 +71,7 @@ def _judge_modules(
     found = language_facts(scores, texts, vocabulary, noises)
     if found.kl_mean and found.worst_block and (found.worst_block_share or 0.0) > TRIED_SHARE:
         mended = divergence_with_float_part(pair, texts, found.worst_block)
-        gain = None if mended is None else 1 - mended / found.kl_mean
+        gain = None if mended is None else share_gone(found.kl_mean, mended)
         found = found.model_copy(update={"kl_mended": mended, "worst_block_gain": gain})
     return found, perplexity_facts(scores, texts)
 

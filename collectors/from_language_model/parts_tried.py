@@ -7,7 +7,7 @@ from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, Wei
 from quantmedic.collectors.from_language_model.blocks import run_alone
 from quantmedic.collectors.from_language_model.rooms import Rooms
 from quantmedic.collectors.from_language_model.runs import Run
-from quantmedic.collectors.from_language_model.sources_tried import try_sources
+from quantmedic.collectors.from_language_model.sources_tried import share_gone, try_sources
 from quantmedic.engine.case.facts import LanguageFacts
 
 #: Share of the noise from which on the part that makes it is tried.
@@ -55,18 +55,14 @@ def try_parts(
     update |= try_sources(run, sides[1], found, rooms, progress)
     if (found.worst_block_share or 0.0) > TRIED_SHARE:
         mended = work.once("kl_mended", divergence_of_mended)
-        update |= {"kl_mended": mended, "worst_block_gain": _share(mended, found)}
+        update |= {"kl_mended": mended, "worst_block_gain": share_gone(found.kl_mean, mended)}
     return found.model_copy(update=update)
 
 
 def _gain(run: Run, found: LanguageFacts, *, with_float_head: bool) -> float | None:
     """Share of the divergence that the states as they are now take away."""
     heads = (run.heads[0], run.heads[0]) if with_float_head else run.heads
-    return _share(float(run.score(heads).divergence.mean()), found)
-
-
-def _share(mended: float, found: LanguageFacts) -> float | None:
-    return 1 - mended / found.kl_mean if found.kl_mean else None
+    return share_gone(found.kl_mean, float(run.score(heads).divergence.mean()))
 
 
 def _is_changed(run: Run) -> bool:

@@ -76,7 +76,12 @@ class _Trial:
 
     def share(self, left: float) -> float | None:
         """Share of the divergence that is gone where so much is left."""
-        return 1 - left / self._before if self._before else None
+        return share_gone(self._before, left)
+
+
+def share_gone(before: float | None, left: float) -> float | None:
+    """Share of a divergence that is gone where so much of it is left; None where there was none."""
+    return 1 - left / before if before else None
 
 
 def _try_inputs(trial: _Trial, simulation: Simulation, found: LanguageFacts) -> dict[str, float | None]:
