@@ -222,6 +222,12 @@ def _sides_of(batch: Batch) -> Sides | None:
     return None
 
 
+def _common_sides(samples: Sequence[_Sample]) -> Sides | None:
+    """Width and height of the pictures; None where they differ, or inputs hold none."""
+    sizes = {own.sides for own in samples}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
 def _thin_out(raw: Raw, told: Reading) -> Raw:
     """The boxes with the best scores."""
     if raw.classes is not None:
@@ -314,8 +320,7 @@ def _reach_complaint(samples: Sequence[_Sample], truths: Sequence[Values]) -> Un
     Some models give boxes in pixels of the camera's picture: then their best boxes, as many as are labelled, reach
     beyond the input too, at least half as far as the labels do.
     """
-    sizes = {own.sides for own in samples}
-    sides = sizes.pop() if len(sizes) == 1 else None
+    sides = _common_sides(samples)
     if sides is None or all(are_shares(own) for own in truths):
         return None
     for axis, (side, word) in enumerate(zip(sides, ("wide", "high"), strict=True)):
@@ -396,8 +401,7 @@ def _candidates(
 
 def _units(samples: Sequence[_Sample], truths: Sequence[Values], told: Reading) -> list[tuple[Sides, str]]:
     """By what boxes become what the labels are in, and what that says of their own unit."""
-    sizes = {own.sides for own in samples}
-    sides = sizes.pop() if len(sizes) == 1 else None
+    sides = _common_sides(samples)
     shares = all(are_shares(own) for own in truths)
     if shares:
         same, own_unit = "in 0…1", "shares"
