@@ -281,10 +281,11 @@ def _choose(
             )
     words = _in_words(chosen, samples[0].raw, head)
     reading = replace(chosen.reading, words=words, scores=scores_named(told.text("scores", "given")))
-    complaint = _class_complaint(samples, truths, chosen.reading, classes) if len(candidates) > 1 else None
+    rows = _rows(samples, truths, chosen.reading, with_class=True)
+    complaint = _class_complaint(samples, truths, chosen.reading, classes, rows) if len(candidates) > 1 else None
     if complaint is not None:
         return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
-    few = _few_complaint(samples, truths, chosen.reading)
+    few = _few_complaint(rows, len(samples))
     if few is None:
         return reading
     return Unread(few, f"boxes were read as {chosen.words}; judge all the same: --metric map", reading)
@@ -345,15 +346,14 @@ def _largest_number(raw: Raw, count: int) -> float:
     return float(raw.boxes[np.argsort(-scores, kind="stable")[:count]].max(initial=0.0))
 
 
-def _few_complaint(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading) -> str | None:
+def _few_complaint(rows: Tally, samples: int) -> str | None:
     """What is wrong where the float model itself finds few of the labelled boxes: then a drop says nothing."""
-    rows = _rows(samples, truths, reading, with_class=True)
     value = _mean_precision(rows, range(len(OVERLAPS)))
     if value >= LITTLE:
         return None
     return (
         f"labels or preprocessing may be wrong: the float model's mAP is {100 * value:.1f} % (mAP50 "
-        f"{100 * _mean_precision(rows, [0]):.1f} %) on {len(samples)} samples"
+        f"{100 * _mean_precision(rows, [0]):.1f} %) on {samples} samples"
     )
 
 
@@ -448,11 +448,14 @@ def _rows(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxRead
 
 
 def _class_complaint(
-    samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, classes: tuple[int, int]
+    samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, classes: tuple[int, int], rows: Tally
 ) -> str | None:
-    """What is wrong where boxes are found and their classes are others; ``classes`` are the least and the largest."""
+    """What is wrong where boxes are found and their classes are others.
+
+    ``classes`` are the least and the largest; ``rows`` what is found with its class.
+    """
     best = _precision(samples, truths, reading, with_class=False)
-    found = _precision(samples, truths, reading, with_class=True)
+    found = _mean_precision(rows, [0])
     if found >= WITH_CLASS * best:
         return None
     values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
