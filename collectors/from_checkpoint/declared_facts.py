@@ -26,7 +26,7 @@ def _kv_facts(pair: Pair) -> dict[str, object]:
     found = kv_scales(pair.quantized.settings, weights, pair.quantized.tensors)
     if found.asked is None or not found.blocks:
         return {}
-    counted = _counted("kv_missing", found.missing)
+    counted = _count_names("kv_missing", found.missing)
     return {"kv_cache": found.asked, "kv_blocks": found.blocks, "kv_of_one": len(found.of_one), **counted}
 
 
@@ -54,11 +54,11 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
     ]
     found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
     return {
-        **_counted("idle_targets", found.idle_targets, "first_idle_target"),
-        **_counted("idle_ignores", found.idle_ignores, "first_idle_ignore"),
-        **_counted("declared_float", found.quantized),
-        **_counted("declared_quantized", found.left),
-        **_counted("unmet_overrides", found.unmet, "first_unmet_override"),
+        **_count_names("idle_targets", found.idle_targets, "first_idle_target"),
+        **_count_names("idle_ignores", found.idle_ignores, "first_idle_ignore"),
+        **_count_names("declared_float", found.quantized),
+        **_count_names("declared_quantized", found.left),
+        **_count_names("unmet_overrides", found.unmet, "first_unmet_override"),
     }
 
 
@@ -69,5 +69,5 @@ def _tied_facts(pair: Pair) -> dict[str, object]:
     return {"untied": untied(config, pair.quantized.tensors, pair.layers, differs) or ""}
 
 
-def _counted(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
+def _count_names(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
     return {name: len(found), first or f"first_{name}": found[0] if found else None}

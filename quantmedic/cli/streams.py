@@ -122,12 +122,12 @@ def open_closed_descriptors() -> None:
 
 def print_line(line: str, *, err: bool = False) -> None:
     """Print one line, whatever stands in it."""
-    _put(inert_line(line) + "\n", err=err)
+    _write(inert_line(line) + "\n", err=err)
 
 
 def print_report(text: str, *, err: bool = False) -> None:
     """Print the lines of a report for the terminal, in our own colours."""
-    _put("\n".join(map(painted_line, text.split("\n"))), err=err)
+    _write("\n".join(map(painted_line, text.split("\n"))), err=err)
 
 
 def print_format(text: str) -> None:
@@ -137,10 +137,10 @@ def print_format(text: str) -> None:
 
 def print_command(line: str) -> None:
     """Print a command of continuous integration, which has escapes of its own."""
-    _put(line + "\n")
+    _write(line + "\n")
 
 
-def _put(text: str, *, err: bool = False) -> None:
+def _write(text: str, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     if isinstance(stream, GuardedStream):
         stream.put(text)
