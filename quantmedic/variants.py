@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -45,7 +45,7 @@ def what_if(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> WhatIf:
@@ -63,7 +63,7 @@ def what_if(
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         samples: About so many samples at most.
         seed: Seed of the choice of samples and of bootstrapped intervals.
 
@@ -77,7 +77,7 @@ def what_if(
         representative=representative,
         validation=validation,
         labels=labels,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,

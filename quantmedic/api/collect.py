@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from quantmedic.api.cases import case_path, save_case, with_notice
+from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.limits import with_time_limit
@@ -22,7 +23,6 @@ from quantmedic.api.options import (
     MeasuringOptions,
     ModelSource,
     ProofOptions,
-    group_arguments,
 )
 from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
@@ -97,7 +97,8 @@ def collect(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
+        preprocessing: ``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data
+            that is not yet what the network wants: ``Preprocessing(scale=255, mean=(0.5,), std=(0.5,))``.
         samples: At most this many samples of each set.
         batch_size: Samples per run; as many as suit the processor's cache by default.
         mode: ``exact`` measures every tensor on every sample; ``fast`` on one random sample of 32, and at least on

@@ -8,7 +8,7 @@ from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import open_evaluation, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import threads_to_use
@@ -86,14 +86,11 @@ def debugger(
         ModelError: A model cannot be read, the two do not belong together, nothing is quantized, or they are torch
             modules, whose operators are not run by themselves.
     """
-    prepared: Mapping[Role, Preprocessing] = {}
-    if preprocessing is not None:
-        prepared = {"validation": preprocessing} if isinstance(preprocessing, Preprocessing) else preprocessing
     options = DataOptions(
         representative=representative,
         validation=data if validation is None else validation,
         samples=samples,
-        preprocessing=prepared,
+        preprocessing=preprocessing_by_role(preprocessing),
         labels=labels,
         metric=metric,
     )

@@ -52,8 +52,9 @@ def diagnose(
             named and ranked down.
         toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, fx, pt2e,
             torchao …; the one that the quantized model carries marks of by default.
-        **options: Passed to ``collect``. Unless ``prove`` says otherwise, it is ``"first"``: what leads is carried out,
-            so that the answer is proven or says that it is not.
+        **options: Those of ``collect``, which ``help(quantmedic.collect)`` explains one by one: ``preprocessing``,
+            ``metric``, ``samples``, ``memory`` and more. Unless ``prove`` says otherwise, it is ``"first"``: what
+            leads is carried out, so that the answer is proven or says that it is not.
 
     Returns:
         The diagnosis: verdict, ranked causes with evidence and remedies, facts of all layers.

@@ -9,6 +9,7 @@ from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, save_case
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
+from quantmedic.api.grouping import group_arguments
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.limits import with_time_limit
 from quantmedic.api.options import (
@@ -16,7 +17,6 @@ from quantmedic.api.options import (
     DataSource,
     FixArguments,
     ModelSource,
-    group_arguments,
 )
 from quantmedic.api.remedies import require_other_file
 from quantmedic.api.report import write_report

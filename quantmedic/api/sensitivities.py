@@ -16,7 +16,7 @@ from quantmedic.api.options import (
     MeasuringOptions,
     ModelSource,
 )
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import Role
@@ -56,7 +56,7 @@ def sensitivity(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     modes: Sequence[Mode] = MODES,
     samples: int | None = None,
     batch_size: int | None = None,
@@ -83,7 +83,7 @@ def sensitivity(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         modes: Which runs: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input.
         samples: At most this many samples, 64 by default, from all over the data set where its length is known.
         batch_size: Samples per run, 16 by default.
@@ -111,7 +111,7 @@ def sensitivity(
         validation=validation,
         labels=labels,
         samples=samples,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,

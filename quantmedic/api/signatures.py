@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature, signature
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from quantmedic.api.options import (
+    CheckpointOptions,
     DataOptions,
     MeasuringOptions,
     ProofOptions,
@@ -14,6 +15,7 @@ from quantmedic.api.options import (
     TextOptions,
     ToolchainOptions,
 )
+from quantmedic.collectors.data.preprocessing import Preprocessing
 
 
 def spelled_out(function: Callable[..., object]) -> Signature:
@@ -26,7 +28,7 @@ def spelled_out(function: Callable[..., object]) -> Signature:
     defaults, taken = dict(_defaults()), {each.name for each in shown}
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
-        for name, kind in arguments.__annotations__.items()
+        for name, kind in get_type_hints(arguments, localns={"Preprocessing": Preprocessing}).items()
         if name not in taken
     ]
     return known.replace(parameters=[*shown, *options])
@@ -41,6 +43,7 @@ def _defaults() -> Iterator[tuple[str, Any]]:
         ReferenceOptions,
         ToolchainOptions,
         ProofOptions,
+        CheckpointOptions,
         SpreadOptions,
     )
     for group in groups:

@@ -13,7 +13,7 @@ from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, Mo
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.searches.ranking import rank_settings
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_to_use, wants_exact_kernels
@@ -52,7 +52,7 @@ def calibrations(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     methods: Sequence[str] = (),
     samples: int | None = None,
     threads: int | None = None,
@@ -79,7 +79,7 @@ def calibrations(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         methods: Only these calibration methods, by name, such as ``percentile 99.99``; all by default.
         samples: Samples of each data set to read at most.
         threads: Processor threads to use; all cores by default.
@@ -102,7 +102,7 @@ def calibrations(
         validation=validation,
         labels=labels,
         samples=samples,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,

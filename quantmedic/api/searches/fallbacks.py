@@ -12,7 +12,7 @@ from quantmedic.api.limits import with_time_limit
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
@@ -77,7 +77,7 @@ def fallback(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     max_drop: float | None = None,
     min_sqnr_db: float | None = None,
     samples: int | None = None,
@@ -106,7 +106,7 @@ def fallback(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         max_drop: The metric may get worse by this against the float model: in points of a share (1.0 is 1 %), else in
             its own unit. Without labels, of the agreement with the float model's class.
         min_sqnr_db: Or: the least output SQNR in dB. Exactly one of the two goals is given.
@@ -132,7 +132,7 @@ def fallback(
         validation=validation,
         labels=labels,
         samples=samples,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
