@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.preprocessing import layout_of
 from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.reading_candidates import Candidate, choose_best, kind_in_words, with_numbering
 from quantmedic.collectors.measure.reading_trials import (
     Sample,
     Sides,
@@ -20,7 +20,6 @@ from quantmedic.collectors.measure.reading_trials import (
     common_sides,
     few_complaint,
     found_rows,
-    precision,
     reach_complaint,
 )
 from quantmedic.collectors.metrics.box_labels import (
@@ -40,13 +39,13 @@ from quantmedic.collectors.metrics.box_readings import (
     BoxReading,
     Columns,
     Raw,
+    ScoreKind,
     raw_boxes,
-    real_scores,
-    scores_named,
 )
 from quantmedic.collectors.metrics.classes import class_range_error
 from quantmedic.collectors.metrics.detections import told_reading
 from quantmedic.collectors.metrics.reading import BOXES, NO_SUPPRESSION, Reading
+from quantmedic.collectors.metrics.score_kinds import describe_numbers, fitting_kinds
 from quantmedic.collectors.pair.detector_heads import are_queries
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.output_parts import Part, joints_of
@@ -58,10 +57,6 @@ Values = NDArray[np.float64]
 TRIED, MOST_READ, _BATCH = 32, 256, 4
 #: Boxes of a sample on which they are tried: those with the best scores.
 _BEST = 300
-#: A reading is taken that finds this share of what is labelled, and so many times what any other one finds.
-LEAST, AHEAD = 0.1, 2.0
-#: Scores may lie beside 0 and 1 by a rounding.
-_ROUNDING = 1e-3
 #: Boxes may reach beyond the picture.
 _BEYOND = 1.1
 
@@ -81,23 +76,13 @@ class _Head:
     is_queries: bool
 
 
-class _Candidate(NamedTuple):
-    """A reading, and its unit in words."""
-
-    reading: BoxReading
-    unit: str
-
-    @property
-    def words(self) -> str:
-        return f"{self.reading.order} {self.unit}"
-
-
 def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int) -> BoxReading | Unread | None:
     """How boxes are read of the outputs; None where these are no detector's.
 
     What the columns hold is told by the structure of the float model. In which order the numbers of a box stand, and in
     which unit, is told by trying: in the right reading the float model finds the labelled boxes. What decides is COCO's
-    average precision at the overlap 0.5, whatever the class, on the first 32 samples with boxes.
+    average precision at the overlap 0.5, whatever the class, on the first 32 samples with boxes. What makes scores of
+    numbers, and which column is no class, is tried where the numbers leave it open; there the class decides, too.
 
     Args:
         models: Both models.
@@ -187,7 +172,9 @@ def _read_samples(
         for raw, own in zip(raw_boxes(head.columns, named, batch.samples), labels, strict=True):
             real = own[(own[:, 4] >= 0) | (own[:, 0] >= 0)]
             if real.any():
-                found.append(Sample(_thin_out(raw, told), real, sides))
+                numbers = describe_numbers(raw.scores) if raw.classes is None else None
+                best = raw if numbers is None else _thin_out(raw, fitting_kinds([numbers], told))
+                found.append(Sample(best, numbers, real, sides))
     return found[:TRIED]
 
 
@@ -200,13 +187,13 @@ def _sides_of(batch: Batch) -> Sides | None:
     return None
 
 
-def _thin_out(raw: Raw, told: Reading) -> Raw:
-    """The boxes with the best scores."""
-    if raw.classes is not None:
-        return raw
-    scores = real_scores(raw.scores, scores_named(told.text("scores", "given")))
-    best = np.argsort(-scores.max(axis=1), kind="stable")[:_BEST]
-    return Raw(raw.boxes[best], scores[best], None)
+def _thin_out(raw: Raw, kinds: Sequence[ScoreKind]) -> Raw:
+    """The boxes with the best scores of any kind."""
+    best: dict[int, None] = {}
+    for kind in kinds:
+        order = np.argsort(-kind.of(raw.scores).max(axis=1), kind="stable")[:_BEST]
+        best |= dict.fromkeys(order.tolist())
+    return Raw(raw.boxes[[*best]], raw.scores[[*best]], None)
 
 
 def _choose(
@@ -218,43 +205,22 @@ def _choose(
     told: Reading,
 ) -> BoxReading | Unread:
     """The reading in which the float model finds what is labelled."""
-    is_dense = samples[0].raw.classes is None
-    if is_dense and any(np.any(np.abs(own.raw.scores - 0.5) > 0.5 + _ROUNDING) for own in samples):
-        return Unread(
-            "the scores are no probabilities",
-            "name what makes them: --metric-option scores=sigmoid, or softmax where the last class is no object",
-        )
-    if is_dense:
-        _require_classes(truths, samples[0].raw.scores.shape[1], head)
-    beyond = reach_complaint(samples, truths) if told.text("unit", "") != "labels" else None
+    kinds = _kinds(samples, truths, classes, head, told)
+    beyond = reach_complaint(samples, truths, kinds) if told.text("unit", "") != "labels" else None
     if beyond is not None:
         return beyond
-    candidates = _candidates(samples, truths, layout, head, told)
+    candidates = _candidates(samples, truths, layout, kinds, head, told)
     if not candidates:
         return Unread("the pictures differ in size, or are none", "give boxes in the unit of the labels")
-    chosen = candidates[0]
-    if len(candidates) > 1:
-        values = [precision(samples, truths, own.reading, with_class=False) for own in candidates]
-        order = np.argsort(-np.array(values), kind="stable")
-        chosen, second = (candidates[i] for i in order[:2])
-        best, next_best = (values[i] for i in order[:2])
-        if best < LEAST:
-            return Unread(
-                "in no reading of its boxes the float model finds the labelled ones (the best one, "
-                f"{chosen.words}, has mAP50 {100 * best:.1f} % whatever the class)",
-                f"where the labels are those of pictures of another size, give them in pixels of the input; else "
-                f"{_name_reading()}",
-            )
-        if AHEAD * next_best > best:
-            return Unread(
-                f"boxes {chosen.words} (mAP50 {100 * best:.1f} % whatever the class) fit the labels little better than "
-                f"{second.words} ({100 * next_best:.1f} %)",
-                _name_reading(),
-            )
-    words = _in_words(chosen, samples[0].raw, head)
-    reading = replace(chosen.reading, words=words, scores=scores_named(told.text("scores", "given")))
-    rows = found_rows(samples, truths, chosen.reading, with_class=True)
-    complaint = class_complaint(samples, truths, chosen.reading, classes, rows) if len(candidates) > 1 else None
+    found = choose_best(samples, truths, candidates) if len(candidates) > 1 else candidates[0]
+    if not isinstance(found, Unread) and "background" not in told.options:
+        found = with_numbering(samples, truths, classes, found)
+    if isinstance(found, Unread):
+        return found
+    chosen = found
+    reading = replace(chosen.reading, words=_in_words(chosen, samples[0].raw, head))
+    rows = found_rows(samples, truths, reading, with_class=True)
+    complaint = class_complaint(samples, truths, reading, classes, rows) if len(candidates) > 1 else None
     if complaint is not None:
         return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
     few = few_complaint(rows, len(samples))
@@ -287,13 +253,6 @@ def _classes_of(truths: Sequence[Values]) -> tuple[int, int]:
     return int(classes.min()), int(classes.max())
 
 
-def _name_reading() -> str:
-    return (
-        f"name it: --metric map --metric-option boxes=… ({', '.join(BOXES)}) --metric-option unit=… (pixels, shares); "
-        "see: quantmedic explain metrics"
-    )
-
-
 def _layout_of(samples: Sequence[Sample], told: Reading) -> LabelLayout:
     named = told.text("labels", "")
     if named:
@@ -302,16 +261,39 @@ def _layout_of(samples: Sequence[Sample], told: Reading) -> LabelLayout:
     return "yolo" if "yolo" in found else "corners"
 
 
-def _require_classes(truths: Sequence[Values], classes: int, head: _Head) -> None:
+def _kinds(
+    samples: Sequence[Sample], truths: Sequence[Values], classes: tuple[int, int], head: _Head, told: Reading
+) -> list[ScoreKind]:
+    """What may make the scores, as far as the numbers and the labelled classes leave that open.
+
+    Raises:
+        DataError: A label is no class of the model.
+    """
+    numbers = [own.numbers for own in samples if own.numbers is not None]
+    if not numbers:
+        return [ScoreKind()]
+    columns, kinds = numbers[0].columns, fitting_kinds(numbers, told)
     largest = max(float(own[:, 4].max()) for own in truths)
-    if largest >= classes:
+    # Classes behind a background in front may be numbered by their columns, where none is 0.
+    room = {
+        kind: columns if kind.background == "first" and classes[0] > 0 else kind.classes_among(columns)
+        for kind in kinds
+    }
+    fitting = [kind for kind in kinds if largest < room[kind]]
+    if not fitting:
         where = head.columns.output if head.columns is not None else "scores"
-        raise class_range_error(int(largest), where, classes)
+        raise class_range_error(int(largest), where, room[kinds[0]])
+    return fitting
 
 
 def _candidates(
-    samples: Sequence[Sample], truths: Sequence[Values], layout: LabelLayout, head: _Head, told: Reading
-) -> list[_Candidate]:
+    samples: Sequence[Sample],
+    truths: Sequence[Values],
+    layout: LabelLayout,
+    kinds: Sequence[ScoreKind],
+    head: _Head,
+    told: Reading,
+) -> list[Candidate]:
     """Readings that what was named leaves open."""
     orders = [told.text("boxes", "")] if "boxes" in told.options else list(BOXES)
     overlap = told.real("nms", OVERLAP)
@@ -325,7 +307,8 @@ def _candidates(
     )
     units = _units(samples, truths, told)
     return [
-        _Candidate(replace(plain, order=order, factor=factor), unit) for order, (factor, unit) in product(orders, units)
+        Candidate(replace(plain, kind=kind, order=order, factor=factor), unit)
+        for kind, order, (factor, unit) in product(kinds, orders, units)
     ]
 
 
@@ -351,7 +334,7 @@ def _units(samples: Sequence[Sample], truths: Sequence[Values], told: Reading) -
     return [found[asked]] if asked in found else [] if asked else list(found.values())
 
 
-def _in_words(chosen: _Candidate, raw: Raw, head: _Head) -> str:
+def _in_words(chosen: Candidate, raw: Raw, head: _Head) -> str:
     """How boxes are read, in one line."""
     reading = chosen.reading
     parts = [f"boxes {chosen.words}"]
@@ -360,8 +343,9 @@ def _in_words(chosen: _Candidate, raw: Raw, head: _Head) -> str:
     if raw.classes is not None:
         parts.append("a score and a class each")
     else:
-        count = raw.scores.shape[1]
+        count = raw.scores.shape[1] - (reading.kind.background != "none")
         parts.append(f"{count} {'class' if count == 1 else 'classes'}")
+        parts += [words] if (words := kind_in_words(reading.kind)) else []
     if head.has_masks:
         parts.append("masks left out")
     parts.append("no NMS" if reading.overlap is None else f"NMS at {reading.overlap:g}")

@@ -1,15 +1,16 @@
 """Whether a reading of a detector's outputs is to be judged by: what the float model finds in it, and what is wrong."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.metrics.box_labels import are_shares
-from quantmedic.collectors.metrics.box_readings import BoxReading, Raw
+from quantmedic.collectors.metrics.box_readings import GIVEN, BoxReading, Raw, ScoreKind
 from quantmedic.collectors.metrics.detections import sample_rows
+from quantmedic.collectors.metrics.score_kinds import Numbers
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics.detection import OVERLAPS, mean_average_precision
 
@@ -41,9 +42,18 @@ class Unread:
 
 
 class Sample(NamedTuple):
-    """The best boxes of a sample, its labels ``[boxes, 5]`` as they are, and width and height of its picture."""
+    """What a reading is tried on.
+
+    Attributes:
+        raw: The best boxes of a sample.
+        numbers: What the numbers that are to become scores are like, of all of its boxes; None where each box has a
+            class beside its score.
+        labels: Its labels ``[boxes, 5]`` as they are.
+        sides: Width and height of its picture.
+    """
 
     raw: Raw
+    numbers: Numbers | None
     labels: Array
     sides: Sides | None
 
@@ -74,17 +84,20 @@ def found_rows(samples: Sequence[Sample], truths: Sequence[Values], reading: Box
             rows.append(sample_rows(reading.found(own.raw), truth))
             continue
         boxes, scores, classes = own.raw
-        raw = Raw(boxes, scores, np.where(classes < 0, classes, 0.0)) if classes is not None else None
-        found = reading.found(raw or Raw(boxes, scores.max(axis=1, keepdims=True), None))
+        if classes is not None:
+            found = reading.found(Raw(boxes, scores, np.where(classes < 0, classes, 0.0)))
+        else:
+            best = reading.kind.of(scores).max(axis=1, keepdims=True)
+            found = replace(reading, kind=GIVEN).found(Raw(boxes, best, None))
         rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
     return Tally.of_samples(rows, 3)
 
 
-def reach_complaint(samples: Sequence[Sample], truths: Sequence[Values]) -> Unread | None:
+def reach_complaint(samples: Sequence[Sample], truths: Sequence[Values], kinds: Sequence[ScoreKind]) -> Unread | None:
     """What is wrong where labels reach beyond the input and the boxes of the float model do not follow them.
 
     Some models give boxes in pixels of the camera's picture: then their best boxes, as many as are labelled, reach
-    beyond the input too, at least half as far as the labels do.
+    beyond the input too, at least half as far as the labels do. The best ones are those of any of the ``kinds``.
     """
     sides = common_sides(samples)
     if sides is None or all(are_shares(own) for own in truths):
@@ -93,7 +106,8 @@ def reach_complaint(samples: Sequence[Sample], truths: Sequence[Values]) -> Unre
         reach = max(float(own[:, [axis, axis + 2]].max()) for own in truths)
         if reach <= side + max(_PIXEL, _SHARE * side):
             continue
-        if max(_largest_number(own.raw, len(truth)) for own, truth in zip(samples, truths, strict=True)) >= (
+        pairs = list(zip(samples, truths, strict=True))
+        if max(_largest_number(own.raw, len(truth), kind) for kind in kinds for own, truth in pairs) >= (
             (side + reach) / 2
         ):
             continue
@@ -105,9 +119,9 @@ def reach_complaint(samples: Sequence[Sample], truths: Sequence[Values]) -> Unre
     return None
 
 
-def _largest_number(raw: Raw, count: int) -> float:
+def _largest_number(raw: Raw, count: int, kind: ScoreKind) -> float:
     """The largest of the numbers of the best boxes, in whatever order they stand."""
-    scores = raw.scores if raw.classes is not None else raw.scores.max(axis=1)
+    scores = raw.scores if raw.classes is not None else kind.of(raw.scores).max(axis=1)
     return float(raw.boxes[np.argsort(-scores, kind="stable")[:count]].max(initial=0.0))
 
 
@@ -136,7 +150,8 @@ def class_complaint(
     values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
     text = f"the float model finds the labelled boxes {values}"
     least, largest = classes
-    count = samples[0].raw.scores.shape[1] if samples[0].raw.classes is None else None
+    raw = samples[0].raw
+    count = reading.kind.classes_among(raw.scores.shape[1]) if raw.classes is None else None
     for shift in (-1, 1):
         # A class below 0 would be padding: labels in a circle are not shifted.
         if least + shift < 0 or (count is not None and largest + shift >= count):
