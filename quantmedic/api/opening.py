@@ -10,11 +10,12 @@ from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_fu
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.detector_reading import Unread, read_detector
+from quantmedic.collectors.measure.detector_reading import read_detector
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.reading_trials import Unread
 from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
