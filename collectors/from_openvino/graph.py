@@ -1,6 +1,6 @@
 """The graph of an OpenVINO model, read from its translation to ONNX."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
 from quantmedic.collectors.from_openvino.file import IrModel
 from quantmedic.collectors.from_openvino.site import shape_of
 from quantmedic.collectors.from_openvino.translation import Place, translate
@@ -50,7 +51,6 @@ class OpenVINOGraph(OnnxGraph):
         untranslated: Operators without a counterpart.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
         stated: Shapes as OpenVINO infers them, by tensor.
-        relus: Relu that a FakeQuantize stands for, by the names of their tensors, with the name of that.
         exposed: How tensors are shown, as far as it was found out: by what FakeQuantize writes, and other tensors.
     """
 
@@ -60,7 +60,6 @@ class OpenVINOGraph(OnnxGraph):
     untranslated: tuple[str, ...]
     weights: Mapping[int, Float32]
     stated: Mapping[str, Shape]
-    relus: Mapping[str, str]
     exposed: dict[tuple[frozenset[Place], frozenset[Place]], Exposed] = field(default_factory=dict)
 
     @property
@@ -78,14 +77,14 @@ class OpenVINOGraph(OnnxGraph):
         return name
 
 
-def graph_of(file: IrModel, without_relu: Collection[str] = ()) -> OpenVINOGraph:
-    """The graph of a model; of these FakeQuantize, none stands for a Relu.
+def graph_of(file: IrModel, dropped: Dropped | None = None) -> OpenVINOGraph:
+    """The graph of a model, with the Relu and Clip for which a FakeQuantize stands, by the tensor that this writes.
 
     Raises:
         ModelError: The graph is damaged.
     """
     try:
-        found = translate(file.model, without_relu)
+        found = translate(file.model, dropped)
     except (ValueError, LookupError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ModelError(
             "the model is damaged",
@@ -103,7 +102,6 @@ def graph_of(file: IrModel, without_relu: Collection[str] = ()) -> OpenVINOGraph
         untranslated=found.untranslated,
         weights=found.weights,
         stated={name: shape for name, shape in shapes.items() if shape is not None},
-        relus=found.relus,
         **own,
     )
     for name, (codes, quantizer) in found.grids.items():

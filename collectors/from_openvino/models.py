@@ -18,6 +18,7 @@ from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
+from quantmedic.collectors.from_openvino.dropped_bounds import dropped_bounds
 from quantmedic.collectors.from_openvino.feed import arrays_of
 from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
@@ -220,11 +221,9 @@ def open_models(float_path: Path, quantized_path: Path) -> OpenVINOModels:
     float_graph, file = graph_of(read_ir(float_path)), read_ir(quantized_path)
     quantized = graph_of(file)
     matched = match_files(float_graph, quantized)
-    alone = {name for op in quantized.operators if op.index not in matched.operators for name in op.outputs}
-    strangers = [quantizer for relu, quantizer in quantized.relus.items() if relu in alone]
-    if strangers:
-        # The float model has no such Relu: the quantizer cuts negative values off all the same.
-        quantized = graph_of(file, strangers)
+    dropped = dropped_bounds(float_graph, quantized, matched)
+    if dropped:
+        quantized = graph_of(file, dropped)
         matched = match_files(float_graph, quantized)
     pairs = [
         pair
