@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quantmedic.collectors.pair.graph import Graph, Operator
-from quantmedic.collectors.pair.match import Match
+from quantmedic.collectors.pair.match import Match, kind_of
 from quantmedic.collectors.pair.patterns import clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
 
@@ -58,14 +58,14 @@ def dropped_bounds(float_graph: Graph, quantized: Graph, matched: Match) -> dict
     Returns:
         Relu and Clip whose bounds hold the range of the quantizer behind them, by the tensor that this writes.
     """
-    kept = {twin.index for twin in matched.operators.values()}
+    kept = kept_operators(quantized, matched)
     found: dict[str, set[tuple[Bound, ...]]] = {}
     for values, twins in _readings(float_graph, quantized, matched):
         root, codes = quantized.root(values), quantized.encoded.get(values)
         own = next((tap.quantizer for tap in quantized.quantizers.get(root, []) if tap.tensor == codes), None)
         if own is None or root not in matched.tensors:
             continue
-        _, start = _bounds_before(matched.tensors[root], float_graph, kept)
+        start = base_of(matched.tensors[root], float_graph, kept)
         before = (_bounds_before(twin, float_graph, kept) for twin in twins)
         bounds = next((each for each, first in before if first == start), ())
         found.setdefault(values, set()).add(bounds if all(bound.is_within(own) for bound in bounds) else ())
@@ -92,6 +92,17 @@ def _bounds_before(tensor: str, graph: Graph, kept: set[int]) -> tuple[tuple[Bou
         found.insert(0, bound)
         tensor = op.inputs[0]
     return tuple(found), tensor
+
+
+def kept_operators(quantized: Graph, matched: Match) -> set[int]:
+    """Operators of the float model that the quantized model has as such, and not only what bears their name."""
+    mine = {op.index: op for op in quantized.operators}
+    return {twin.index for index, twin in matched.operators.items() if kind_of(mine[index]) == kind_of(twin)}
+
+
+def base_of(tensor: str, graph: Graph, kept: set[int]) -> str:
+    """What the first of the Relu and Clip in front of a tensor reads that have no twin; itself without them."""
+    return _bounds_before(tensor, graph, kept)[1]
 
 
 def _bound_of(op: Operator, graph: Graph) -> Bound | None:
