@@ -108,8 +108,8 @@ def _reads(twin: Operator, source: str, float_graph: Graph, quantized: Graph, ma
 def _gain_of(op: Operator, graph: Graph) -> tuple[Float32, Float32 | None, Floats] | None:
     """Gain and shift of a factor or batch norm, and by how much the gain may be rounded; None where not known."""
     constants = [graph.constants[name] for name in op.inputs if name in graph.constants]
-    values = [each.values for each in constants]
-    if any(each is None or not np.isfinite(each).all() for each in values):
+    values = [each.values for each in constants if each.values is not None]
+    if len(values) < len(constants) or not all(np.isfinite(each).all() for each in values):
         return None
     numbers = [np.asarray(each, np.float32).ravel() for each in values]
     if op.op_type == "Mul":
@@ -157,7 +157,8 @@ def _told(
         return None
     ratio, known = _ratios(mine, theirs, places, count)
     if gain.size == 1:
-        ratio, known = np.median(ratio[known], keepdims=True) if known.any() else ratio[:1], known.any(keepdims=True)
+        ratio = np.median(ratio[known], keepdims=True) if known.any() else ratio[:1]
+        known = np.asarray([known.any()])
     slack = _APART * np.abs(gain) + step
     if (np.abs(ratio - gain) > slack)[known].any():
         return None
@@ -170,7 +171,7 @@ def _ratios(mine: Float32, theirs: Float32, places: NDArray[np.int64], count: in
     """By how much the weights of each channel are larger in the float model, and which channels tell it."""
 
     def total(values: Floats) -> Floats:
-        return np.bincount(places.ravel(), values.ravel(), count)
+        return np.asarray(np.bincount(places.ravel(), values.ravel(), count), np.float64)
 
     a, b = mine.astype(np.float64), theirs.astype(np.float64)
     both, own, other = total(a * b), total(a * a), total(b * b)
