@@ -72,7 +72,7 @@ from quantmedic.reports.sections.verdict_words import (
     UNKNOWN_FAILURE,
     VERDICTS,
     WEIGHT_VERDICTS,
-    WEIGHTS_ONLY,
+    weights_only_text,
 )
 from quantmedic.reports.sections.workflow import WorkflowStep, workflow_steps
 from quantmedic.reports.text import (
@@ -346,7 +346,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if _float_alone(diagnosis):
         return FAILED_ALONE
     if _weights_only(diagnosis):
-        return WEIGHTS_ONLY
+        return weights_only_text(diagnosis.model.checkpoint.running_grids)
     if files_only(diagnosis):
         return FILES_ONLY
     if without_data(diagnosis):
