@@ -25,6 +25,7 @@ from quantmedic.reports.sections.harm import (
     latent_group,
     reading_text,
     undecided_text,
+    withstood_size,
     withstood_text,
 )
 from quantmedic.reports.sections.history import HistoryBox, history_box
@@ -368,7 +369,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return ""
     if diagnosis.verdict == "degraded" and statement == "unproven":
         return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
-    return STRENGTHS[statement].format(word=word)
+    return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
