@@ -25,6 +25,7 @@ from quantmedic.reports.sections.harm import (
     latent_group,
     reading_text,
     undecided_text,
+    withstood_size,
     withstood_text,
 )
 from quantmedic.reports.sections.history import HistoryBox, history_box
@@ -72,7 +73,7 @@ from quantmedic.reports.sections.verdict_words import (
     UNKNOWN_FAILURE,
     VERDICTS,
     WEIGHT_VERDICTS,
-    WEIGHTS_ONLY,
+    weights_only_text,
 )
 from quantmedic.reports.sections.workflow import WorkflowStep, workflow_steps
 from quantmedic.reports.text import (
@@ -346,7 +347,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if _float_alone(diagnosis):
         return FAILED_ALONE
     if _weights_only(diagnosis):
-        return WEIGHTS_ONLY
+        return weights_only_text(diagnosis.model.checkpoint.running_grids)
     if files_only(diagnosis):
         return FILES_ONLY
     if without_data(diagnosis):
@@ -368,7 +369,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return ""
     if diagnosis.verdict == "degraded" and statement == "unproven":
         return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
-    return STRENGTHS[statement].format(word=word)
+    return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
