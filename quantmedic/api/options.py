@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from quantmedic.collectors.data.progress import Progress
+from quantmedic.api.notebooks import Watching
 from quantmedic.engine.case.facts import Role
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class FixArguments(TypedDict, total=False):
 class DiagnoseArguments(FixArguments, total=False):
     """Those that ``diagnose`` passes on."""
 
-    progress: Progress
+    progress: Watching
     tokens: TokenSource | None
     text_length: int | None
     shards: str | Path | Sequence[str | Path] | None
