@@ -88,7 +88,7 @@ def test_every_link_leads_to_a_file(document: str) -> None:
 
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
-    assert (ROOT / "docs" / "report.png").stat().st_size <= 150_000
+    assert (ROOT / "docs" / "report.png").stat().st_size <= 70_000
 
 
 if __name__ == "__main__":
