@@ -226,7 +226,8 @@ def test_quantizing_again_with_nothing_changed_names_the_cause_first(proven: Dia
     given, cause = proven.prescription, proven.causes[0]
     assert given is not None and proven.proof is not None
     trial = proven.proof.chain[0].trial
-    again = ExecutionRecord.model_construct(toolchain="onnxruntime", version="1", reads="r", trial=trial, choices=(), titles=("again",))
+    run = {"toolchain": "onnxruntime", "version": "1", "reads": "r", "choices": (), "titles": ("again",)}
+    again = ExecutionRecord.model_construct(trial=trial, **run)
     proof = proven.proof.model_copy(update={"executions": (again,), "baseline": 0})
     step = given.steps[0].model_copy(update={"causes": (cause.cause,)})
     changes = {"executed": again, "grade": "executed", "steps": (step,)}
