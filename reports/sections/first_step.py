@@ -74,8 +74,8 @@ def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
         return step
     sets = next((_sets_of(remedy) for remedy in card.remedies if remedy.title == step.title), {})
     short = len(list(chain.from_iterable(sets.values()))) <= LINES_SET
-    said = {"cause": card.cause, "confidence": card.confidence, "why": card.message, "found": card.found}
-    return replace(step, **said, sets=sets if short else {})
+    named = replace(step, cause=card.cause, confidence=card.confidence, why=card.message, found=card.found)
+    return replace(named, sets=sets if short else {})
 
 
 def _sets_of(remedy: RemedyCard) -> Mapping[str, Sequence[str]]:
