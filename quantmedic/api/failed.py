@@ -14,8 +14,6 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
-from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
 from quantmedic.collectors.front_ends import front_end_of
@@ -86,11 +84,9 @@ def collect_failed(
     logged = read_log_facts(logs, *known_and_own_patterns(rules or load_rulebase()))
     model = _open_float(float_model)
     notices = [*model.notices, *([mct.notice] if mct is not None and mct.notice else [])]
-    failure, data_notices = _with_data(
-        logged.failure, model, representative, preprocessing_by_role(preprocessing), samples, progress
-    )
+    declared = preprocessing_by_role(preprocessing)
     with watching(progress) as told:
-        failure, data_notices = _with_data(logged.failure, model, representative, preprocessing or {}, samples, told)
+        failure, data_notices = _with_data(logged.failure, model, representative, declared, samples, told)
     settings = logged.settings if mct is None else logged.settings.model_copy(update=_known_values(mct.settings))
     search = logged.search if mct is None else logged.search.model_copy(update=_known_values(mct.search))
     facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}
