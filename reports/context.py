@@ -419,8 +419,13 @@ def _model_text(diagnosis: Diagnosis) -> str:
     if _float_alone(diagnosis):
         return _float_text(model.float_model)
     kind = " ".join(visible(part) for part in (model.framework, model.format) if part)
-    covered = f"{percent(model.quantized_share, 0)} quantized" if model.quantized_share is not None else ""
-    return ", ".join(part for part in (kind, count(len(diagnosis.layers), "layer"), covered) if part)
+    parts = (kind, count(len(diagnosis.layers), "layer"), _coverage_text(model.quantized_share))
+    return ", ".join(part for part in parts if part)
+
+
+def _coverage_text(share: float | None) -> str:
+    """How much is quantized of the layers with weights or a product of matrices, which the share is of."""
+    return "" if share is None else f"{percent(share, 0)} of compute layers quantized"
 
 
 def _float_text(model: FloatFacts) -> str:

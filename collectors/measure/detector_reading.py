@@ -226,7 +226,12 @@ def _choose(
     few = few_complaint(rows, len(samples))
     if few is None:
         return reading
-    return Unread(few, f"boxes were read as {chosen.words}; judge all the same: --metric map", reading)
+    return Unread(
+        few,
+        f"boxes were read as {chosen.words}; judge all the same: --metric map --expected-float-metric VALUE, "
+        "the mAP that the model is known to have on such data",
+        reading,
+    )
 
 
 def _shape_of_labels(dataset: Dataset, batch: Array) -> str:

@@ -12,16 +12,13 @@ from quantmedic.collectors.metrics.box_readings import GIVEN, BoxReading, Raw, S
 from quantmedic.collectors.metrics.detections import sample_rows
 from quantmedic.collectors.metrics.score_kinds import Numbers
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.metrics.detection import OVERLAPS, mean_average_precision
+from quantmedic.engine.metrics.detection import LITTLE, OVERLAPS, mean_average_precision
 
 Array = NDArray[np.generic]
 Values = NDArray[np.float64]
 Sides = tuple[float, float]
 #: Where the classes of the labels are those of the outputs, boxes are not found this seldom with their class.
 WITH_CLASS = 0.25
-#: Below this mAP of the float model nothing is judged unless the metric was named: half of what SSDlite320, the weakest
-#: detector that torchvision publishes, has on COCO (21.3 %).
-LITTLE = 0.1
 #: Labelled boxes may reach beyond the picture by a rounding: so many pixels, or this share of its side.
 _PIXEL, _SHARE = 1.0, 0.01
 

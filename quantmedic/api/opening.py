@@ -24,10 +24,9 @@ from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, t
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.metrics.detection import BOX_METRICS
 from quantmedic.version import VERSION
 
-#: Metrics that read boxes.
-BOX_METRICS = ("map", "map50")
 #: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
 UNUSED_BOXES = "the labels were not used as boxes"
 #: Samples that show what can be quantized.

@@ -29,6 +29,7 @@ from quantmedic.reports.sections.proof import (
     proven_word,
     samples_text,
     signed_gain,
+    still_lost,
     trial_gain_text,
     trial_text,
 )
@@ -288,7 +289,8 @@ def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     parts = [trial_gain_text(trial), metric_text(trial.metric)]
     beyond = ", beyond quantizing again alone" if trial.after else ""
     judged = f"{proven_word(trial.metric)} on {samples_text(trial, diagnosis)} (executed){beyond}"
-    return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
+    told = "; ".join(text for text in (judged, still_lost(trial.metric)) if text)
+    return Gain("measured", ", ".join(part for part in parts if part), told, "measured")
 
 
 def _trial_of(cause: CauseReport) -> TrialRecord | None:
@@ -303,6 +305,20 @@ def _recovery_text(predicted: Recovery | None) -> str:
     most = "at most " if predicted.bound else ""
     where = f" at the output{TYPICAL if predicted.typical else ''}"
     return f"{most}{decibels(predicted.gain_db, '+')}{where} ({low} … {high})"
+
+
+def _executed_beside(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> str:
+    """What running the prescription gave that holds a remedy which was tried on an edited copy: another model."""
+    given = diagnosis.prescription
+    if given is None or given.executed is None or given.grade != "executed":
+        return ""
+    if advice.measured is None or advice.measured.grade != "edited":
+        return ""
+    if not any(step.title == advice.title and cause.cause in step.causes for step in given.steps):
+        return ""
+    trial = given.executed.trial
+    gains = ", ".join(text for text in (trial_gain_text(trial), metric_text(trial.metric)) if text)
+    return f"the prescription, run as printed, makes another model: {gains} (executed)"
 
 
 def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> RemedyCard:
@@ -332,7 +348,9 @@ def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> Re
         concerns=_where_it_goes(advice, cause),
         unsure=", ".join(advice.unsure),
         predicted=_recovery_text(advice.predicted),
-        measured="; ".join(text for text in (trial_text(advice.measured), beside) if text),
+        measured="; ".join(
+            text for text in (trial_text(advice.measured), _executed_beside(advice, cause, diagnosis), beside) if text
+        ),
         left_integer=integer_text(advice.measured),
         no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
         cost=advice.cost.says,

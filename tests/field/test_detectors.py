@@ -153,5 +153,11 @@ def test_a_float_model_that_finds_few_boxes_is_judged_only_by_name_and_with_a_wo
     assert diagnosis.metrics.name is None and diagnosis.verdict == "degraded"
     assert any(said in own for own in diagnosis.warnings)
     named = labelled_with(tmp_path, labels(SAMPLES, 57), metric="map")
-    assert named.metrics.float_value is not None and named.metrics.float_value < 0.1
+    value = named.metrics.float_value
+    assert value is not None and value < 0.1
     assert any(own.startswith(said) for own in named.warnings)
+    assert named.metrics.drop is None and named.verdict == "degraded"
+    assert any(cause.rules == ("S048",) for cause in named.causes)
+    expected = labelled_with(tmp_path, labels(SAMPLES, 57), metric="map", expected_float_metric=value)
+    assert expected.metrics.drop is not None
+    assert not any("S048" in cause.rules for cause in expected.causes)
