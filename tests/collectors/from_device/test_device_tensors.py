@@ -1,7 +1,5 @@
 """Tensors of a device: the layer where it departs is named, rounding is not, and what does not fit is said by name."""
 
-import base64
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +25,7 @@ from builders.device_dumps import (
     rounded_otherwise,
     tensors_of,
 )
+from builders.dump_files import polygraphy, write_npy, write_samples
 from builders.field_patients import demo, quantize, split
 from builders.onnx_models import Array, random, save_pair
 from builders.recordings import RECORDINGS
@@ -222,29 +221,6 @@ def test_a_first_layer_that_departs_is_named_where_the_input_is_there(paths: tup
 # --- forms of dumps --------------------------------------------------------------------------------------------------
 
 
-def write_npy(folder: Path, dump: dict[str, Array]) -> Path:
-    folder.mkdir()
-    for name, values in dump.items():
-        np.save(folder / f"{name}.npy", values)
-    return folder
-
-
-def write_samples(
-    folder: Path, dump: dict[str, Array], ending: str = ".raw", *, last: bool = False, first: int = 0
-) -> Path:
-    for k in range(len(X)):
-        own = folder / f"Result_{k + first}"
-        own.mkdir(parents=True)
-        for name, values in dump.items():
-            value = values[k : k + 1]
-            value = np.moveaxis(value, 1, -1) if last and value.ndim == 4 else value
-            if ending == ".raw":
-                (own / f"{name}.raw").write_bytes(np.ascontiguousarray(value, "<f4").tobytes())
-            else:
-                np.save(own / f"{name}.npy", value)
-    return folder
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -273,27 +249,6 @@ def test_an_archive_gives_the_same(
     # Many tensors are not held open, and each run reads on where the last one ended.
     monkeypatch.setattr("quantmedic.collectors.from_device.compare.HELD", 2)
     assert collected(paths, tmp_path / "d.npz").record.device == found
-
-
-def polygraphy(dump: dict[str, Array], *, lazy: bool = True) -> dict[str, object]:
-    """What ``polygraphy run --save-outputs`` writes of three iterations."""
-
-    def encoded(values: Array) -> dict[str, object]:
-        file = io.BytesIO()
-        np.save(file, values, allow_pickle=False)
-        array = {"array": base64.b64encode(file.getvalue()).decode(), "polygraphy_class": "ndarray"}
-        return {"values": array, "polygraphy_class": "LazyArray"} if lazy else array
-
-    iterations = [
-        {
-            "outputs": {name: encoded(values[start : start + 8]) for name, values in dump.items()},
-            "runtime": 0.1,
-            "runner_name": "trt-runner",
-            "polygraphy_class": "IterationResult",
-        }
-        for start in range(0, len(X), 8)
-    ]
-    return {"lst": [["trt-runner", iterations], ["other", []]], "polygraphy_class": "RunResults"}
 
 
 @pytest.mark.parametrize("lazy", [True, False])
