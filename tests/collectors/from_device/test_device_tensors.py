@@ -39,6 +39,8 @@ from quantmedic.collectors.from_device.names import match_names
 from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.columns import layer_columns, presets
 
 pytestmark = pytest.mark.thorough
@@ -188,6 +190,21 @@ def test_the_rule_names_the_layer_and_not_the_model(paths: tuple[Path, Path]) ->
     assert "simulator-differs-from-device" not in causes
     without = quantmedic.collect(*paths, validation=X, threads=1, rules=BASE, device_outputs=dump["scores"])
     assert "simulator-differs-from-device" in {cause.cause for cause in quantmedic.judge(without, BASE).causes}
+
+
+def test_a_sound_model_on_a_device_that_departs_is_called_so(paths: tuple[Path, Path]) -> None:
+    """Not degraded: here it loses nothing."""
+    dump = tensors_of(altered("mix1", "channels"), {"image": X})
+    said = quantmedic.diagnose(*paths, validation=X, threads=1, attribution=False, device_tensors=dump)
+    context = build_context(said, {})
+    assert said.verdict == "degraded", "what gates read stays"
+    assert context.verdict_word == "device-departs"
+    assert context.verdict_text.startswith("The device computes something else than the quantized model")
+    assert "# DEVICE DEPARTS:" in render_markdown(context)
+    sound = quantmedic.diagnose(
+        *paths, validation=X, threads=1, attribution=False, device_tensors=tensors_of(QUANTIZED, {"image": X})
+    )
+    assert build_context(sound, {}).verdict_word == sound.verdict != "degraded"
 
 
 def test_the_case_keeps_it_and_the_report_shows_it(paths: tuple[Path, Path], tmp_path: Path) -> None:
