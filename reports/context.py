@@ -48,6 +48,7 @@ from quantmedic.reports.sections.tables import (
     compares_checkpoints,
     comparison_lines,
     dataset_table,
+    device_alone,
     fact_lines,
     files_only,
     judged_role,
@@ -59,6 +60,7 @@ from quantmedic.reports.sections.tables import (
 )
 from quantmedic.reports.sections.verdict_words import (
     ACCEPTED,
+    DEVICE_ALONE,
     FAILED_ALONE,
     FAILED_VERDICTS,
     FILE_VERDICTS,
@@ -140,7 +142,7 @@ class ReportContext:
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
-    verdict_word: Annotated[str, "the verdict as it is shown: faulty where files show a fault and no loss was measured"]
+    verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
     failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
@@ -278,8 +280,10 @@ def _codes_that_fired(diagnosis: Diagnosis) -> list[str]:
 
 
 def _verdict_word(diagnosis: Diagnosis) -> str:
-    """Whether accuracy is lost is not known from files of a toolchain alone."""
-    return "faulty" if diagnosis.verdict == "degraded" and files_only(diagnosis) else diagnosis.verdict
+    """Whether accuracy is lost is not known from files of a toolchain alone, nor from what a device computes."""
+    if diagnosis.verdict == "degraded" and (files_only(diagnosis) or device_alone(diagnosis)):
+        return "faulty" if files_only(diagnosis) else "device-departs"
+    return diagnosis.verdict
 
 
 def _verdict_text(diagnosis: Diagnosis) -> str:
@@ -312,7 +316,7 @@ def _finding_text(diagnosis: Diagnosis) -> str:
         return f"Quantization costs accuracy{why}."
     if model.harmed or grave is None:
         return f"Quantization harms the outputs{why}."
-    return f"A cause of {grave} severity was found."
+    return DEVICE_ALONE if device_alone(diagnosis) else f"A cause of {grave} severity was found."
 
 
 def _unnamed_source(diagnosis: Diagnosis) -> str:

@@ -5,6 +5,11 @@ VERDICTS = {
     "degraded": "Quantization costs accuracy.",
     "not-comparable": "The two models cannot be compared as they are.",
 }
+#: The same where the device alone is at fault.
+DEVICE_ALONE = (
+    "The device computes something else than the quantized model, in which no fault of medium or high severity was "
+    "found."
+)
 #: The same where weights alone were compared.
 WEIGHT_VERDICTS = {
     "healthy": "No fault of medium or high severity was found in the weights.",
