@@ -85,6 +85,11 @@ class CheckpointFacts(Facts):
         "ruined_channel_share)",
         "share",
     )
+    wide_groups_share: float | None = fact(
+        "share of the quantized layers that keep less than wide_group_sqnr_db, and in which more weights than "
+        "wide_group_size share a scale",
+        "share",
+    )
     config_differences: tuple[str, ...] | None = fact(
         "settings of the network that both configurations name and that differ, quantized (float), the first eight"
     )

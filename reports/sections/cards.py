@@ -212,10 +212,20 @@ def _scope_text(cause: CauseReport) -> str:
 def _split_evidence(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
     """Evidence of the worst subjects, each with its rows together, and that of the others."""
     by_subject: dict[str, list[EvidenceRow]] = {}
-    for row in cause.evidence:
+    for row in _without_repeats(cause.evidence):
         by_subject.setdefault(row.subject, []).append(row)
     rows = list(by_subject.values())
     return list(chain.from_iterable(rows[:SUBJECTS_SHOWN])), list(chain.from_iterable(rows[SUBJECTS_SHOWN:]))
+
+
+def _without_repeats(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    """Rows of several rules of one cause, each once; what a limit is held against is not shown once more without it."""
+    compared = {(row.subject, row.fact) for row in rows if row.comparison != SHOWN}
+    found: dict[tuple[object, ...], EvidenceRow] = {}
+    for row in rows:
+        if row.comparison != SHOWN or (row.subject, row.fact) not in compared:
+            found.setdefault((row.subject, row.fact, row.comparison, str(row.threshold)), row)
+    return list(found.values())
 
 
 def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
