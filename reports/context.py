@@ -8,7 +8,7 @@ from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, 
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.charts.birth import BirthChart, birth_chart
+from quantmedic.reports.charts.birth import BirthChart, birth_chart, degraded_text
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
 from quantmedic.reports.sections.asked import AskedBox, asked_box
@@ -494,7 +494,7 @@ def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _float_alone(diagnosis):
         return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "notice"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
-    degraded = f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}"
+    degraded = degraded_text(diagnosis.layers) if known else f"degraded {NOT_MEASURED}"
     return (
         count(len(diagnosis.layers), "layer"),
         *([] if compares_checkpoints(diagnosis) else [degraded]),

@@ -108,7 +108,7 @@ def test_the_prescription_runs_with_the_printed_command_and_heals(name, request,
     first, second = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-2:])
     made = folder / "try" / "int8.onnx"
     assert not made.exists()
-    assert f"&& {sys.executable} run.py" in first, "bare python may be another one, without onnxruntime"
+    assert f"&& {sys.executable} ../run.py float.onnx" in first, "bare python may be another one, without onnxruntime"
     subprocess.run(first, shell=True, check=True, capture_output=True)
     assert made.is_file()
     again = run(*second.split()[1:], "-o", str(tmp_path / "again"), cwd=folder / "try")

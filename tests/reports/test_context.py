@@ -76,7 +76,10 @@ def test_headline_equals_the_diagnosis(diagnosis: Diagnosis, manuals: Mapping[st
     assert context.drop_text.startswith("The drop is large, more than 4 points")
     assert context.first.title == "Per-channel weights" and context.first.code == "W001"
     assert context.first.gain.text == "+6.90 of 7.76 points"
-    assert context.counts[:3] == ("53 layers", "4 degraded", "2 causes")
+    born = next(row for row in diagnosis.layers if row.born)
+    assert context.counts[:3] == (
+        "53 layers", f"4 degraded, which begins at {born.float_name or born.name} and 3 more", "2 causes",
+    )  # fmt: skip
 
 
 def test_a_healthy_network_needs_nothing(healthy: Diagnosis, manuals: Mapping[str, str]) -> None:
@@ -186,6 +189,20 @@ def test_data_sets_stand_side_by_side(diagnosis: Diagnosis) -> None:
     assert rows["labelled"] == ("no", "yes")
     assert "effective rank" in table.unmeasured and "effective rank" not in rows
     assert table.relation == "both sets were prepared alike"
+
+
+@pytest.mark.parametrize("remedy, sound", [("calibrate-again", True), ("recalibrate-on-proper-data", False)])
+def test_a_set_that_mends_the_model_is_not_called_wrong(diagnosis: Diagnosis, remedy: str, sound: bool) -> None:
+    """Of a model that was calibrated on other data, the set that was given is the right one."""
+    cause = diagnosis.causes[0]
+    advice = cause.remedies[0].model_copy(update={"id": remedy})
+    own = {"subjects": ("representative",), "layers": (), "remedies": (advice,)}
+    found = diagnosis.model_copy(update={"causes": (cause.model_copy(update=own),)})
+    context = build_context(found, {})
+    box = next(box for box in context.sets.sets if box.role == "representative")
+    assert box.faults and box.sound == sound
+    for text in (render_index(context, found), render_markdown(context)):
+        assert ("of the model, not of this set" in text) == sound
 
 
 def test_every_relation_has_a_sentence() -> None:
