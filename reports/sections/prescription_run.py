@@ -37,7 +37,8 @@ reader = quantmedic.calibration_reader(float_model, sys.argv[2]{options})
 code = (Path(__file__).resolve().parent / "prescription.py").read_text(encoding="utf-8")
 with tempfile.TemporaryDirectory() as folder:  # what else the prescription writes on its way is not kept
     places = {{"float.onnx": float_model, "int8.onnx": output}}
-    code = re.sub(r'"([A-Za-z0-9_-]+[.]onnx)"', lambda name: repr(places.get(name[1], str(Path(folder, name[1])))), code)
+    named = r'"([A-Za-z0-9_-]+[.]onnx)"'
+    code = re.sub(named, lambda name: repr(places.get(name[1], str(Path(folder, name[1])))), code)
     script = Path(folder, "prescription.py")
     script.write_text(code, encoding="utf-8")
     runpy.run_path(str(script), init_globals={{"reader": reader}})
