@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quantmedic.api.imports import import_files
     from quantmedic.api.inspection import inspect
     from quantmedic.api.judging import judge
+    from quantmedic.api.readers import calibration_reader
     from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
@@ -50,6 +51,7 @@ __all__ = [
     "Preprocessing",
     "__version__",
     "anonymize",
+    "calibration_reader",
     "calibrations",
     "check",
     "collect",
@@ -88,6 +90,7 @@ _HOMES = {
     "Diagnosis": "api.answer",
     "Preprocessing": "collectors.data.preprocessing",
     "anonymize": "api.anonymity",
+    "calibration_reader": "api.readers",
     "calibrations": "api.searches.calibrations",
     "check": "api.checks",
     "collect": "api.collect",

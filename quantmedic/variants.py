@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
@@ -48,6 +49,7 @@ def what_if(
     preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
+    progress: Watching = True,
 ) -> WhatIf:
     """Quantize a model in several ways, and measure what each recovers at the output over the first one.
 
@@ -66,6 +68,7 @@ def what_if(
         preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         samples: About so many samples at most.
         seed: Seed of the choice of samples and of bootstrapped intervals.
+        progress: Called with ``variants``, those done and their number; see ``collect``.
 
     Raises:
         DataError: The data do not fit the model, or there are no data or no variants.
@@ -83,7 +86,13 @@ def what_if(
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    return WhatIf(tuple(_measure_variants(float_model, variants, data, samples, seed)))
+    rows: list[TrialRecord] = []
+    with watching(progress) as told:
+        told("variants", 0, len(variants))
+        for row in _measure_variants(float_model, variants, data, samples, seed):
+            rows.append(row)
+            told("variants", len(rows), len(variants))
+    return WhatIf(tuple(rows))
 
 
 def _measure_variants(

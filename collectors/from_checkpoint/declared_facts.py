@@ -1,12 +1,15 @@
 """Facts of a quantized checkpoint by itself: what its configuration declares against what its tensors are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from quantmedic.collectors.from_checkpoint.comparison import Pair
 from quantmedic.collectors.from_checkpoint.config_differences import config_differences
 from quantmedic.collectors.from_checkpoint.declared_layers import declared, departures, modules_of
 from quantmedic.collectors.from_checkpoint.fused_scales import fused_scales
 from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
+from quantmedic.collectors.from_checkpoint.running_grids import running_grids
+from quantmedic.collectors.from_checkpoint.scale_reaches import cache_reaches, input_reaches
 from quantmedic.collectors.from_checkpoint.stored_differences import differs
 from quantmedic.collectors.from_checkpoint.tied_weights import is_tied, untied
 
@@ -17,8 +20,11 @@ _ALIKE = 1.01
 def declared_facts(pair: Pair) -> dict[str, object]:
     """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
     differences = config_differences(pair.floats.config, pair.quantized.config)
-    told = {} if differences is None else {"config_differences": differences, "differing_settings": len(differences)}
-    return {**_kv_facts(pair), **_fused_facts(pair), **_layer_facts(pair), **_tied_facts(pair), **told}
+    told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings)}
+    if differences is not None:
+        told |= {"config_differences": differences, "differing_settings": len(differences)}
+    told |= {**_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}
+    return {**told, **_layer_facts(pair), **_tied_facts(pair)}
 
 
 def _kv_facts(pair: Pair) -> dict[str, object]:
@@ -28,6 +34,25 @@ def _kv_facts(pair: Pair) -> dict[str, object]:
         return {}
     counted = _count_names("kv_missing", found.missing)
     return {"kv_cache": found.asked, "kv_blocks": found.blocks, "kv_of_one": len(found.of_one), **counted}
+
+
+def _reach_facts(pair: Pair) -> dict[str, object]:
+    cache, inputs = cache_reaches(pair), input_reaches(pair)
+    return {
+        **_extreme("cache_reach", cache.usual, -1),
+        **_extreme("cache_excess", cache.most, 1),
+        **_extreme("cache_steps", cache.steps, -1),
+        **_extreme("input_reach", inputs.usual, -1),
+    }
+
+
+def _extreme(name: str, found: Mapping[str, float], sign: int) -> dict[str, object]:
+    """The largest figure, or with a sign of -1 the smallest, and which scale has it."""
+    known = [scale for scale in found if isfinite(found[scale])]
+    if not known:
+        return {}
+    worst = max(known, key=lambda scale: sign * found[scale])
+    return {name: found[worst], f"{name}_scale": worst}
 
 
 def _fused_facts(pair: Pair) -> dict[str, object]:

@@ -330,6 +330,13 @@ def _experiment_on(piece: PieceRecord, output: int) -> tuple[float, PieceRecord 
     return piece.last[output], piece
 
 
+def is_mended(piece: PieceRecord, kind: str, output: int) -> bool:
+    """A kind of change takes away most of the noise that a piece makes at an output; False where it was not tried."""
+    made, changes = _experiment_on(piece, output)
+    gone = changes.heals.get(kind)
+    return gone is not None and made > 0 and gone[output] >= MOST * made
+
+
 def mechanism_of(piece: PieceRecord, output: int) -> Mechanism | None:
     """How the quantizer of an activation makes noise at an output, by what takes most of it away."""
     made, changes = _experiment_on(piece, output)

@@ -13,7 +13,6 @@ from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.options import DataSource, DiagnoseArguments, ModelSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import no_progress
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -112,5 +111,5 @@ def _collect_failed(
         samples=options.get("samples"),
         core_config=options.get("core_config"),
         mct_log=options.get("mct_log"),
-        progress=options.get("progress", no_progress),
+        progress=options.get("progress", True),
     )

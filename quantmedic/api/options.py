@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from quantmedic.collectors.data.progress import Progress
+from quantmedic.api.notebooks import Watching
 from quantmedic.engine.case.facts import Role
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class FixArguments(TypedDict, total=False):
 class DiagnoseArguments(FixArguments, total=False):
     """Those that ``diagnose`` passes on."""
 
-    progress: Progress
+    progress: Watching
     tokens: TokenSource | None
     text_length: int | None
     shards: str | Path | Sequence[str | Path] | None

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_evaluation
 from quantmedic.api.options import (
     CheckpointOptions,
@@ -67,7 +68,7 @@ def sensitivity(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     cluster: object | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> SensitivityRecord:
     """Measure how sensitive the output is to each layer, by turning simulated quantizers on and off.
 
@@ -94,7 +95,7 @@ def sensitivity(
         checkpoint: File that the record is written to every few seconds and on Ctrl-C.
         resume: Continue from the record in ``checkpoint``, if there is one: what it lacks is measured.
         cluster: Workers that make the runs; see ``collect``.
-        progress: Called with the mode, the runs done and their number.
+        progress: Called with the mode, the runs done and their number; see ``collect``.
 
     Returns:
         One run per layer and mode, with all that table and graph show.
@@ -119,9 +120,10 @@ def sensitivity(
     )
     measuring = MeasuringOptions(batch_size=batch_size, threads=threads, device=device, seed=seed, timeout=timeout)
     saving = CheckpointOptions(checkpoint, resume)
-    return measure_sensitivity(
-        float_model, quantized_model, data, measuring, saving, cluster, modes=modes, progress=progress
-    )
+    with watching(progress) as told:
+        return measure_sensitivity(
+            float_model, quantized_model, data, measuring, saving, cluster, modes=modes, progress=told
+        )
 
 
 @with_time_limit

@@ -35,7 +35,7 @@ def spelled_out(function: Callable[..., object]) -> Signature:
 
 
 def _defaults() -> Iterator[tuple[str, Any]]:
-    """Defaults of the groups that options are sorted into."""
+    """Defaults of the groups that options are sorted into, and of what stands in none."""
     groups = (
         DataOptions,
         TextOptions,
@@ -46,5 +46,6 @@ def _defaults() -> Iterator[tuple[str, Any]]:
         CheckpointOptions,
         SpreadOptions,
     )
+    yield "progress", True
     for group in groups:
         yield from ((field.name, None if field.default is MISSING else field.default) for field in fields(group))

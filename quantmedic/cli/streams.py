@@ -50,7 +50,10 @@ class GuardedStream(io.TextIOBase):
     def fileno(self) -> int:
         return self.raw.fileno()
 
-    def write(self, text: str) -> int:
+    def write(self, text: str | bytes) -> int:  # type: ignore[override]  # click answers shells in bytes
+        if isinstance(text, bytes):
+            self.write(text.decode("utf-8", "replace"))
+            return len(text)
         # A bar that a user's function draws begins anew at the head of its line; in the middle of a text that is
         # what hides the text before it.
         again = "\r" if text.startswith("\r") and not text.startswith("\r\n") else ""

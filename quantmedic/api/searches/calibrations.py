@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import model_of, open_metric, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
@@ -59,7 +60,7 @@ def calibrations(
     timeout: float | None = None,
     seed: int = 0,
     toolchain: str | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> CalibrationsRecord:
     """Find the way to calibrate that suits a network best, and check it as it is printed.
 
@@ -86,7 +87,7 @@ def calibrations(
         timeout: Seconds that one run of a model may take; see ``collect``.
         seed: Seed of the order of the samples, and of bootstrapped intervals.
         toolchain: Whose settings are searched: ort, litert or mct; None: the one that takes such models.
-        progress: Called with ``judging``, the runs of quantized models so far, and None.
+        progress: Called with ``judging``, the runs of quantized models so far, and None; see ``collect``.
 
     Returns:
         The settings, the best first, with the text of the winner and what became of it.
@@ -109,7 +110,8 @@ def calibrations(
         metric_options=metric_options or {},
     )
     measuring = MeasuringOptions(threads=threads, seed=seed, timeout=timeout)
-    return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=progress)
+    with watching(progress) as told:
+        return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=told)
 
 
 @with_time_limit

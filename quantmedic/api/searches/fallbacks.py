@@ -9,6 +9,7 @@ from pathlib import Path
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
@@ -87,7 +88,7 @@ def fallback(
     seed: int = 0,
     toolchain: str | None = None,
     cluster: object | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> FallbackRecord:
     """Find a small set of layers that leave int8 so that a goal is met.
 
@@ -117,7 +118,7 @@ def fallback(
         seed: Seed of the split, of the random sets and of bootstrapped intervals.
         toolchain: Whose configuration is written; None: the one that the quantized model carries marks of.
         cluster: Workers that evaluate; see ``collect``.
-        progress: Called with ``evaluations``, their number so far, and None.
+        progress: Called with ``evaluations``, their number so far, and None; see ``collect``.
 
     Returns:
         The set with cost, check and search; after Ctrl-C the best set so far, ``interrupted`` and not checked.
@@ -140,9 +141,10 @@ def fallback(
     )
     measuring = MeasuringOptions(threads=threads, device=device, seed=seed, timeout=timeout)
     goal = GoalOptions(max_drop, min_sqnr_db)
-    return search_fallback(
-        float_model, quantized_model, data, measuring, goal, cluster, toolchain=toolchain, progress=progress
-    )
+    with watching(progress) as told:
+        return search_fallback(
+            float_model, quantized_model, data, measuring, goal, cluster, toolchain=toolchain, progress=told
+        )
 
 
 @with_time_limit
