@@ -111,11 +111,12 @@ class _Drop:
 
     def _advice(self, word: str, digits: int) -> str:
         decide, find = self.sizes.at_measured, self.sizes.at_twice
-        found = f"find a drop of {fixed_point(2 * self.limit, digits)} in 9 of 10 runs"
-        parts = [f"at this {word} about {rounded_up(decide)} samples would decide"] if decide else []
+        parts = [f"about {rounded_up(decide)} would decide a {word} of this size"] if decide else []
         if find is not None and find > self.sizes.now:
-            parts.append(f"{rounded_up(find)} {found}" if parts else f"{rounded_up(find)} samples {found}")
-        return f"; {', '.join(parts)} (now {self.sizes.now})" if parts else f" (now {self.sizes.now} samples)"
+            twice = fixed_point(2 * self.limit, digits)
+            parts.append(f"{rounded_up(find)} tell no drop from one of {twice} in 9 of 10 runs")
+        now = f"{self.sizes.now} samples"
+        return f"; {now} are too few: {', '.join(parts)}" if parts else f" (now {now})"
 
 
 def _direction(drop: float, digits: int) -> tuple[str, int]:

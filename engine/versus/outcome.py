@@ -40,6 +40,8 @@ class MetricChange(Contract):
     paired: bool = Field(description="measured on the same samples, by content and label")
     samples: int = Field(description="paired: samples that both saw; else the smaller of both sets")
     direction: Direction = Field(description="better or worse only where the whole interval lies on one side of zero")
+    before: float | None = Field(None, description="paired: the metric before, on the samples that both saw")
+    after: float | None = Field(None, description="the same after")
 
 
 class OutputChange(Contract):
@@ -68,10 +70,10 @@ def metric_change(
     smaller = min(then.samples or 0, now.samples or 0)
     if len(pairs[0]) >= max(PAIRED_SHARE * smaller, 1):
         seed = int(after.record.run.get("seed", 0))
-        drop, low, high = kind_of(now.name).drop_interval(
-            *pairs, higher_is_better=bool(now.higher_is_better), seed=seed
-        )
-        return _metric_change(now.name, -drop, -high, -low, paired=True, samples=len(pairs[0]))
+        kind = kind_of(now.name)
+        drop, low, high = kind.drop_interval(*pairs, higher_is_better=bool(now.higher_is_better), seed=seed)
+        change = _metric_change(now.name, -drop, -high, -low, paired=True, samples=len(pairs[0]))
+        return change.model_copy(update={"before": kind.value(pairs[0]), "after": kind.value(pairs[1])})
     ends = (then.drop_low, then.drop_high, now.drop_low, now.drop_high)
     if not same_float or any(end is None for end in ends):
         return None

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
+import numpy as np
+
 from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
@@ -39,7 +41,7 @@ from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.options import Options
-from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
@@ -64,6 +66,11 @@ _LEFT_OUT = (
 UNUSED_LABELS = (
     "the labels were not used: they are not the classes of samples, and no metric was named; name one with --metric "
     "(map, miou, mae … or module:function; see: quantmedic explain metrics)"
+)
+#: Said where samples that judge the model calibrated it.
+CALIBRATING = (
+    "{} of the {} validation samples are in the representative set, too: what calibrated a model judges it kindly, so "
+    "leave them out of one of both sets"
 )
 
 
@@ -440,10 +447,21 @@ def _with_data_options(case: Case, data: DataOptions) -> Case:
     run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
     run["metric_by_default"] = case.record.metric is not None and data.metric is None
     case = replace(case, record=case.record.model_copy(update={"run": run}))
+    if shared := _calibrating_samples(case):
+        case = with_notice(case, CALIBRATING.format(shared, case.record.datasets["validation"].seen))
     is_said = any(notice.startswith(UNUSED_BOXES) for notice in case.record.notices)
     if case.record.metric is None and not is_said and any(own.labelled for own in case.record.datasets.values()):
         return with_notice(case, UNUSED_LABELS)
     return case
+
+
+def _calibrating_samples(case: Case) -> int:
+    """How many samples of the validation set are in the representative one, too, by content."""
+    sets = [case.statistics.get(role) for role in ROLES]
+    if None in sets:
+        return 0
+    calibrating, judging = (own.samples["hash"] for own in sets if own is not None)
+    return int(np.isin(judging, calibrating).sum())
 
 
 def _with_latency(case: Case, measurement: Measurement) -> Case:

@@ -247,22 +247,26 @@ def setting_changes(record: ComparisonReport) -> Iterator[ChangeLine]:
     for fact in record.settings:
         old, new = (_setting_value(value, fact.unit) for value in (fact.before, fact.after))
         yield ChangeLine(fact_label(fact.fact), "model", "", old, new)
-    yield from (_change_line(changed) for changed in record.changed if changed.setting != SHARE_OF_SAMPLES)
+    for changed in record.changed:
+        if changed.setting != SHARE_OF_SAMPLES:
+            yield from _change_lines(changed)
     for where, changes in (("measurement", record.options), ("rules", record.thresholds)):
         for change in changes:
             yield _option_line(change, where)
 
 
-def _change_line(changed: Changed) -> ChangeLine:
-    example = changed.examples[0]
-    where = count(changed.count, changed.of, PLURALS.get(changed.of))
-    return ChangeLine(
-        visible(changed.setting),
-        where,
-        name(example.subject),
-        _setting_value(example.before),
-        _setting_value(example.after),
-    )
+def _change_lines(changed: Changed) -> Iterator[ChangeLine]:
+    """One line per data set; of layers and activations one, with the first of them."""
+    is_set = changed.of == "data set"
+    for example in changed.examples if is_set else changed.examples[:1]:
+        subject = name(example.subject)
+        yield ChangeLine(
+            visible(changed.setting),
+            f"{subject} set" if is_set else count(changed.count, changed.of, PLURALS[changed.of]),
+            "" if is_set else subject,
+            _setting_value(example.before),
+            _setting_value(example.after),
+        )
 
 
 def _option_line(change: SettingChange, where: str) -> ChangeLine:

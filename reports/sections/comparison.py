@@ -126,17 +126,31 @@ def compare_context(record: ComparisonReport, most: int | None, subjects: int | 
 
 
 def _answer(record: ComparisonReport) -> str:
-    parts = [_metric_answer(record)] if record.metric is not None else []
+    parts = [_verdict_answer(record)] if _rests_on_verdicts(record) else []
+    parts += [_metric_answer(record)] if record.metric is not None else []
     parts += [_output_answer(record)] if record.outputs else []
     parts += [_cause_answer(record.causes)]
     return "; ".join(part for part in parts if part) or "nothing that both measured"
 
 
+def _rests_on_verdicts(record: ComparisonReport) -> bool:
+    """Verdicts and causes changed; that of the metric is not proven."""
+    return record.word in ("healed", "broken") and (record.metric is None or record.metric.direction == "same")
+
+
+def _verdict_answer(record: ComparisonReport) -> str:
+    return " → ".join(_side_verdict(side) for side in (record.before, record.after))
+
+
 def _metric_answer(record: ComparisonReport) -> str:
     change = record.metric
     assert change is not None
-    old, new = (metric_value(side.metric.quantized_value, change.name) for side in (record.before, record.after))
+    metrics = (record.before.metric, record.after.metric)
+    values = (metrics[0].quantized_value, metrics[1].quantized_value)
     label = metric_label(change.name)
+    if change.before is not None and any(change.samples < (metric.samples or 0) for metric in metrics):
+        values, label = (change.before, change.after), f"{label} of the {count(change.samples, 'sample')} in both"
+    old, new = (metric_value(value, change.name) for value in values)
     if change.paired and change.gain == 0 and old == new:
         return f"{label} {new} in both"
     unit = " %" if is_share(change.name) else ""
@@ -187,9 +201,11 @@ def _cause_answer(causes: Sequence[CauseChange]) -> str:
         return "no cause in either"
     if statuses == ["unchanged"] * len(statuses):
         return "causes as before"
+    low = sum(not cause.is_serious for cause in causes)
     (first, size), *rest = counts
     texts = [f"{count(size, 'cause')} {COUNTED.get(first, first)}"]
-    return ", ".join([*texts, *(f"{number_of} {COUNTED.get(status, status)}" for status, number_of in rest)])
+    texts += [f"{number_of} {COUNTED.get(status, status)}" for status, number_of in rest]
+    return ", ".join(texts) + (f" ({low} of low severity)" if low else "")
 
 
 def _limits_of_comparison(record: ComparisonReport) -> Iterator[str]:
@@ -238,7 +254,7 @@ def _side_rows(record: ComparisonReport) -> Iterator[Row]:
         yield Row(label, decibels(output.before), decibels(output.after), change, _direction_look(output.direction))
     if any(side.output_agreement is not None for side in sides):
         yield _side_row("same class", [_percent_or_missing(side.output_agreement) for side in sides])
-    yield _side_row("causes", [str(side.causes) for side in sides], _cause_answer(record.causes))
+    yield _side_row("serious causes", [str(side.causes) for side in sides], _cause_answer(record.causes))
     if any(side.degraded_layers is not None for side in sides):
         yield _side_row("degraded layers", [_degraded_text(side) for side in sides])
     for role in dict.fromkeys(role for side in sides for role in side.samples):

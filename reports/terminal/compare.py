@@ -81,16 +81,15 @@ def _side_lines(row: Row) -> Iterator[str]:
 
 
 def _budget_lines(budget: BudgetChangeBox, verbosity: Verbosity) -> Iterator[str]:
-    """What of the noise went, came and stayed: shares of each case's own noise, then the noise in both."""
+    """What of the noise went, came and stayed, all in shares of the louder case's noise."""
     rows = [row for row in budget.rows if verbosity == "verbose" or not row.quiet]
     shown = rows if verbosity == "verbose" else rows[:SHOWN]
     yield "where the noise comes from"
     yield from wrap_line(budget.lead, indent=2, hang=0)
-    yield f"  {'':<9} {'share of its noise':<25} {f'in shares of the {budget.base}':<32} {'change':>9}"
+    yield f"  {'':<9} {f'in shares of the {budget.base}':<32} {'change':>9}"
     for row in shown:
-        share = f"{row.share_before} → {row.share_after}"
         noise = f"{row.noise_before or row.share_before} → {row.noise_after or row.share_after}"
-        yield f"  {row.fate:<9} {share:<25} {noise:<32} {row.change:>9}".rstrip()
+        yield f"  {row.fate:<9} {noise:<32} {row.change:>9}".rstrip()
         yield from wrap_line("; ".join([row.words, *row.notes]), indent=12, hang=0)
     if len(rows) > len(shown):
         yield f"  {len(rows) - len(shown)} more (--verbose)"

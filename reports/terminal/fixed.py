@@ -37,7 +37,8 @@ def calibration_lines(before: Diagnosis) -> Iterator[str]:
     if before.proof is None or before.proof.best is None or run is None or before.proof.dataset not in run.reads:
         return
     gain = decibels(run.trial.gain_db, "+")
-    yield f"  it was calibrated on {visible(run.reads)}; on those {run.trial.samples} alone it gains {gain}"
+    others = f"on the {count(run.trial.samples, 'sample')} that did not calibrate it, it gains {gain}"
+    yield f"  samples of the {before.proof.dataset} set calibrated it, and count above; {others}"
 
 
 def _judged_set(before: Diagnosis) -> str:

@@ -46,7 +46,7 @@ def test_the_noise_that_went_is_told_beside_what_is_left(files: dict[str, str]) 
     assert (loud.source, loud.places, loud.fate, loud.mechanism_before) == ("input", ("image",), "went", "clipped-low")
     text = " ".join(run(files["sick"], files["well"]).output.split())
     assert re.search(r"→ \d+\.\d dB\. 0\.\d+ % of the noise is left\.", text)
-    assert re.search(r"went (\d+ %) → \S+ (%|\S+) \1 → .*quantizing the input image; before: values below", text)
+    assert re.search(r"went \d+ % → \S+.*quantizing the input image; before: values below", text)
     back = quantmedic.compare(files["well"], files["sick"]).loss_budget
     assert back is not None and back.sources[0].fate == "came"
 
