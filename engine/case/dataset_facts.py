@@ -171,7 +171,7 @@ class DatasetFacts(Facts):
     )
     ordinary_range_lack: float | None = fact(
         "the same of as many samples drawn from the validation set, the middle one of 400 draws; None where that holds "
-        "less than twice as many",
+        "less than twice as many, or where they are fewer than 4",
         "share",
     )
     ordinary_lack_share: float | None = fact(

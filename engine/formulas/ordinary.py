@@ -16,6 +16,8 @@ from quantmedic.engine.case.statistics import SLOTS, SampleTable, SetStatistics,
 _PARTS = 400
 #: The validation set holds so many parts of that size at least; fewer share most of their samples.
 _ROOM = 2
+#: Of fewer samples no kind is told: a single odd one among ordinary samples is one of them, and too few in any case.
+_LEAST = 4
 #: A part that cannot be put together in full has this share of the samples at least.
 _NEARLY = 0.75
 
@@ -37,7 +39,7 @@ class OrdinaryRanges:
 
 
 def ordinary_ranges(case: Case) -> OrdinaryRanges | None:
-    """The comparison; None without both sets, or where the validation set is too small for it."""
+    """The comparison; None without both sets, or where one of them is too small for it."""
     mine, other = case.statistics.get("representative"), case.statistics.get("validation")
     if mine is None or other is None:
         return None
@@ -70,9 +72,9 @@ def _judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np
 
 
 def _parts(samples: SampleTable, size: int) -> list[NDArray[np.int64]] | None:
-    """Slots that together hold ``size`` distinct samples, drawn at random; None where the set is too small for that."""
+    """Slots that together hold ``size`` distinct samples, drawn at random; None where that is too few or too many."""
     distinct = samples[np.unique(samples["hash"], return_index=True)[1]]
-    if not 0 < size * _ROOM <= len(distinct):
+    if size < _LEAST or size * _ROOM > len(distinct):
         return None
     counts = np.bincount(slots_of(distinct), minlength=SLOTS)
     used = np.flatnonzero((counts > 0) & (counts <= size))

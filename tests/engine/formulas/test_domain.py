@@ -154,6 +154,11 @@ def test_a_validation_set_that_is_hardly_larger_says_nothing():
     assert ordinary_ranges(case_of(measured(peaks[:8], 1), measured(peaks, 2))) is not None
 
 
+def test_of_three_samples_no_kind_is_told():
+    peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
+    assert ordinary_ranges(case_of(measured(0.1 * peaks[:3], 1), measured(peaks, 2))) is None
+
+
 def test_cases_of_earlier_versions_are_not_judged():
     peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
     older = measured(peaks)
