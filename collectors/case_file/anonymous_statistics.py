@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.records import CaseRecord
-from quantmedic.engine.case.statistics import BUCKETS, SampleTable, SetStatistics
+from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SampleTable, SetStatistics, slots_of
 from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.formulas.inputs import lattice_of
 
@@ -72,10 +72,12 @@ def _without(histograms: Mapping[int, NDArray[np.int64]], hidden: Collection[int
 
 
 def _hide_hashes(samples: SampleTable, key: bytes) -> SampleTable:
-    """Equal samples keep equal hashes, and each stays in its bucket."""
-    known, places = np.unique(samples["hash"], return_inverse=True)
+    """Equal samples keep equal hashes, and each stays in its slot."""
+    known, first, places = np.unique(samples["hash"], return_index=True, return_inverse=True)
     digests = [hashlib.blake2b(own.tobytes(), key=key, digest_size=8).digest() for own in known]
-    hidden = np.frombuffer(b"".join(digests), "<u8") // BUCKETS * BUCKETS + known % BUCKETS
+    level = (slots_of(samples[first]) // BUCKETS).astype(np.uint64)
+    rest = np.frombuffer(b"".join(digests), "<u8") // BUCKETS >> level << level
+    rest |= np.where(level < LEVELS - 1, np.uint64(1) << level, np.uint64(0))
     changed = samples.copy()
-    changed["hash"] = hidden[places]
+    changed["hash"] = (rest * np.uint64(BUCKETS) + known % BUCKETS)[places]
     return changed

@@ -13,6 +13,7 @@ from quantmedic.engine.case.statistics import (
     BUCKETS,
     ERROR_COLUMNS,
     SAMPLE_DTYPE,
+    SLOTS,
     SPATIAL,
     WEIGHT_COLUMNS,
     SetStatistics,
@@ -22,6 +23,7 @@ from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 
 _COMPARISON = "comparison."
 _TALLY = "tally."
+_SLOT_ENDS = ("slot_min", "slot_max")
 
 
 def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
@@ -45,6 +47,8 @@ def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
         "tensor_samples": s.tensor_samples,
         "sample_width": s.sample_width,
         "sample_count": s.sample_count,
+        "slot_min": s.slot_min,
+        "slot_max": s.slot_max,
         **_comparison_arrays(s),
         "spatial": s.spatial,
         **_thumbnail_arrays(s.thumbnails),
@@ -96,6 +100,10 @@ def statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
         # Older files lack these two: no sample was counted.
         sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
         sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
+        # Merged with others these have to stay unknown.
+        **{
+            name: arrays.get(name, np.full((len(arrays["channels"]), SLOTS), np.nan, np.float32)) for name in _SLOT_ENDS
+        },
         comparisons=_comparisons(arrays),
         # Schema 1 did not measure neighbours.
         spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),

@@ -14,11 +14,11 @@ from quantmedic.collectors.measure.outputs import Outputs, output_difference
 from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_channel, settle
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Tap
-from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
+from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, sample_rows
 from quantmedic.collectors.statistics.device_values import DeviceValues, in_one_place
 from quantmedic.collectors.statistics.numpy_loops import Deployed
 from quantmedic.collectors.statistics.spatial import is_image
-from quantmedic.engine.case.statistics import SetStatistics
+from quantmedic.engine.case.statistics import SetStatistics, slots_of
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -221,7 +221,7 @@ class Observer:
                 code = reading.codes.get(i)
                 if code is not None and (columns == 1 or code.shape[-1] == columns):
                     into.codes(slot, code, columns, self._view.taps[i].quantizer or grid)
-        buckets = buckets_of(rows)
+        slots = slots_of(rows)
         for station, (i, pair) in enumerate(self._view.pairs.items(), 1):
             values, code = in_one_place(reading.floats[pair.twin], reading.codes.get(i))
             floats = self._rows(i, values)
@@ -232,7 +232,7 @@ class Observer:
             step = self._rows(i, steps[i]) if i in steps else None
             with lane.station(station):
                 plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
-                used = buckets if plan.bucketed[i] else None
+                used = slots if plan.bucketed[i] else None
                 into.tensor(i, floats, batch.samples, used, plan.rounding[i], deployed)
                 if operator is not None:
                     into.error(i, "operator", floats, operator)

@@ -135,7 +135,7 @@ class SetAccumulator:
         i: int,
         rows: Float32,
         samples: int,
-        buckets: NDArray[np.int64] | None,
+        slots: NDArray[np.int64] | None,
         rounding: Rounding | None,
         deployed: Deployed | None,
     ) -> None:
@@ -145,19 +145,23 @@ class SetAccumulator:
             i: Index of the tensor.
             rows: Its values in the float model as ``as_rows`` arranges them.
             samples: Samples in the batch.
-            buckets: Bucket of each sample; None where the first axis holds no samples.
+            slots: Slot of each sample, as ``slots_of`` gives them; None where the first axis holds no samples.
             rounding: Its grid, where it is quantized on a fixed one.
             deployed: Its values in the quantized model, arranged alike, where they are seen.
         """
         observe = rows.observe if isinstance(rows, DeviceValues) else partial(kernels.observe, rows)
+        buckets = None if slots is None else slots % BUCKETS
         ends = observe(self._views[i], _buckets_of(rows, buckets), rounding, deployed)
         self._statistics.tensor_samples[i] += samples
-        if buckets is not None:
-            self._sample_widths(i, ends.reshape(2, samples, -1))
+        if slots is not None:
+            self._sample_ranges(i, ends.reshape(2, samples, -1), slots)
 
-    def _sample_widths(self, i: int, ends: NDArray[np.float64]) -> None:
-        """Add the range width of every sample with a finite value; ``ends`` holds the extremes of its parts."""
-        width = ends[1].max(axis=1) - ends[0].min(axis=1)
+    def _sample_ranges(self, i: int, ends: NDArray[np.float64], slots: NDArray[np.int64]) -> None:
+        """Add the range of every sample with a finite value; ``ends`` holds the extremes of its parts."""
+        low, high = ends[0].min(axis=1), ends[1].max(axis=1)
+        np.minimum.at(self._statistics.slot_min[i], slots, low.astype(np.float32))
+        np.maximum.at(self._statistics.slot_max[i], slots, high.astype(np.float32))
+        width = high - low
         known = width[width >= 0]
         self._statistics.sample_width[i] += known.sum()
         self._statistics.sample_count[i] += len(known)

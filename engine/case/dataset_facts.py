@@ -163,6 +163,33 @@ class DatasetFacts(Facts):
     clipped_share_ratio: float | None = fact(
         "clipped_share of the validation set / clipped_share of the representative set", "ratio"
     )
+    clipped_reading: str | None = fact("clipped_share of both sets against each other, in words")
+    range_lack: float | None = fact(
+        "share of the range of the validation set that the representative set does not cover, over quantized "
+        "activations and inputs: the fourth root of the mean fourth power, in which those that lack most count most",
+        "share",
+    )
+    ordinary_range_lack: float | None = fact(
+        "the same of as many samples drawn from the validation set, the middle one of 400 draws; None where that holds "
+        "less than twice as many, or where they are fewer than 4",
+        "share",
+    )
+    ordinary_lack_share: float | None = fact(
+        "ordinary_range_lack / range_lack: 1 where as few ordinary samples lack as much, near 0 where others are "
+        "missing than samples",
+        "ratio",
+    )
+    ordinary_quantile: float | None = fact("share of these draws that lack as much as range_lack or more", "share")
+    brightness_ratio: float | None = fact(
+        "mean pixel above black of the representative / of the validation images; where black is known: by --mean, by "
+        "a grid of all 256 pixels, or by inputs that begin at 0",
+        "ratio",
+    )
+    contrast_ratio: float | None = fact("the same of the deviation within the channels", "ratio")
+    brightness_reading: str | None = fact(
+        "what of both differs by more than a quarter and three standard errors, in words; None where neither does"
+    )
+    domain_reading: str | None = fact("clipped_reading, brightness_reading and ordinary_quantile in one sentence")
     image: bool | None = fact("the first input is an image: four axes, and 1, 3 or 4 channels")
     spatial_correlation: float | None = fact(
         "1 - mean squared difference of neighbouring pixels / (2 · variance within a channel of an image): 1 for even "

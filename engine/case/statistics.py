@@ -15,6 +15,10 @@ from quantmedic.engine.errors import CaseError
 
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
 BUCKETS = 16
+#: They also fall into slots: half of a bucket's samples into its first, half of the others into the next, and so on.
+#: Some of these hold about as many samples as any smaller set does, so that parts of that size can be put together.
+LEVELS = 12
+SLOTS = BUCKETS * LEVELS
 #: Of samples with a bucket, those of the first so many are enough to show how deployed values are spread.
 SHOWN_BUCKETS = 4
 #: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
@@ -121,6 +125,8 @@ class SetStatistics:
     holds pairs of outputs by kind and position: ``output.0`` (float, quantized), ``column.0`` and ``operand.0`` (the
     same by the columns of the output, and by the operands that it is joined of), ``reference.0`` (given, float),
     ``device.0`` (quantized, given), ``stage.1.0`` (first stage, second) and ``step.2.0`` (second stage, third).
+    ``slot_min`` and ``slot_max`` hold the extremes of the samples in each slot, see ``slots_of``; infinite where a slot
+    is empty, and NaN where it was not measured.
     ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor. ``histograms`` count all
     finite values of the float model; ``quantized_histograms`` those of the deployed model, dequantized, of the samples
     in the first ``SHOWN_BUCKETS`` buckets, or of all where rows are no samples. ``tallies`` holds what a metric that is
@@ -144,6 +150,8 @@ class SetStatistics:
     tensor_samples: NDArray[np.int64]
     sample_width: NDArray[np.float64]
     sample_count: NDArray[np.int64]
+    slot_min: NDArray[np.float32]
+    slot_max: NDArray[np.float32]
     spatial: NDArray[np.float64]
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     quantized_histograms: MutableMapping[int, NDArray[np.int64]] = field(default_factory=dict)
@@ -194,6 +202,8 @@ class SetStatistics:
             tensor_samples=np.zeros(tensors, np.int64),
             sample_width=np.zeros(tensors),
             sample_count=np.zeros(tensors, np.int64),
+            slot_min=np.full((tensors, SLOTS), np.inf, np.float32),
+            slot_max=np.full((tensors, SLOTS), -np.inf, np.float32),
             spatial=np.zeros((BUCKETS, len(SPATIAL))),
         )
 
@@ -270,6 +280,8 @@ class SetStatistics:
             tensor_samples=self.tensor_samples + other.tensor_samples,
             sample_width=self.sample_width + other.sample_width,
             sample_count=self.sample_count + other.sample_count,
+            slot_min=np.minimum(self.slot_min, other.slot_min),
+            slot_max=np.maximum(self.slot_max, other.slot_max),
             comparisons=_add_comparisons(self.comparisons, other.comparisons),
             spatial=self.spatial + other.spatial,
             quantized_histograms=add_histograms(self.quantized_histograms, other.quantized_histograms),
@@ -297,6 +309,18 @@ def _add_comparisons(a: Mapping[str, Comparison], b: Mapping[str, Comparison]) -
     """Pairs of outputs of both sets together."""
     both = {key: mine.merge(b[key]) if key in b else mine for key, mine in a.items()}
     return both | {key: theirs for key, theirs in b.items() if key not in a}
+
+
+def slots_of(samples: SampleTable) -> NDArray[np.int64]:
+    """Slot of each sample of a table, by its content: the bucket is ``slot % BUCKETS``, the level ``slot // BUCKETS``.
+
+    A level holds half of the samples that the levels before it leave, the last one all of the rest.
+    """
+    rest = samples["hash"] // np.uint64(BUCKETS)
+    level = np.zeros(len(samples), np.int64)
+    for bit in range(LEVELS - 1):
+        level += rest % np.uint64(2 << bit) == 0
+    return level * BUCKETS + (samples["hash"] % np.uint64(BUCKETS)).astype(np.int64)
 
 
 def union_lattice(known: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:

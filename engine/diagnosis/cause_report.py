@@ -37,7 +37,7 @@ def cause_report(
         layers=tuple(_layer_name(name, names) for name in layers),
         feeders=tuple(_layer_name(name, names) for name in feeders),
         message=lead.message,
-        evidence=tuple(_evidence_row(e) for finding in ordered for e in finding.evidence if _tells(e)),
+        evidence=tuple(_evidence_row(e) for finding in ordered for e in _told_once(finding.evidence)),
         remedies=remedies,
         withheld=withheld,
         manual=f"manual/{lead.rule.id}",
@@ -82,6 +82,15 @@ def _excess(finding: Finding) -> float:
         ),
         default=0.0,
     )
+
+
+def _told_once(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Measurements; several ways to the same verdict may rest on one and the same."""
+    told: list[Evidence] = []
+    for own in evidence:
+        if _tells(own) and own not in told:
+            told.append(own)
+    return told
 
 
 def _tells(evidence: Evidence) -> bool:

@@ -19,6 +19,7 @@ from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
+from quantmedic.engine.formulas.domain import domain_facts
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import (
     KNOWN_RANGE,
@@ -99,7 +100,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         if classes and reference_classes
         else None,
         clipped_share=clipped[role],
-        clipped_share_ratio=ratio(clipped.get("validation"), _at_least(clipped.get("representative"), 1e-6)),
+        **domain_facts(case, clipped),
         saturation_excess=_saturation_excess(case, statistics, validation),
         class_coverage_ratio=_coverage_ratio(statistics, validation),
         unseen_channel_share=_unseen_channels(case, statistics, validation),

@@ -69,10 +69,19 @@ FACT_GROUPS = {
         "class_coverage_ratio",
         "unseen_channel_share",
     ),
-    "Images": ("image", "spatial_correlation", "sharpness", "layout_roughness_ratio"),
+    "Images": (
+        "image",
+        "brightness_ratio",
+        "contrast_ratio",
+        "spatial_correlation",
+        "sharpness",
+        "layout_roughness_ratio",
+    ),
     "Ranges": (
         "halves_disagreement",
         "clipped_share_ratio",
+        "range_lack",
+        "ordinary_range_lack",
         "clipped_share_max",
         "clipped_share_median",
         "exact_range_share",
@@ -292,9 +301,16 @@ def dataset_table(datasets: Sequence[DatasetFacts]) -> DatasetTable:
         rows=lines(FIRST_FACTS),
         groups=tuple(FactGroup(title, rows) for title, group in groups.items() if (rows := lines(group))),
         unmeasured=tuple(_fact_name(f) for f in fields if f not in measured),
-        relation=RELATIONS.get(relation.kind or "", NOT_MEASURED) if relation else NOT_MEASURED,
+        relation=_relation_text(relation, columns) if relation else NOT_MEASURED,
         relation_rows=fact_lines(relation) if relation else (),
     )
+
+
+def _relation_text(relation: RelationFacts, columns: Sequence[DatasetFacts]) -> str:
+    """How the two sets relate; the light of images differs behind equal preparation, too."""
+    text = RELATIONS.get(relation.kind or "", NOT_MEASURED)
+    light = next((c.brightness_reading for c in columns if c.brightness_reading is not None), None)
+    return f"{text}, but {light}" if light is not None and relation.kind == "same" else text
 
 
 def fact_lines(facts: Facts) -> tuple[FactLine, ...]:

@@ -24,7 +24,7 @@ from builders.onnx_models import Net, Recipe, conv_net, images, qdq, random, sav
 import quantmedic
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.case.records import CASE_SCHEMA, Case
-from quantmedic.engine.case.statistics import FEATURES, SAMPLE_DTYPE
+from quantmedic.engine.case.statistics import FEATURES, SAMPLE_DTYPE, SLOTS, slots_of
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.limits import LimitError
@@ -40,7 +40,7 @@ PLAIN = (
     "tensor_samples",
     "spatial",
 )
-SINCE = ("sample_width", "sample_count")
+SINCE = ("sample_width", "sample_count", "slot_min", "slot_max")
 R, V = "representative/", "validation/"
 
 
@@ -104,6 +104,16 @@ def assert_same(a: Case, b: Case) -> None:
 def test_a_case_comes_back_equal(case, saved):
     assert len(case.weights) == 3
     assert_same(case, read_case(saved))
+
+
+def test_slots_hold_the_extremes_of_their_samples(case):
+    found, x = case.statistics["validation"], images(20)
+    x[3, 0, 0, 0] = np.nan
+    slots, place = slots_of(found.samples), case.record.input_tensor
+    for slot in range(SLOTS):
+        own = x[slots == slot]
+        low, high = (np.nanmin(own), np.nanmax(own)) if own.size else (np.inf, -np.inf)
+        assert (found.slot_min[place, slot], found.slot_max[place, slot]) == (low, high)
 
 
 def test_a_case_of_an_older_version_opens(case, saved, tmp_path):

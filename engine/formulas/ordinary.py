@@ -1,0 +1,93 @@
+"""What as few ordinary samples would show: parts of the validation set as large as the representative set.
+
+Whether a set is too small or of another kind shows in the ranges that parts of the validation set of its size would
+have: where nearly all of them cover more, its size is not what its ranges lack.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SLOTS, SampleTable, SetStatistics, slots_of
+
+#: Parts that are put together.
+_PARTS = 400
+#: The validation set holds so many parts of that size at least; fewer share most of their samples.
+_ROOM = 2
+#: Of fewer samples no kind is told: a single odd one among ordinary samples is one of them, and too few in any case.
+_LEAST = 4
+#: A part that cannot be put together in full has this share of the samples at least.
+_NEARLY = 0.75
+
+
+@dataclass(frozen=True)
+class OrdinaryRanges:
+    """Ranges of the representative set against those of parts of the validation set with as many samples.
+
+    Attributes:
+        lack: Share of the range of the validation set that the representative set does not cover, fourth root of the
+            mean fourth power over the activations, so that those which lack most count most, as they make most noise.
+        usual: The same of the middle part.
+        quantile: Share of the parts that lack as much as the representative set or more.
+    """
+
+    lack: float
+    usual: float
+    quantile: float
+
+
+def ordinary_ranges(case: Case) -> OrdinaryRanges | None:
+    """The comparison; None without both sets, or where one of them is too small for it."""
+    mine, other = case.statistics.get("representative"), case.statistics.get("validation")
+    if mine is None or other is None:
+        return None
+    size = len(np.unique(mine.samples["hash"]))
+    parts = _parts(other.samples, size)
+    judged = _judged(case, mine, other)
+    if parts is None or not judged.any():
+        return None
+    whole_low, whole_high = other.slot_min[judged].min(axis=1), other.slot_max[judged].max(axis=1)
+    width = whole_high.astype(np.float64) - whole_low
+
+    def lack(low: NDArray[np.float32], high: NDArray[np.float32]) -> float:
+        overlap = np.minimum(high, whole_high).astype(np.float64) - np.maximum(low, whole_low)
+        return float(((1.0 - np.maximum(overlap, 0.0) / width) ** 4).mean() ** 0.25)
+
+    own = lack(mine.slot_min[judged].min(axis=1), mine.slot_max[judged].max(axis=1))
+    lows, highs = other.slot_min[judged], other.slot_max[judged]
+    others = np.array([lack(lows[:, part].min(axis=1), highs[:, part].max(axis=1)) for part in parts])
+    return OrdinaryRanges(own, float(np.median(others)), float((others >= own).mean()))
+
+
+def _judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np.bool_]:
+    """Quantized tensors that were measured on every sample of both sets, and vary."""
+    quantized = np.array([tensor.quantizer.scale is not None for tensor in case.record.tensors], bool)
+    whole = [s.tensor_samples == len(s.samples) for s in (mine, other)]
+    with np.errstate(invalid="ignore"):
+        width = other.slot_max.max(axis=1) - other.slot_min.min(axis=1)
+        seen = np.isfinite(width) & (width > 0) & np.isfinite(mine.slot_max.max(axis=1) - mine.slot_min.min(axis=1))
+    return quantized & whole[0] & whole[1] & seen
+
+
+def _parts(samples: SampleTable, size: int) -> list[NDArray[np.int64]] | None:
+    """Slots that together hold ``size`` distinct samples, drawn at random; None where that is too few or too many."""
+    distinct = samples[np.unique(samples["hash"], return_index=True)[1]]
+    if size < _LEAST or size * _ROOM > len(distinct):
+        return None
+    counts = np.bincount(slots_of(distinct), minlength=SLOTS)
+    used = np.flatnonzero((counts > 0) & (counts <= size))
+    rng = np.random.default_rng(0)
+    parts = [_draw(rng.permutation(used), counts, size) for _ in range(_PARTS)]
+    return parts if all(counts[part].sum() >= _NEARLY * size for part in parts) else None
+
+
+def _draw(order: NDArray[np.int64], counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Slots in this order, without those that would make more than ``size`` samples."""
+    part, room = [], size
+    for slot in order.tolist():
+        if counts[slot] <= room:
+            part.append(slot)
+            room -= counts[slot]
+    return np.array(part, np.int64)
