@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
+    from quantmedic.collectors.data.preprocessing import Preprocessing
     from quantmedic.store.history_file import load_history, write_trend
     from quantmedic.variants import what_if
 
@@ -47,6 +48,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "Diagnosis",
+    "Preprocessing",
     "__version__",
     "anonymize",
     "calibration_reader",
@@ -86,6 +88,7 @@ __all__ = [
 #: The module of each public name.
 _HOMES = {
     "Diagnosis": "api.answer",
+    "Preprocessing": "collectors.data.preprocessing",
     "anonymize": "api.anonymity",
     "calibration_reader": "api.readers",
     "calibrations": "api.searches.calibrations",

@@ -140,9 +140,10 @@ class MetricFacts(Facts):
         "/ scale of the metric; 0 inside it, and never negative: either may be the better one",
         "ratio",
     )
-    label_fault: Literal["none", "shifted", "reordered", "chance"] | None = fact(
-        "why the labels cannot judge class scores; then no drop is given. Shifted and reordered labels agree with the "
-        "float model's classes after that change only, at chance they do not agree at all"
+    label_fault: Literal["none", "shifted", "reordered", "chance", "few"] | None = fact(
+        "why the labels cannot judge class scores or boxes; then no drop is given. Shifted and reordered labels agree "
+        "with the float model's classes after that change only, at chance they do not agree at all; few: the float "
+        "model finds few of the labelled boxes, no loss is proven, and nobody expects so"
     )
     chance: float | None = fact(
         "share of samples that a guess would get right: labels and the float model's classes independent (Cohen 1960)",

@@ -32,7 +32,7 @@ from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
-from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks
+from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
@@ -387,7 +387,11 @@ def _facts_of_model(
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
     faults = count_faults(layers, case.record.model, thresholds)
-    told = {"faults": faults, "coarse_share": coarse_share(layers, case.record.model, thresholds)}
+    told = {
+        "faults": faults,
+        "coarse_share": coarse_share(layers, case.record.model, thresholds),
+        "wide_groups_share": wide_groups_share(layers, case.record.model, thresholds),
+    }
     update["checkpoint"] = case.record.model.checkpoint.model_copy(update=told)
     if (bad := case.record.model.language.nonfinite_tokens) is not None:
         update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}

@@ -14,6 +14,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval
+from quantmedic.engine.metrics.detection import BOX_METRICS, LITTLE
 from quantmedic.engine.metrics.kinds import Interval, kind_of
 from quantmedic.engine.metrics.labels import fit_of_labels
 from quantmedic.engine.metrics.paired import discordant, is_binary
@@ -46,7 +47,7 @@ def metric_facts(case: Case) -> MetricFacts:
 
 
 def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFacts:
-    """A metric of classes, with how the labels fit the classes of the first output.
+    """A metric of classes or boxes, with how the labels fit the classes of the first output, or the boxes found.
 
     Where they do not, no drop is given: it would say nothing.
 
@@ -55,6 +56,10 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFact
         case: What was measured.
         margin: Share by which the float model has to exceed chance.
     """
+    if metric.name in BOX_METRICS:
+        few = _finds_few_boxes(metric)
+        unjudged = dict.fromkeys(_OF_THE_DROP) if few else {}
+        return metric.model_copy(update={"label_fault": "few" if few else "none", **unjudged})
     outputs, read = case.record.outputs, case.record.run.get("metric_output")
     is_first = read is None or (bool(outputs) and read == outputs[0].name)
     if metric.dataset is None or not kind_of(metric.name).of_classes or not is_first:
@@ -72,6 +77,16 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFact
     found = {"label_fault": fit.fault, "chance": fit.chance, "relabelled_value": fit.share, "label_shift": fit.shift}
     unknown = dict.fromkeys(_OF_THE_DROP) if fit.fault != "none" else {}
     return metric.model_copy(update={**found, **unknown})
+
+
+def _finds_few_boxes(metric: MetricFacts) -> bool:
+    """The float model finds so few of the labelled boxes that no loss means nothing, and nobody expects it to be so."""
+    if metric.float_value is None or metric.expected is not None:
+        return False
+    is_told = (
+        metric.drop_low is not None and metric.drop_high is not None and (metric.drop_low > 0 or metric.drop_high < 0)
+    )
+    return metric.float_value < LITTLE and not is_told
 
 
 def metric_tallies(statistics: SetStatistics) -> tuple[Tally, Tally]:

@@ -10,7 +10,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
-from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, loss_waterfall, waterfall_chart
+from quantmedic.reports.charts.waterfall import Piece, Waterfall, WaterfallChart, loss_waterfall, waterfall_chart
 from quantmedic.reports.sections.task_loss import INTERACTION, TOO_FEW, LossWords, loss_words
 from quantmedic.reports.text import capital, count, decibels, name, visible
 
@@ -103,13 +103,13 @@ class BudgetBox:
     notes: Annotated[tuple[str, ...], "what limits it, as sentences"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
     strip: Annotated[tuple[StripPiece, ...], "the same in a single line, which a first screen has room for"]
-    chart: Annotated[WaterfallChart, "the picture of the noise"]
-    task_chart: Annotated[WaterfallChart | None, "the picture of what the task loses; None where that is not judged"]
+    chart: Annotated[Waterfall, "the picture of the noise"]
+    task_chart: Annotated[Waterfall | None, "the picture of what the task loses; None where that is not judged"]
 
     @property
     def charts(self) -> tuple[WaterfallChart, ...]:
-        """All pictures."""
-        return (self.chart,) if self.task_chart is None else (self.chart, self.task_chart)
+        """All pictures, as files have them."""
+        return tuple(both.broad for both in (self.chart, self.task_chart) if both is not None)
 
 
 def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None:
@@ -226,7 +226,7 @@ def _parts(budget: LossBudgetReport) -> list[LossPart]:
 
 def _task_chart(
     rows: Sequence[BudgetRow], budget: LossBudgetReport, words: LossWords | None, basis: str
-) -> WaterfallChart | None:
+) -> Waterfall | None:
     """What of the loss each piece takes, the largest first; None where it is not told from none."""
     task = budget.task
     if task is None or words is None:

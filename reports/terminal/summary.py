@@ -44,7 +44,7 @@ def summary_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -
 
 def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     """The verdict, what it is about, the drop of the task metric, and how sure it is."""
-    verdict = paint(context.verdict_word.upper(), context.verdict)
+    verdict = paint(context.verdict_word.replace("-", " ").upper(), context.verdict)
     gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
     beside = "  ".join(part for part in (gate, context.judged_alone) if part)
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()

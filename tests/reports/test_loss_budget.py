@@ -156,7 +156,7 @@ def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> No
 
 
 def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
-    chart = box_of(with_task(diagnosis, whole=loss(0.13))).task_chart
+    chart = box_of(with_task(diagnosis, whole=loss(0.13))).task_chart.broad
     assert chart is not None
     assert [bar.text for bar in chart.bars] == [
         "13.00 points", "10.00 points", "1.00 points", "3.00 points", "-1.00 points",
