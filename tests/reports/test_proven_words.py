@@ -11,7 +11,7 @@ from quantmedic.reports.sections.proof import proven_word, trial_text
 
 
 def metric_trial(name: str, low: float, high: float) -> MetricTrial:
-    return MetricTrial.model_construct(name=name, gain=(low + high) / 2, low=low, high=high)
+    return MetricTrial.model_construct(name=name, gain=(low + high) / 2, low=low, high=high, left=0.01)
 
 
 def trial(low_db: float, points: tuple[float, float] | None = None, **fields: object) -> TrialRecord:
