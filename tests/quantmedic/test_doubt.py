@@ -67,3 +67,17 @@ def test_a_gate_does_not_accept_on_such_data(models: tuple[Path, Path], tmp_path
     found = quantmedic.check(case, policy=policy)
     assert found.check is not None and (found.gate, found.check.exit_code) == ("INSUFFICIENT_DATA", 3)
     assert contradictions(found) == []
+
+
+@pytest.mark.parametrize("metric", [None, "mae"])
+def test_samples_of_another_scale_leave_it_open_without_classes(models: tuple[Path, Path], metric: str | None) -> None:
+    """Both models agree on them, and a metric of errors does not show that they mean nothing to either."""
+    given = options(SAMPLES, labels=False)
+    small: dict[str, Any] = {role: np.float32(0.2) * inputs for role, inputs in given.items()}
+    if metric is not None:
+        targets = np.random.default_rng(5).normal(size=(SAMPLES, CLASSES)).astype(np.float32)
+        small |= {"labels": targets, "metric": metric}
+    found = quantmedic.diagnose(*models, **small)
+    assert (found.verdict, found.causes[0].rules) == ("undecided", ("S047",))
+    assert contradictions(found) == []
+    assert quantmedic.diagnose(*models, **given).verdict == "healthy"

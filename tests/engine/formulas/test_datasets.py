@@ -723,6 +723,7 @@ def test_range_of_an_input_against_its_values(
     found = facts(case_of(measure(smooth(1))), tensors=(tensor,))
     assert found.input_range_ratio == pytest.approx(factor)
     assert said in (found.input_range_reading or "")
+    assert ("a single calibration sample" in (found.input_range_reading or "")) is (factor > 1.5)
     assert (found.input_clipped_share, found.input_clipped_ratio) == (0.25, 1.0)
 
 

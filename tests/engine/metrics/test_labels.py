@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from quantmedic.engine.case.facts import MetricFacts
+from quantmedic.engine.formulas.task_metric import odd_set_reading
 from quantmedic.engine.metrics.labels import chance_agreement, fit_of_labels
 
 MARGIN = 0.05
@@ -73,6 +75,20 @@ def kappa(labels, predicted):
     names = np.union1d(labels, predicted)
     chance = sum((labels == name).mean() * (predicted == name).mean() for name in names)
     return (right - chance) / (1 - chance)
+
+
+@pytest.mark.parametrize(
+    ("kappa", "dataset", "said"),
+    [
+        (0.9, "validation", "the representative set is prepared wrongly"),
+        (0.4, "validation", "one of both sets is prepared wrongly"),
+        (0.1, "validation", "the validation set is prepared wrongly, if not both"),
+        (None, "validation", "labels of the validation set would tell which"),
+        (0.9, "representative", "labels of the validation set would tell which"),
+    ],
+)
+def test_which_of_two_sets_is_wrong_is_told_by_right_answers_on_the_validation_set(kappa, dataset, said):
+    assert said in odd_set_reading(MetricFacts(kappa=kappa, dataset=dataset), SLIGHT, 0.6)
 
 
 def test_samples_of_one_class_do_not_tell_a_good_model_from_one_that_always_says_the_same():
