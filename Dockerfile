@@ -7,13 +7,16 @@ FROM python:3.12-slim
 # Extras such as images or litert: docker build --build-arg EXTRAS=[images,litert] …
 ARG EXTRAS=
 COPY --from=build /wheels /wheels
+# What is installed is the wheel of this very source; its name is known only once it is built.
+# hadolint ignore=DL3013
 RUN wheel=$(echo /wheels/*.whl) \
     && pip install --no-cache-dir "${wheel}${EXTRAS}" \
     && rm -rf /wheels \
     && useradd --create-home --uid 1000 quantmedic
 # Compiled loops are kept where any user may write: with --user, files belong to whoever runs the container.
 ENV XDG_CACHE_HOME=/tmp/cache
-USER quantmedic
+# By number: only then can a cluster see that it is not root.
+USER 1000
 WORKDIR /work
 ENTRYPOINT ["quantmedic"]
 CMD ["--help"]

@@ -11,7 +11,8 @@ of the pair as it is run and of the copy that shows the tensors; open sides of i
 
 ``twins`` builds cases of the zoo (``fault_zoo.py``, without a seed), converts both ONNX files to IRs, has both pairs
 diagnosed with the same data, and compares the first cause. A quantizer that OpenVINO cannot express leaves a case out.
-What else a case comes with, such as outputs of a device, is given to both forms. ``--shift`` draws other cases.
+What else a case comes with, such as outputs of a device, is given to both forms. ``--shift`` draws other cases, and
+``--folded`` has OpenVINO fold factors into the weights of the float model alone, as it does where both are converted.
 """
 
 import os
@@ -23,7 +24,7 @@ import argparse
 import fnmatch
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,16 @@ def main() -> None:
     twins.add_argument("--only", default=DRAWN, help="patterns of cases, separated by commas")
     twins.add_argument("--sample", type=int, default=24, help="so many of them, drawn evenly over all")
     twins.add_argument("--shift", type=int, default=0, help="take the cases so many places further on in the list")
+    twins.add_argument("--folded", action="store_true", help="let OpenVINO fold factors into the float model alone")
     twins.add_argument("--keep", type=Path, help="folder that keeps the cases")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         if asked.command == "match":
             print_matches(asked.networks, asked.sides, Path(scratch))
         else:
-            print_twins(drawn_specs(asked.only, asked.sample, asked.shift), asked.keep or Path(scratch))
+            specs = drawn_specs(asked.only, asked.sample, asked.shift)
+            convert = openvino.convert_model if asked.folded else converted
+            print_twins(specs, asked.keep or Path(scratch), convert)
 
 
 def print_matches(networks: Sequence[Path], side: int, folder: Path) -> None:
@@ -133,7 +137,7 @@ def drawn_specs(patterns: str, sample: int, shift: int) -> list[Spec]:
     return [specs[place] for place in dict.fromkeys(((places + shift) % len(specs)).tolist())]
 
 
-def print_twins(specs: Sequence[Spec], root: Path) -> None:
+def print_twins(specs: Sequence[Spec], root: Path, convert: Callable[[Path], openvino.Model]) -> None:
     """The first causes of both forms, case by case, and how often they are the same."""
     same = total = 0
     for spec in specs:
@@ -142,7 +146,7 @@ def print_twins(specs: Sequence[Spec], root: Path) -> None:
             print(f"{spec.name:40s} left out: {built.status} {built.reason[:60]}", flush=True)
             continue
         try:
-            names = [first_cause(built, *paths) for paths in forms_of(built)]
+            names = [first_cause(built, *paths) for paths in forms_of(built, convert)]
         except (RuntimeError, QuantmedicError) as error:
             print(f"{spec.name:40s} left out: {telling_line(error)[:80]}", flush=True)
             continue
@@ -151,13 +155,13 @@ def print_twins(specs: Sequence[Spec], root: Path) -> None:
     print(f"the same first cause in {same} of {total} faults")
 
 
-def forms_of(built: Built) -> list[tuple[Path, Path]]:
+def forms_of(built: Built, convert: Callable[[Path], openvino.Model]) -> list[tuple[Path, Path]]:
     """The pair as ONNX files, and the same two converted to IRs."""
     onnx_pair = built.folder / "float.onnx", built.folder / "quantized.onnx"
     found = []
     for path in onnx_pair:
         target = built.folder / f"{path.stem}.xml"
-        openvino.save_model(converted(path), target, compress_to_fp16=False)
+        openvino.save_model(convert(path), target, compress_to_fp16=False)
         found.append(target)
     return [onnx_pair, (found[0], found[1])]
 

@@ -1,6 +1,7 @@
 """The whole site: pages are gathered in a folder, Zensical renders them, reports and lists are put beside them.
 
-Each version has a folder of its own, so that an address such as ``0.1/rules/W001/`` goes on leading to what it led to.
+Each version has a folder of its own, so that an address such as ``0.1/rules/W001/`` goes on leading to what it led to;
+``latest/rules/W001/`` leads to the newest one.
 """
 
 import re
@@ -17,18 +18,13 @@ from docs.navigation import navigation_of
 from docs.reference import reference_pages
 from docs.rule_lists import list_pages
 from docs.tutorial import run_tutorial
+from docs.versions import versions_in, write_versions
 from docs.written import written_pages
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.version import VERSION
 
 HERE = Path(__file__).parent
 SUMMARY = "quantmedic finds out why a quantized network lost accuracy, proves it, and says what to change."
-#: The page of the root leads to the version that was built last; it runs no script.
-ROOT_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>quantmedic</title>
-<meta http-equiv="refresh" content="0; url={version}/"></head>
-<body><p><a href="{version}/">quantmedic {version}</a></p></body></html>
-"""
 
 
 def build_site(output: Path) -> Path:
@@ -46,8 +42,9 @@ def build_site(output: Path) -> Path:
         _render(work, built, version)
         shutil.copytree(work / "reports", built / "gallery", dirs_exist_ok=True, ignore=shutil.ignore_patterns("try"))
     (built / "llms.txt").write_text(llms_text(pages), encoding="utf-8")
-    (output / "llms.txt").write_text(llms_text(pages, f"{version}/"), encoding="utf-8")
-    (output / "index.html").write_text(ROOT_PAGE.format(version=version), encoding="utf-8")
+    write_versions(output, version, [address_of(path).removeprefix("./") for path in pages])
+    if version == versions_in(output)[0]:
+        (output / "llms.txt").write_text(llms_text(pages, f"{version}/"), encoding="utf-8")
     return built
 
 
@@ -83,7 +80,7 @@ def _write_sources(pages: Mapping[str, Page], work: Path) -> None:
         target = work / "pages" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page.text, encoding="utf-8")
-    for name in ("style.css", "landmarks.js", "report.png"):
+    for name in ("style.css", "landmarks.js", "search.js", "report.png"):
         shutil.copy(HERE / name, work / "pages" / name)
 
 

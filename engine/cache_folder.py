@@ -43,12 +43,11 @@ def is_private(folder: Path) -> bool:
     Raises:
         OSError: It, or what it lies in, cannot be looked at.
     """
-    if sys.platform == "win32":
-        return True
-    own = folder.lstat()
-    if not stat.S_ISDIR(own.st_mode) or own.st_uid != os.geteuid() or not _is_guarded(folder):
-        return False
-    folder.chmod(0o700)
+    if sys.platform != "win32":
+        own = folder.lstat()
+        if not stat.S_ISDIR(own.st_mode) or own.st_uid != os.geteuid() or not _is_guarded(folder):
+            return False
+        folder.chmod(0o700)
     return True
 
 

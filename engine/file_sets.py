@@ -8,6 +8,7 @@ has not.
 import json
 import os
 import shutil
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,10 +16,8 @@ from pathlib import Path
 from quantmedic.engine.files import leads_out
 from quantmedic.engine.output_files import temporary_path
 
-try:
+if sys.platform != "win32":  # where two writers at once may mix their files
     import fcntl
-except ImportError:  # Windows, where two writers at once may mix their files
-    fcntl = None  # type: ignore[assignment]  # asked for where it is used
 
 #: Holds files that count already, and are not in their places yet.
 READY = ".quantmedic-ready"
@@ -106,13 +105,13 @@ def _require_place(path: Path, folder: Path) -> None:
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """No other process moves files in a folder meanwhile; the lock of a killed one is gone with it."""
-    if fcntl is None:
+    if sys.platform == "win32":
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    else:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)

@@ -77,7 +77,7 @@ def _parameter(match: re.Match[str]) -> str:
         return "collect_static" + (f" {value}" if value else "")
     if name in PREPROCESSING:
         role, equals, given = (value or "").rpartition("=")
-        made = f"Preprocessing({name.replace('-', '_')}={_literal(given) if given else '…'})"
+        made = f"quantmedic.Preprocessing({name.replace('-', '_')}={_literal(given) if given else '…'})"
         return f'preprocessing={{"{role}": {made}}}' if equals else made
     if name not in NAMES and name not in SAME:
         return match[0]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from quantmedic.api.imports import import_files
     from quantmedic.api.inspection import inspect
     from quantmedic.api.judging import judge
+    from quantmedic.api.readers import calibration_reader
     from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
+    from quantmedic.collectors.data.preprocessing import Preprocessing
     from quantmedic.store.history_file import load_history, write_trend
     from quantmedic.variants import what_if
 
@@ -46,8 +48,10 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "Diagnosis",
+    "Preprocessing",
     "__version__",
     "anonymize",
+    "calibration_reader",
     "calibrations",
     "check",
     "collect",
@@ -84,7 +88,9 @@ __all__ = [
 #: The module of each public name.
 _HOMES = {
     "Diagnosis": "api.answer",
+    "Preprocessing": "collectors.data.preprocessing",
     "anonymize": "api.anonymity",
+    "calibration_reader": "api.readers",
     "calibrations": "api.searches.calibrations",
     "check": "api.checks",
     "collect": "api.collect",

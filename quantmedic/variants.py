@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -45,9 +46,10 @@ def what_if(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
+    progress: Watching = True,
 ) -> WhatIf:
     """Quantize a model in several ways, and measure what each recovers at the output over the first one.
 
@@ -63,9 +65,10 @@ def what_if(
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         samples: About so many samples at most.
         seed: Seed of the choice of samples and of bootstrapped intervals.
+        progress: Called with ``variants``, those done and their number; see ``collect``.
 
     Raises:
         DataError: The data do not fit the model, or there are no data or no variants.
@@ -77,13 +80,19 @@ def what_if(
         representative=representative,
         validation=validation,
         labels=labels,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
-    return WhatIf(tuple(_measure_variants(float_model, variants, data, samples, seed)))
+    rows: list[TrialRecord] = []
+    with watching(progress) as told:
+        told("variants", 0, len(variants))
+        for row in _measure_variants(float_model, variants, data, samples, seed):
+            rows.append(row)
+            told("variants", len(rows), len(variants))
+    return WhatIf(tuple(rows))
 
 
 def _measure_variants(

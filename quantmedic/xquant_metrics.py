@@ -112,13 +112,13 @@ def add_metrics(similarity: Similarity, own: Similarity, metrics: Metrics, compa
     """
     unknown = dict.fromkeys(metrics, math.nan)
     layers = {
-        name: {**values, **unknown, **_chosen(own.layers.get(name, {}), None if name in compared else metrics)}
+        name: {**values, **unknown, **_choose_values(own.layers.get(name, {}), None if name in compared else metrics)}
         for name, values in similarity.layers.items()
     }
     return Similarity({**similarity.output, **own.output}, layers)
 
 
-def _chosen(values: Mapping[str, float], names: Collection[str] | None) -> dict[str, float]:
+def _choose_values(values: Mapping[str, float], names: Collection[str] | None) -> dict[str, float]:
     """The values of these names; of all where none are given."""
     return {name: value for name, value in values.items() if names is None or name in names}
 

@@ -8,7 +8,7 @@ from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, 
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.charts.birth import BirthChart, birth_chart
+from quantmedic.reports.charts.birth import BirthChart, birth_chart, degraded_text
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
 from quantmedic.reports.sections.asked import AskedBox, asked_box
@@ -25,6 +25,7 @@ from quantmedic.reports.sections.harm import (
     latent_group,
     reading_text,
     undecided_text,
+    withstood_size,
     withstood_text,
 )
 from quantmedic.reports.sections.history import HistoryBox, history_box
@@ -47,6 +48,7 @@ from quantmedic.reports.sections.tables import (
     compares_checkpoints,
     comparison_lines,
     dataset_table,
+    device_alone,
     fact_lines,
     files_only,
     judged_role,
@@ -58,6 +60,7 @@ from quantmedic.reports.sections.tables import (
 )
 from quantmedic.reports.sections.verdict_words import (
     ACCEPTED,
+    DEVICE_ALONE,
     FAILED_ALONE,
     FAILED_VERDICTS,
     FILE_VERDICTS,
@@ -72,7 +75,7 @@ from quantmedic.reports.sections.verdict_words import (
     UNKNOWN_FAILURE,
     VERDICTS,
     WEIGHT_VERDICTS,
-    WEIGHTS_ONLY,
+    weights_only_text,
 )
 from quantmedic.reports.sections.workflow import WorkflowStep, workflow_steps
 from quantmedic.reports.text import (
@@ -139,7 +142,7 @@ class ReportContext:
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
-    verdict_word: Annotated[str, "the verdict as it is shown: faulty where files show a fault and no loss was measured"]
+    verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
     failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
@@ -277,8 +280,10 @@ def _codes_that_fired(diagnosis: Diagnosis) -> list[str]:
 
 
 def _verdict_word(diagnosis: Diagnosis) -> str:
-    """Whether accuracy is lost is not known from files of a toolchain alone."""
-    return "faulty" if diagnosis.verdict == "degraded" and files_only(diagnosis) else diagnosis.verdict
+    """Whether accuracy is lost is not known from files of a toolchain alone, nor from what a device computes."""
+    if diagnosis.verdict == "degraded" and (files_only(diagnosis) or device_alone(diagnosis)):
+        return "faulty" if files_only(diagnosis) else "device-departs"
+    return diagnosis.verdict
 
 
 def _verdict_text(diagnosis: Diagnosis) -> str:
@@ -311,7 +316,7 @@ def _finding_text(diagnosis: Diagnosis) -> str:
         return f"Quantization costs accuracy{why}."
     if model.harmed or grave is None:
         return f"Quantization harms the outputs{why}."
-    return f"A cause of {grave} severity was found."
+    return DEVICE_ALONE if device_alone(diagnosis) else f"A cause of {grave} severity was found."
 
 
 def _unnamed_source(diagnosis: Diagnosis) -> str:
@@ -346,7 +351,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     if _float_alone(diagnosis):
         return FAILED_ALONE
     if _weights_only(diagnosis):
-        return WEIGHTS_ONLY
+        return weights_only_text(diagnosis.model.checkpoint.running_grids)
     if files_only(diagnosis):
         return FILES_ONLY
     if without_data(diagnosis):
@@ -368,7 +373,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return ""
     if diagnosis.verdict == "degraded" and statement == "unproven":
         return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
-    return STRENGTHS[statement].format(word=word)
+    return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
@@ -418,8 +423,13 @@ def _model_text(diagnosis: Diagnosis) -> str:
     if _float_alone(diagnosis):
         return _float_text(model.float_model)
     kind = " ".join(visible(part) for part in (model.framework, model.format) if part)
-    covered = f"{percent(model.quantized_share, 0)} quantized" if model.quantized_share is not None else ""
-    return ", ".join(part for part in (kind, count(len(diagnosis.layers), "layer"), covered) if part)
+    parts = (kind, count(len(diagnosis.layers), "layer"), _coverage_text(model.quantized_share))
+    return ", ".join(part for part in parts if part)
+
+
+def _coverage_text(share: float | None) -> str:
+    """How much is quantized of the layers with weights or a product of matrices, which the share is of."""
+    return "" if share is None else f"{percent(share, 0)} of compute layers quantized"
 
 
 def _float_text(model: FloatFacts) -> str:
@@ -484,7 +494,7 @@ def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _float_alone(diagnosis):
         return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "notice"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
-    degraded = f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}"
+    degraded = degraded_text(diagnosis.layers) if known else f"degraded {NOT_MEASURED}"
     return (
         count(len(diagnosis.layers), "layer"),
         *([] if compares_checkpoints(diagnosis) else [degraded]),

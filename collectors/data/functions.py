@@ -149,7 +149,7 @@ class FunctionSource:
 
     def _items(self) -> Iterator[object]:
         """The items that the function yields; an exception in it becomes a `DataError`."""
-        with failing_as(self._failed):
+        with failing_as(self._failure):
             returned = self._function()
         if returned is self._returned and isinstance(returned, Iterator):
             raise self._error(
@@ -158,9 +158,9 @@ class FunctionSource:
                 "make a new iterator at every call: the data are read several times",
             )
         self._returned = returned
-        yield from items_of(returned, self._failed)
+        yield from items_of(returned, self._failure)
 
-    def _failed(self, cause: str) -> DataError:
+    def _failure(self, cause: str) -> DataError:
         help = "it is called without arguments and must return an iterable of batches"
         return self._error("the function failed", cause, help)
 

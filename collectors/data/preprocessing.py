@@ -143,6 +143,27 @@ def layout_of(shape: Sequence[int | None]) -> Layout | None:
 # --- options of the command line ---------------------------------------------------------------------------------
 
 
+def preprocessing_by_role(given: Preprocessing | Mapping[Role, Preprocessing] | None) -> dict[Role, Preprocessing]:
+    """What was declared of each data set by role; one ``Preprocessing`` is that of all.
+
+    Raises:
+        DataError: It is something else.
+    """
+    found = dict.fromkeys(ROLES, given) if isinstance(given, Preprocessing) else given or {}
+    if (
+        not isinstance(found, Mapping)
+        or found.keys() - set(ROLES)
+        or not all(isinstance(each, Preprocessing) for each in found.values())
+    ):
+        raise DataError(
+            "preprocessing is neither a Preprocessing nor a mapping of data sets to them",
+            where=repr(given)[:80],
+            help="give quantmedic.Preprocessing(scale=255, mean=(0.5,), std=(0.5,)) for both data sets, or "
+            f"{{{ROLES[0]!r}: quantmedic.Preprocessing(scale=255)}}; data sets are {' and '.join(ROLES)}",
+        )
+    return dict(found)
+
+
 def parse_preprocessing(options: Mapping[str, Sequence[str]]) -> dict[Role, Preprocessing]:
     """Turn option values such as ``0.485,0.456,0.406`` or ``representative=0`` into one declaration per data set.
 

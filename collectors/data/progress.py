@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 #: Called after each step with the stage, the steps done in it, and the steps in all; None where that is not known.
 Progress = Callable[[str, int, int | None], None]
+#: Stages that count seconds.
+IN_SECONDS = ("trials",)
 
 
 #: Says one line about what comes next.

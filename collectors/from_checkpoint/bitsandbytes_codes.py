@@ -59,7 +59,7 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
     require(fits, f"codes have type {codes.dtype} and shape {list(codes.shape)} for {outputs} x {inputs} weights")
     require(absmax.size == outputs * groups, f"absmax has shape {list(absmax.shape)} for {outputs} x {groups} blocks")
     values = _table(table, _CODES)
-    magnitudes = _nested(parts, absmax, state) if absmax.dtype == "U8" else absmax
+    magnitudes = _read_nested(parts, absmax, state) if absmax.dtype == "U8" else absmax
     starts = even_groups(inputs, groups)
 
     def read_block(rows: slice, reading: Reading) -> Block:
@@ -102,7 +102,7 @@ def _magnitudes_of(source: Stored | _Nested, rows: slice) -> Values:
     return source.floats(rows).ravel()
 
 
-def _nested(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> _Nested:
+def _read_nested(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> _Nested:
     table, own = require_parts(parts, "weight.nested_quant_map", "weight.nested_absmax")
     length, offset = state.get("nested_blocksize"), state.get("nested_offset")
     require(_is_size(length), f"its nested_blocksize is {length}")

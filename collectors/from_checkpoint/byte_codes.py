@@ -76,7 +76,7 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
 
     def read_block(rows: slice, reading: Reading) -> Block:
         found = codes.load(rows).reshape(rows.stop - rows.start, -1)
-        numbers = as_floats(found, codes.dtype) if is_float8 else _flipped(found) if reading.flipped else found
+        numbers = as_floats(found, codes.dtype) if is_float8 else _flip_highest_bit(found) if reading.flipped else found
         if block > 1:
             scales = scale.floats()[np.arange(rows.start, rows.stop) // block]
         else:
@@ -101,7 +101,7 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     )
 
 
-def _flipped(codes: Array) -> Array:
+def _flip_highest_bit(codes: Array) -> Array:
     """Bytes with their highest bit inverted, of the same type."""
     return (codes.view(np.uint8) ^ np.uint8(128)).view(codes.dtype)
 

@@ -1,12 +1,15 @@
 """Facts of a quantized checkpoint by itself: what its configuration declares against what its tensors are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from quantmedic.collectors.from_checkpoint.comparison import Pair
 from quantmedic.collectors.from_checkpoint.config_differences import config_differences
 from quantmedic.collectors.from_checkpoint.declared_layers import declared, departures, modules_of
 from quantmedic.collectors.from_checkpoint.fused_scales import fused_scales
 from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
+from quantmedic.collectors.from_checkpoint.running_grids import running_grids
+from quantmedic.collectors.from_checkpoint.scale_reaches import cache_reaches, input_reaches
 from quantmedic.collectors.from_checkpoint.stored_differences import differs
 from quantmedic.collectors.from_checkpoint.tied_weights import is_tied, untied
 
@@ -17,8 +20,11 @@ _ALIKE = 1.01
 def declared_facts(pair: Pair) -> dict[str, object]:
     """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
     differences = config_differences(pair.floats.config, pair.quantized.config)
-    told = {} if differences is None else {"config_differences": differences, "differing_settings": len(differences)}
-    return {**_kv_facts(pair), **_fused_facts(pair), **_layer_facts(pair), **_tied_facts(pair), **told}
+    told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings)}
+    if differences is not None:
+        told |= {"config_differences": differences, "differing_settings": len(differences)}
+    told |= {**_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}
+    return {**told, **_layer_facts(pair), **_tied_facts(pair)}
 
 
 def _kv_facts(pair: Pair) -> dict[str, object]:
@@ -26,8 +32,27 @@ def _kv_facts(pair: Pair) -> dict[str, object]:
     found = kv_scales(pair.quantized.settings, weights, pair.quantized.tensors)
     if found.asked is None or not found.blocks:
         return {}
-    counted = _counted("kv_missing", found.missing)
+    counted = _count_names("kv_missing", found.missing)
     return {"kv_cache": found.asked, "kv_blocks": found.blocks, "kv_of_one": len(found.of_one), **counted}
+
+
+def _reach_facts(pair: Pair) -> dict[str, object]:
+    cache, inputs = cache_reaches(pair), input_reaches(pair)
+    return {
+        **_extreme("cache_reach", cache.usual, -1),
+        **_extreme("cache_excess", cache.most, 1),
+        **_extreme("cache_steps", cache.steps, -1),
+        **_extreme("input_reach", inputs.usual, -1),
+    }
+
+
+def _extreme(name: str, found: Mapping[str, float], sign: int) -> dict[str, object]:
+    """The largest figure, or with a sign of -1 the smallest, and which scale has it."""
+    known = [scale for scale in found if isfinite(found[scale])]
+    if not known:
+        return {}
+    worst = max(known, key=lambda scale: sign * found[scale])
+    return {name: found[worst], f"{name}_scale": worst}
 
 
 def _fused_facts(pair: Pair) -> dict[str, object]:
@@ -54,11 +79,11 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
     ]
     found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
     return {
-        **_counted("idle_targets", found.idle_targets, "first_idle_target"),
-        **_counted("idle_ignores", found.idle_ignores, "first_idle_ignore"),
-        **_counted("declared_float", found.quantized),
-        **_counted("declared_quantized", found.left),
-        **_counted("unmet_overrides", found.unmet, "first_unmet_override"),
+        **_count_names("idle_targets", found.idle_targets, "first_idle_target"),
+        **_count_names("idle_ignores", found.idle_ignores, "first_idle_ignore"),
+        **_count_names("declared_float", found.quantized),
+        **_count_names("declared_quantized", found.left),
+        **_count_names("unmet_overrides", found.unmet, "first_unmet_override"),
     }
 
 
@@ -69,5 +94,5 @@ def _tied_facts(pair: Pair) -> dict[str, object]:
     return {"untied": untied(config, pair.quantized.tensors, pair.layers, differs) or ""}
 
 
-def _counted(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
+def _count_names(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
     return {name: len(found), first or f"first_{name}": found[0] if found else None}

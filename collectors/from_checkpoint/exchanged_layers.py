@@ -29,10 +29,51 @@ def with_twins(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair)
     for layer in found:
         others.setdefault(pair.floats.tensors[layer.name].shape, []).append(layer.name)
     rows = _FloatRows(pair)
+    twins = {layer.name: _twin_of(layer, pair, others, rows) for layer in found if layer.name in names}
+    exchanges = _exchanges(twins, [layer.name for layer in found])
     return [
-        own.model_copy(update=_twin_of(layer, pair, others, rows)) if layer.name in names else own
+        own.model_copy(update=twins[layer.name] | exchanges[layer.name]) if layer.name in names else own
         for layer, own in zip(found, facts, strict=True)
     ]
+
+
+def _exchanges(twins: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> dict[str, dict[str, object]]:
+    """How each strange layer and its twin stand to each other, in words; nothing where it has none.
+
+    Args:
+        twins: What was found of the strange layers.
+        names: Of all layers.
+    """
+    partner = {name: f"{twin['twin']}.weight" for name, twin in twins.items() if twin}
+    mutual = {name for name, other in partner.items() if partner.get(other) == name}
+    places = {name: _blocks_apart(name, partner[name]) for name in mutual}
+    found: dict[str, dict[str, object]] = {}
+    for name in twins:
+        if name not in partner:
+            found[name] = {}
+            continue
+        said = "which changed places with it" if name in mutual else "which does not hold those of this one in turn"
+        both = places.get(name)
+        if both is not None and _are_whole(both, names, places):
+            said = f"as all of {both[0]} and {both[1]} changed places"
+        found[name] = {"twin_exchange": said}
+    return found
+
+
+def _blocks_apart(name: str, other: str) -> tuple[str, str] | None:
+    """The two blocks, or experts, that two layers are the same part of, in order; None where names differ otherwise."""
+    one, two = name.split("."), other.split(".")
+    apart = [k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b]
+    if len(one) != len(two) or len(apart) != 1 or not one[apart[0]].isdigit() or not two[apart[0]].isdigit():
+        return None
+    first, second = sorted((one[: apart[0] + 1], two[: apart[0] + 1]), key=lambda parts: int(parts[-1]))
+    return ".".join(first), ".".join(second)
+
+
+def _are_whole(blocks: tuple[str, str], names: Sequence[str], places: Mapping[str, tuple[str, str] | None]) -> bool:
+    """All layers of both blocks changed places."""
+    own = [name for name in names if name.startswith(tuple(f"{block}." for block in blocks))]
+    return len(own) > 2 and all(places.get(name) == blocks for name in own)
 
 
 def _is_strange(own: WeightFacts) -> bool:

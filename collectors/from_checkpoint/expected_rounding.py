@@ -57,7 +57,7 @@ def expected_rounding(x: Values, y: Values, steps: Steps) -> Expected:
         steps: Their grid.
     """
     rounded = round_to_nearest(x, steps)
-    return Expected(cosine(rounded, x), _gain_db(x, rounded, y), _lost(x, y))
+    return Expected(cosine(rounded, x), _gain_db(x, rounded, y), _rounding_loss(x, y))
 
 
 def _gain_db(x: Values, rounded: Values, y: Values) -> float | None:
@@ -95,7 +95,7 @@ def _span_of_groups(x: Values, steps: Steps) -> tuple[Floats, Floats]:
     return np.minimum(low, 0).astype(np.float64), np.maximum(high, 0).astype(np.float64)
 
 
-def _lost(x: Values, y: Values) -> float | None:
+def _rounding_loss(x: Values, y: Values) -> float | None:
     if len(x) < _MIN_ROWS:
         return None
     tops = np.abs(x).max(axis=0)

@@ -20,7 +20,7 @@ def with_single_experts(
     floats: Checkpoint, quantized: Checkpoint
 ) -> tuple[Checkpoint, Checkpoint, dict[str, PackedLayer]]:
     """Both checkpoints with a tensor per expert where the quantized one holds them in blocks, and their layers."""
-    bases = [*_fused(floats.tensors, quantized.tensors)]
+    bases = [*_find_fused(floats.tensors, quantized.tensors)]
     if not bases:
         return floats, quantized, {}
     whole, packed = dict(floats.tensors), dict(quantized.tensors)
@@ -40,7 +40,7 @@ def with_single_experts(
     return replace(floats, tensors=whole), replace(quantized, tensors=packed), layers
 
 
-def _fused(floats: Mapping[str, Stored], packed: Mapping[str, Stored]) -> Iterator[str]:
+def _find_fused(floats: Mapping[str, Stored], packed: Mapping[str, Stored]) -> Iterator[str]:
     """Names of tensors of experts that fit together."""
     for name, blocks in packed.items():
         base = name.removesuffix(_BLOCKS)

@@ -58,7 +58,10 @@ class Gains:
     def in_order(self, order: Integers) -> "Gains":
         """The same of channels that were sorted by this order."""
         return Gains(
-            _restored(self.columns, order), self.ratio, _restored(self.slight, order), _restored(self.alike, order)
+            _restore_order(self.columns, order),
+            self.ratio,
+            _restore_order(self.slight, order),
+            _restore_order(self.alike, order),
         )
 
 
@@ -98,7 +101,7 @@ def packed_gains(layer: PackedLayer, source: Source) -> Gains:
     return gains if order is None else gains.in_order(order)
 
 
-def _restored(values: Values | None, order: Integers) -> Values | None:
+def _restore_order(values: Values | None, order: Integers) -> Values | None:
     if values is None:
         return None
     found = np.empty_like(values)

@@ -66,7 +66,7 @@ class ChannelGains:
 
         Gains of inputs leave the common factor of the outputs open: those beside it count then.
         """
-        inputs = () if columns.columns is None or not _are_spread(columns.columns) else _listed(columns.columns)
+        inputs = () if columns.columns is None or not _are_spread(columns.columns) else _pack_numbers(columns.columns)
         common = float(np.median(gains)) if inputs else 1.0
         has_gains = bool(inputs) or columns.slight is not None
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -75,11 +75,11 @@ class ChannelGains:
             _stand_out(own, alike),
             len(gains),
             inputs,
-            () if columns.slight is None else _listed(columns.slight),
+            () if columns.slight is None else _pack_numbers(columns.slight),
             {}
             if not inputs or columns.alike is None
             else _stand_out(_beside_middle(inputs, columns.alike), columns.alike),
-            _listed(own) if _are_spread(own[alike > _ALIKE]) else (),
+            _pack_numbers(own) if _are_spread(own[alike > _ALIKE]) else (),
             tuple(np.flatnonzero(columns.alike <= _ALIKE).tolist()) if has_gains and columns.alike is not None else (),
         )
 
@@ -92,11 +92,17 @@ class ChannelGains:
     def from_plain(cls, plain: Plain) -> "ChannelGains":
         loud, outputs, inputs, slight, loud_inputs, rows, unsure = plain
         return cls(
-            dict(loud), outputs, _listed(inputs), _listed(slight), dict(loud_inputs), _listed(rows), tuple(unsure)
+            dict(loud),
+            outputs,
+            _pack_numbers(inputs),
+            _pack_numbers(slight),
+            dict(loud_inputs),
+            _pack_numbers(rows),
+            tuple(unsure),
         )
 
 
-def _listed(values: Iterable[float]) -> Sequence[float]:
+def _pack_numbers(values: Iterable[float]) -> Sequence[float]:
     """Numbers of four bytes each: a mixture has thousands of layers with gains."""
     return array("f", values)
 

@@ -63,6 +63,11 @@ class Block:
             self._dequantize(found)
         return found
 
+    @property
+    def told_scale(self) -> Values:
+        """Scales as the file has them; ``scale`` may be no number where there is no step."""
+        return self.scale
+
     def _dequantize(self, codes: Values) -> None:
         sizes = np.diff(self.starts)
         if len(sizes) and (sizes == sizes[0]).all():

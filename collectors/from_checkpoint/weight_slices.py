@@ -68,7 +68,7 @@ def stored_source(layer: PackedLayer, reading: Reading | None = None) -> StoredS
             with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
                 ends = ((layer.low - block.zero) * block.scale, (layer.high - block.zero) * block.scale)
             grid = Grid(np.abs(block.scale), np.minimum(*ends), np.maximum(*ends))
-        return Part(block.values(), grid, block.starts, block.order, block.scale, block.zero)
+        return Part(block.values(), grid, block.starts, block.order, block.told_scale, block.zero)
 
     return part
 

@@ -215,20 +215,22 @@ def _alone(folder: Path) -> Iterator[None]:
     """No other run works in the folder; the lock of one that was killed is gone with it."""
     if sys.platform == "win32":
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+    else:
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputError(
-                "another run works on the same output", where=str(folder), help="wait for it, or name another output"
-            ) from error
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutputError(
+                    "another run works on the same output",
+                    where=str(folder),
+                    help="wait for it, or name another output",
+                ) from error
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(handle)
 
 
 def state_of_files(paths: Iterable[Path]) -> dict[str, list[int]]:

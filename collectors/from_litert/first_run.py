@@ -41,10 +41,12 @@ def require_survival(paths: Sequence[Path]) -> None:
             names = [str(path.resolve()) for path in paths]
             status = run_child(_CHILD, names, stdout=words, seconds=limit)
         except subprocess.TimeoutExpired:
-            raise TimeLimitError(f"{paths[_begun(words) or 0]}: its first run, on zeros", limit or 0.0) from None
+            raise TimeLimitError(
+                f"{paths[_read_last_begun(words) or 0]}: its first run, on zeros", limit or 0.0
+            ) from None
         except OSError:  # without an interpreter of Python the files cannot be tried
             return
-        begun = _begun(words)
+        begun = _read_last_begun(words)
     if status == 0 or begun is None:
         return
     raise ModelError(
@@ -54,7 +56,7 @@ def require_survival(paths: Sequence[Path]) -> None:
     )
 
 
-def _begun(words: IO[bytes]) -> int | None:
+def _read_last_begun(words: IO[bytes]) -> int | None:
     """The file that the child began last; None before the first one."""
     words.seek(0)
     lines = words.read().split()

@@ -300,8 +300,12 @@ def make_constant(graph: onnx.GraphProto, values: Feed) -> None:
 
 
 def _type_of(value: ort.NodeArg) -> onnx.TypeProto:
-    """Its type and number of axes; how long they are, the data tell."""
-    axes = [None] * len(value.shape) if isinstance(value.shape, list) else None
+    """Its type and number of axes; how long they are, the data tell.
+
+    onnxruntime says the same of a tensor without axes and of one whose number of axes it does not know, as behind a
+    Reshape to a computed shape: called a scalar, its Shape would be folded into an empty one.
+    """
+    axes = [None] * len(value.shape) if value.shape else None
     found: onnx.TypeProto = helper.make_tensor_type_proto(_TYPES.get(value.type, TensorProto.UNDEFINED), axes)
     return found
 

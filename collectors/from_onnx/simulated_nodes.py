@@ -111,7 +111,7 @@ def channel_row(grid: ChannelGrid, shape: Sequence[int]) -> ChannelRow[Float32 |
 
 def channel_quantizer_node(source: str, target: str, row: ChannelRow[str], rounder: str, opset: int) -> onnx.NodeProto:
     """``quantizer_node`` with a grid for each channel: what ends a Clip has to be a scalar."""
-    rounded = _rounded(source, target, row.step, rounder, opset)
+    rounded = _rounding_nodes(source, target, row.step, rounder, opset)
     ends = [("Max", f"{target}:Mul", row.low), ("Min", f"{target}:Max", row.high)]
     clipped = [helper.make_node(kind, inputs, [f"{target}:{kind}"]) for kind, *inputs in ends]
     off = _branch(helper.make_node("Identity", [source], [f"{target}:off"]))
@@ -126,10 +126,10 @@ def _round_and_clip(source: str, target: str, row: Row[str], rounder: str, opset
     clipped = [node("Clip", f"{target}:Mul", row.low, row.high)]
     if opset < ROUND_AND_CLIP_OPSET:
         clipped = [node("Max", f"{target}:Mul", row.low), node("Min", f"{target}:Max", row.high)]
-    return [*_rounded(source, target, row.step, rounder, opset), *clipped]
+    return [*_rounding_nodes(source, target, row.step, rounder, opset), *clipped]
 
 
-def _rounded(source: str, target: str, step: str, rounder: str, opset: int) -> list[onnx.NodeProto]:
+def _rounding_nodes(source: str, target: str, step: str, rounder: str, opset: int) -> list[onnx.NodeProto]:
     """round(x / step) · step; Round is not in older opsets."""
 
     def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:

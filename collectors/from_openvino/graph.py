@@ -1,6 +1,6 @@
 """The graph of an OpenVINO model, read from its translation to ONNX."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -8,9 +8,12 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
 from quantmedic.collectors.from_openvino.file import IrModel
+from quantmedic.collectors.from_openvino.folded_factors import Factor
 from quantmedic.collectors.from_openvino.site import shape_of
 from quantmedic.collectors.from_openvino.translation import Place, translate
+from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
@@ -45,22 +48,22 @@ class OpenVINOGraph(OnnxGraph):
 
     Attributes:
         file: What the files hold.
-        places: Where OpenVINO has each tensor.
+        places: Where OpenVINO has each tensor, or the neighbour from which its values follow.
+        rescaled: How they follow, for tensors between a layer and a factor that was folded into it.
         decoders: Grids of the codes that it writes, by tensor.
         untranslated: Operators without a counterpart.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
         stated: Shapes as OpenVINO infers them, by tensor.
-        relus: Relu that a FakeQuantize stands for, by the names of their tensors, with the name of that.
         exposed: How tensors are shown, as far as it was found out: by what FakeQuantize writes, and other tensors.
     """
 
     file: IrModel
     places: Mapping[str, Place]
+    rescaled: Mapping[str, Rescaled]
     decoders: Mapping[str, Quantizer]
     untranslated: tuple[str, ...]
     weights: Mapping[int, Float32]
     stated: Mapping[str, Shape]
-    relus: Mapping[str, str]
     exposed: dict[tuple[frozenset[Place], frozenset[Place]], Exposed] = field(default_factory=dict)
 
     @property
@@ -77,15 +80,24 @@ class OpenVINOGraph(OnnxGraph):
             name = self.producers[name].inputs[0]
         return name
 
+    def values_of(self, name: str, shown: Array) -> Array:
+        """Values of a tensor, from what OpenVINO has in its place."""
+        return self.rescaled[name].apply(shown) if name in self.rescaled else shown
 
-def graph_of(file: IrModel, without_relu: Collection[str] = ()) -> OpenVINOGraph:
-    """The graph of a model; of these FakeQuantize, none stands for a Relu.
+
+def graph_of(file: IrModel, dropped: Dropped | None = None, factors: Sequence[Factor] = ()) -> OpenVINOGraph:
+    """The graph of a model.
+
+    Args:
+        file: The model.
+        dropped: Relu and Clip for which a FakeQuantize stands too, by the tensor that this writes.
+        factors: What was folded into weights, and is to be an operator again.
 
     Raises:
         ModelError: The graph is damaged.
     """
     try:
-        found = translate(file.model, without_relu)
+        found, rescaled = unfold(translate(file.model, dropped), factors)
     except (ValueError, LookupError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ModelError(
             "the model is damaged",
@@ -99,11 +111,11 @@ def graph_of(file: IrModel, without_relu: Collection[str] = ()) -> OpenVINOGraph
     graph = OpenVINOGraph(
         file=file,
         places=found.places,
+        rescaled=rescaled,
         decoders=found.decoders,
         untranslated=found.untranslated,
         weights=found.weights,
         stated={name: shape for name, shape in shapes.items() if shape is not None},
-        relus=found.relus,
         **own,
     )
     for name, (codes, quantizer) in found.grids.items():

@@ -18,8 +18,10 @@ from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
+from quantmedic.collectors.from_openvino.dropped_bounds import dropped_bounds
 from quantmedic.collectors.from_openvino.feed import arrays_of
 from quantmedic.collectors.from_openvino.file import read_ir
+from quantmedic.collectors.from_openvino.folded_factors import folded_factors
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.kernel_noise import kernel_facts
 from quantmedic.collectors.from_openvino.record import describe_files, kernels_of_session
@@ -32,6 +34,7 @@ from quantmedic.collectors.measure.models import Description, Kernel, Reading, R
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
+from quantmedic.collectors.pair.match import match
 from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
 from quantmedic.engine.case.records import Case
@@ -217,15 +220,17 @@ def open_models(float_path: Path, quantized_path: Path) -> OpenVINOModels:
     Raises:
         ModelError: A file cannot be read, they are swapped, their inputs differ, or no layer matches.
     """
-    float_graph, file = graph_of(read_ir(float_path)), read_ir(quantized_path)
-    quantized = graph_of(file)
+    files = read_ir(float_path), read_ir(quantized_path)
+    float_graph, quantized = (graph_of(file) for file in files)
+    matched = match(float_graph, quantized)
+    factors = folded_factors(float_graph, quantized, matched)
+    if factors:
+        float_graph = graph_of(files[0], factors=factors)
+        matched = match(float_graph, quantized)
+    dropped = dropped_bounds(float_graph, quantized, matched)
+    if dropped:
+        quantized = graph_of(files[1], dropped)
     matched = match_files(float_graph, quantized)
-    alone = {name for op in quantized.operators if op.index not in matched.operators for name in op.outputs}
-    strangers = [quantizer for relu, quantizer in quantized.relus.items() if relu in alone]
-    if strangers:
-        # The float model has no such Relu: the quantizer cuts negative values off all the same.
-        quantized = graph_of(file, strangers)
-        matched = match_files(float_graph, quantized)
     pairs = [
         pair
         for pair in pairs_of(float_graph, quantized, matched)

@@ -57,6 +57,15 @@ def _nearest_held(end: float, held: "np.iinfo[np.signedinteger]") -> int:
     return int(held.min if end <= held.min else held.max)
 
 
+def _divide(site: Site) -> None:
+    """Div, or Reciprocal of what one is divided by: OpenVINO converts that to a division."""
+    divided = site.held(0)
+    if divided is not None and site.is_float(0) and bool((divided.values == 1).all()) and divided.data.size == 1:
+        site.finish("Reciprocal", [site.value(1)])
+        return
+    site.finish("Div", operands(site))
+
+
 def _swish(site: Site) -> None:
     """x · sigmoid(beta · x)."""
     scaled = site.step("Mul", [site.value(0), site.value(1)]) if site.has(1) else site.value(0)
@@ -178,7 +187,6 @@ _PLAIN = {
     "Add": "Add",
     "Subtract": "Sub",
     "Multiply": "Mul",
-    "Divide": "Div",
     "Power": "Pow",
     "Maximum": "Max",
     "Minimum": "Min",
@@ -197,6 +205,7 @@ OPERATORS: dict[str, Translate] = {
     **{
         f"Reduce{kind}": partial(_reduce, f"Reduce{kind}") for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2")
     },
+    "Divide": _divide,
     "Gelu": _gelu,
     "Elu": _elu,
     "PRelu": _prelu,

@@ -3,10 +3,10 @@
 Every operator becomes one node, or a few of which the last one bears its name, and the tensor that it writes is called
 after it. A FakeQuantize F becomes the codes ``F:codes`` and what they stand for, ``F``. An Add that gives a convolution
 its bias becomes part of that, and weights that are stored as codes are dequantized as ONNX does it. A FakeQuantize that
-stands for a Relu too becomes both (``dropped_relu.py``).
+stands for a Relu or Clip too becomes both (``dropped_bounds.py``).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,7 @@ from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.from_onnx.session import TRANSLATED
 from quantmedic.collectors.from_openvino.code_chains import code_chain
 from quantmedic.collectors.from_openvino.constants import Held, unpack
-from quantmedic.collectors.from_openvino.dropped_relu import stands_for_relu
+from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
 from quantmedic.collectors.from_openvino.folding import FOLDED, REAL, TYPES, fold, round_weights, value_info
 from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, grid_of
 from quantmedic.collectors.from_openvino.operators import biased_translator_of, fits_as_bias, translator_of
@@ -65,7 +65,6 @@ class Translation:
         untranslated: Operators without a counterpart, by their own type.
         grids: Constants whose grids ONNX's quantizers do not express, by the tensor that holds their real values.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
-        relus: Relu that a FakeQuantize stands for, by their names, with the name of that.
         notices: What the user should know of it.
     """
 
@@ -75,17 +74,16 @@ class Translation:
     untranslated: tuple[str, ...]
     grids: Mapping[str, tuple[Array, Quantizer]]
     weights: Mapping[int, Float32]
-    relus: Mapping[str, str]
     notices: tuple[str, ...]
 
 
-def translate(model: "openvino.Model", without_relu: Collection[str] = ()) -> Translation:
-    """Write a model in ONNX; of these FakeQuantize, none stands for a Relu.
+def translate(model: "openvino.Model", dropped: Dropped | None = None) -> Translation:
+    """Write a model in ONNX, with the Relu and Clip for which a FakeQuantize stands, by the tensor that this writes.
 
     Raises:
         ValueError: It contradicts itself.
     """
-    return _Translator(model, without_relu).run()
+    return _Translator(model, dropped or {}).run()
 
 
 @dataclass
@@ -93,7 +91,7 @@ class _Translator:
     """An ONNX model in the making."""
 
     source: "openvino.Model"
-    without_relu: Collection[str]
+    dropped: Dropped
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     values: list[onnx.ValueInfoProto] = field(default_factory=list)
@@ -101,7 +99,6 @@ class _Translator:
     decoders: dict[str, Quantizer] = field(default_factory=dict)
     untranslated: list[str] = field(default_factory=list)
     grids: dict[str, tuple[Array, Quantizer]] = field(default_factory=dict)
-    relus: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _own: set[str] = field(default_factory=set)
@@ -148,7 +145,6 @@ class _Translator:
             tuple(self.untranslated),
             self.grids,
             self._weights(),
-            self.relus,
             tuple(self.notices),
         )
 
@@ -393,21 +389,17 @@ class _Translator:
         target = self._names[written_by.get_name(), 0]
         codes = self.fresh(f"{target}:codes")
         source = self.value_of(op.input_value(0))
-        if op.get_friendly_name() not in self.without_relu and stands_for_relu(op, grid):
-            source = self._add_relu(op, source)
+        for bounds in self.dropped.get(target, ()):
+            name = self.fresh(f"{target}:{bounds.op_type.lower()}")
+            ends = [self.initializer(name, np.asarray(end, np.float32)) for end in bounds.ends]
+            self.nodes.append(helper.make_node(bounds.op_type, [source, *ends], [name], name))
+            self.values.append(value_info(name, op.output(0)))
+            source = name
         self._add_grid("QuantizeLinear", source, codes, grid.encoder)
         self._add_grid("DequantizeLinear", codes, target, grid.decoder)
         self.places[codes] = self.places[target]
         self.decoders[codes] = grid.decoder
         self.values.append(value_info(target, written_by.output(0)))
-
-    def _add_relu(self, op: "openvino.Node", source: str) -> str:
-        """Write the Relu that a FakeQuantize stands for too."""
-        name = self.fresh(f"{op.get_friendly_name()}:relu")
-        self.relus[name] = op.get_friendly_name()
-        self.nodes.append(helper.make_node("Relu", [source], [name], name))
-        self.values.append(value_info(name, op.output(0)))
-        return name
 
 
 class Site:

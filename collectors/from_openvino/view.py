@@ -113,7 +113,8 @@ class OpenVINOView:
         places = sorted({*at.values()})
         fed = arrays_of(batch, graph)
         shown = self._sessions.session(graph, self._threads, places).run(fed)[1]
-        return {name: shown[place] for name, place in at.items()} | dict(zip(graph.inputs, fed, strict=True))
+        found = {name: graph.values_of(name, shown[place]) for name, place in at.items()}
+        return found | dict(zip(graph.inputs, fed, strict=True))
 
     def _run(self, graph: OpenVINOGraph, batch: Batch) -> list[Array]:
         """Outputs of a model as it is."""

@@ -60,11 +60,11 @@ class Capture(Repeated):
     def result_of(self, number: int, given: Sequence[torch.Tensor], result: object) -> object:
         for place, name in self._wanted.get(number, ()):
             tensor = (tensors_of(result) or given)[place]
-            self.found[name] = _kept(tensor.clone() if name in self._rewritten else tensor)
+            self.found[name] = _values_to_measure(tensor.clone() if name in self._rewritten else tensor)
         return result
 
 
-def _kept(tensor: torch.Tensor) -> Array:
+def _values_to_measure(tensor: torch.Tensor) -> Array:
     """What measuring gets of a tensor; one on a device has all that is asked of an array."""
     return cast(Array, TorchValues(to_plain(tensor))) if is_measured_in_place(tensor) else to_array(tensor)
 

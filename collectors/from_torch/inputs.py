@@ -70,7 +70,7 @@ class _Given:
 
     def items(self) -> Iterator[object]:
         """One pass; whatever the user's code raises becomes a ``DataError``."""
-        with failing_as(self._failed):
+        with failing_as(self._failure):
             # Whatever ``iter`` takes, which is more than what isinstance calls an Iterable.
             returned: Any = self.source() if callable(self.source) else self.source
         if isinstance(returned, Iterator) and returned is self.last:
@@ -80,9 +80,9 @@ class _Given:
                 help="make a new generator at every call: the data are read several times",
             )
         self.last = returned
-        yield from items_of(returned, self._failed)
+        yield from items_of(returned, self._failure)
 
-    def _failed(self, cause: str) -> DataError:
+    def _failure(self, cause: str) -> DataError:
         help = "give a function without arguments that returns an iterable of batches, or an iterable of batches"
         return DataError("the data cannot be read", where=[self.name, cause], help=help)
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,17 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.preprocessing import layout_of
 from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.reading_candidates import Candidate, choose_best, kind_in_words, with_numbering
+from quantmedic.collectors.measure.reading_trials import (
+    Sample,
+    Sides,
+    Unread,
+    class_complaint,
+    common_sides,
+    few_complaint,
+    found_rows,
+    reach_complaint,
+)
 from quantmedic.collectors.metrics.box_labels import (
     LabelLayout,
     are_shares,
@@ -29,55 +39,26 @@ from quantmedic.collectors.metrics.box_readings import (
     BoxReading,
     Columns,
     Raw,
+    ScoreKind,
     raw_boxes,
-    real_scores,
-    scores_named,
 )
 from quantmedic.collectors.metrics.classes import class_range_error
-from quantmedic.collectors.metrics.detections import sample_rows, told_reading
+from quantmedic.collectors.metrics.detections import told_reading
 from quantmedic.collectors.metrics.reading import BOXES, NO_SUPPRESSION, Reading
+from quantmedic.collectors.metrics.score_kinds import describe_numbers, fitting_kinds
 from quantmedic.collectors.pair.detector_heads import are_queries
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.output_parts import Part, joints_of
-from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.metrics.detection import OVERLAPS, mean_average_precision
 
 Array = NDArray[np.generic]
 Values = NDArray[np.float64]
-Sides = tuple[float, float]
 #: Samples with boxes on which readings are tried, samples that are read to find them, and samples of a run.
 TRIED, MOST_READ, _BATCH = 32, 256, 4
 #: Boxes of a sample on which they are tried: those with the best scores.
 _BEST = 300
-#: A reading is taken that finds this share of what is labelled, and so many times what any other one finds.
-LEAST, AHEAD = 0.1, 2.0
-#: Where the classes of the labels are those of the outputs, boxes are not found this seldom with their class.
-WITH_CLASS = 0.25
-#: Below this mAP of the float model nothing is judged unless the metric was named: half of what SSDlite320, the weakest
-#: detector that torchvision publishes, has on COCO (21.3 %).
-LITTLE = 0.1
-#: Labelled boxes may reach beyond the picture by a rounding: so many pixels, or this share of its side.
-_PIXEL, _SHARE = 1.0, 0.01
-#: Scores may lie beside 0 and 1 by a rounding.
-_ROUNDING = 1e-3
 #: Boxes may reach beyond the picture.
 _BEYOND = 1.1
-
-
-@dataclass(frozen=True)
-class Unread:
-    """Why boxes are not read: it is open how, or the labels do not fit.
-
-    Attributes:
-        reason: In words.
-        help: What to do.
-        fallback: How they are read where the metric was named all the same; None where that cannot be said.
-    """
-
-    reason: str
-    help: str
-    fallback: BoxReading | None = None
 
 
 @dataclass(frozen=True)
@@ -95,31 +76,13 @@ class _Head:
     is_queries: bool
 
 
-class _Sample(NamedTuple):
-    """The best boxes of a sample, its labels ``[boxes, 5]`` as they are, and width and height of its picture."""
-
-    raw: Raw
-    labels: Array
-    sides: Sides | None
-
-
-class _Candidate(NamedTuple):
-    """A reading, and its unit in words."""
-
-    reading: BoxReading
-    unit: str
-
-    @property
-    def words(self) -> str:
-        return f"{self.reading.order} {self.unit}"
-
-
 def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int) -> BoxReading | Unread | None:
     """How boxes are read of the outputs; None where these are no detector's.
 
     What the columns hold is told by the structure of the float model. In which order the numbers of a box stand, and in
     which unit, is told by trying: in the right reading the float model finds the labelled boxes. What decides is COCO's
-    average precision at the overlap 0.5, whatever the class, on the first 32 samples with boxes.
+    average precision at the overlap 0.5, whatever the class, on the first 32 samples with boxes. What makes scores of
+    numbers, and which column is no class, is tried where the numbers leave it open; there the class decides, too.
 
     Args:
         models: Both models.
@@ -194,11 +157,11 @@ def _of_samples(shape: Shape, samples: int) -> Shape:
 
 def _read_samples(
     models: Models, dataset: Dataset, first: Batch, head: _Head, told: Reading, threads: int
-) -> list[_Sample]:
+) -> list[Sample]:
     """What readings are tried on: the first samples with labelled boxes."""
     view = models.view({}, first, threads)
     names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
-    found: list[_Sample] = []
+    found: list[Sample] = []
     for batch in dataset.batches(_BATCH, limit=MOST_READ):
         labels = batch.labels
         if labels is None or not may_be_boxes(labels) or len(found) >= TRIED:
@@ -209,7 +172,9 @@ def _read_samples(
         for raw, own in zip(raw_boxes(head.columns, named, batch.samples), labels, strict=True):
             real = own[(own[:, 4] >= 0) | (own[:, 0] >= 0)]
             if real.any():
-                found.append(_Sample(_thin_out(raw, told), real, sides))
+                numbers = describe_numbers(raw.scores) if raw.classes is None else None
+                best = raw if numbers is None else _thin_out(raw, fitting_kinds([numbers], told))
+                found.append(Sample(best, numbers, real, sides))
     return found[:TRIED]
 
 
@@ -222,23 +187,17 @@ def _sides_of(batch: Batch) -> Sides | None:
     return None
 
 
-def _common_sides(samples: Sequence[_Sample]) -> Sides | None:
-    """Width and height of the pictures; None where they differ, or inputs hold none."""
-    sizes = {own.sides for own in samples}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def _thin_out(raw: Raw, told: Reading) -> Raw:
-    """The boxes with the best scores."""
-    if raw.classes is not None:
-        return raw
-    scores = real_scores(raw.scores, scores_named(told.text("scores", "given")))
-    best = np.argsort(-scores.max(axis=1), kind="stable")[:_BEST]
-    return Raw(raw.boxes[best], scores[best], None)
+def _thin_out(raw: Raw, kinds: Sequence[ScoreKind]) -> Raw:
+    """The boxes with the best scores of any kind."""
+    best: dict[int, None] = {}
+    for kind in kinds:
+        order = np.argsort(-kind.of(raw.scores).max(axis=1), kind="stable")[:_BEST]
+        best |= dict.fromkeys(order.tolist())
+    return Raw(raw.boxes[[*best]], raw.scores[[*best]], None)
 
 
 def _choose(
-    samples: Sequence[_Sample],
+    samples: Sequence[Sample],
     truths: Sequence[Values],
     layout: LabelLayout,
     classes: tuple[int, int],
@@ -246,49 +205,33 @@ def _choose(
     told: Reading,
 ) -> BoxReading | Unread:
     """The reading in which the float model finds what is labelled."""
-    is_dense = samples[0].raw.classes is None
-    if is_dense and any(np.any(np.abs(own.raw.scores - 0.5) > 0.5 + _ROUNDING) for own in samples):
-        return Unread(
-            "the scores are no probabilities",
-            "name what makes them: --metric-option scores=sigmoid, or softmax where the last class is no object",
-        )
-    if is_dense:
-        _require_classes(truths, samples[0].raw.scores.shape[1], head)
-    beyond = _reach_complaint(samples, truths) if told.text("unit", "") != "labels" else None
+    kinds = _kinds(samples, truths, classes, head, told)
+    beyond = reach_complaint(samples, truths, kinds) if told.text("unit", "") != "labels" else None
     if beyond is not None:
         return beyond
-    candidates = _candidates(samples, truths, layout, head, told)
+    candidates = _candidates(samples, truths, layout, kinds, head, told)
     if not candidates:
         return Unread("the pictures differ in size, or are none", "give boxes in the unit of the labels")
-    chosen = candidates[0]
-    if len(candidates) > 1:
-        values = [_precision(samples, truths, own.reading, with_class=False) for own in candidates]
-        order = np.argsort(-np.array(values), kind="stable")
-        chosen, second = (candidates[i] for i in order[:2])
-        best, next_best = (values[i] for i in order[:2])
-        if best < LEAST:
-            return Unread(
-                "in no reading of its boxes the float model finds the labelled ones (the best one, "
-                f"{chosen.words}, has mAP50 {100 * best:.1f} % whatever the class)",
-                f"where the labels are those of pictures of another size, give them in pixels of the input; else "
-                f"{_name_reading()}",
-            )
-        if AHEAD * next_best > best:
-            return Unread(
-                f"boxes {chosen.words} (mAP50 {100 * best:.1f} % whatever the class) fit the labels little better than "
-                f"{second.words} ({100 * next_best:.1f} %)",
-                _name_reading(),
-            )
-    words = _in_words(chosen, samples[0].raw, head)
-    reading = replace(chosen.reading, words=words, scores=scores_named(told.text("scores", "given")))
-    rows = _rows(samples, truths, chosen.reading, with_class=True)
-    complaint = _class_complaint(samples, truths, chosen.reading, classes, rows) if len(candidates) > 1 else None
+    found = choose_best(samples, truths, candidates) if len(candidates) > 1 else candidates[0]
+    if not isinstance(found, Unread) and "background" not in told.options:
+        found = with_numbering(samples, truths, classes, found)
+    if isinstance(found, Unread):
+        return found
+    chosen = found
+    reading = replace(chosen.reading, words=_in_words(chosen, samples[0].raw, head))
+    rows = found_rows(samples, truths, reading, with_class=True)
+    complaint = class_complaint(samples, truths, reading, classes, rows) if len(candidates) > 1 else None
     if complaint is not None:
         return Unread(complaint, "number the labels as the model does, or judge all the same: --metric map", reading)
-    few = _few_complaint(rows, len(samples))
+    few = few_complaint(rows, len(samples))
     if few is None:
         return reading
-    return Unread(few, f"boxes were read as {chosen.words}; judge all the same: --metric map", reading)
+    return Unread(
+        few,
+        f"boxes were read as {chosen.words}; judge all the same: --metric map --expected-float-metric VALUE, "
+        "the mAP that the model is known to have on such data",
+        reading,
+    )
 
 
 def _shape_of_labels(dataset: Dataset, batch: Array) -> str:
@@ -299,7 +242,7 @@ def _shape_of_labels(dataset: Dataset, batch: Array) -> str:
     return f"{list(labels.values.shape)}  {labels.values.dtype}  {labels.where}"
 
 
-def _note_flat_boxes(samples: Sequence[_Sample], every: Array | None, layout: LabelLayout, told: Reading) -> None:
+def _note_flat_boxes(samples: Sequence[Sample], every: Array | None, layout: LabelLayout, told: Reading) -> None:
     """Take a note of labelled boxes without area: of all, or of those that were looked at where labels are a stream."""
     known = [own.labels for own in samples] if every is None else [every]
     flat = sum(count_flat_boxes(own, layout) for own in known)
@@ -315,56 +258,7 @@ def _classes_of(truths: Sequence[Values]) -> tuple[int, int]:
     return int(classes.min()), int(classes.max())
 
 
-def _reach_complaint(samples: Sequence[_Sample], truths: Sequence[Values]) -> Unread | None:
-    """What is wrong where labels reach beyond the input and the boxes of the float model do not follow them.
-
-    Some models give boxes in pixels of the camera's picture: then their best boxes, as many as are labelled, reach
-    beyond the input too, at least half as far as the labels do.
-    """
-    sides = _common_sides(samples)
-    if sides is None or all(are_shares(own) for own in truths):
-        return None
-    for axis, (side, word) in enumerate(zip(sides, ("wide", "high"), strict=True)):
-        reach = max(float(own[:, [axis, axis + 2]].max()) for own in truths)
-        if reach <= side + max(_PIXEL, _SHARE * side):
-            continue
-        if max(_largest_number(own.raw, len(truth)) for own, truth in zip(samples, truths, strict=True)) >= (
-            (side + reach) / 2
-        ):
-            continue
-        return Unread(
-            f"labels reach {reach:.4g}, the input is {side:g} {word}",
-            "give them in pixels of the input; where the float model gives boxes in their unit: "
-            "--metric map --metric-option unit=labels",
-        )
-    return None
-
-
-def _largest_number(raw: Raw, count: int) -> float:
-    """The largest of the numbers of the best boxes, in whatever order they stand."""
-    scores = raw.scores if raw.classes is not None else raw.scores.max(axis=1)
-    return float(raw.boxes[np.argsort(-scores, kind="stable")[:count]].max(initial=0.0))
-
-
-def _few_complaint(rows: Tally, samples: int) -> str | None:
-    """What is wrong where the float model itself finds few of the labelled boxes: then a drop says nothing."""
-    value = _mean_precision(rows, range(len(OVERLAPS)))
-    if value >= LITTLE:
-        return None
-    return (
-        f"labels or preprocessing may be wrong: the float model's mAP is {100 * value:.1f} % (mAP50 "
-        f"{100 * _mean_precision(rows, [0]):.1f} %) on {samples} samples"
-    )
-
-
-def _name_reading() -> str:
-    return (
-        f"name it: --metric map --metric-option boxes=… ({', '.join(BOXES)}) --metric-option unit=… (pixels, shares); "
-        "see: quantmedic explain metrics"
-    )
-
-
-def _layout_of(samples: Sequence[_Sample], told: Reading) -> LabelLayout:
+def _layout_of(samples: Sequence[Sample], told: Reading) -> LabelLayout:
     named = told.text("labels", "")
     if named:
         return layout_named(named)
@@ -372,16 +266,39 @@ def _layout_of(samples: Sequence[_Sample], told: Reading) -> LabelLayout:
     return "yolo" if "yolo" in found else "corners"
 
 
-def _require_classes(truths: Sequence[Values], classes: int, head: _Head) -> None:
+def _kinds(
+    samples: Sequence[Sample], truths: Sequence[Values], classes: tuple[int, int], head: _Head, told: Reading
+) -> list[ScoreKind]:
+    """What may make the scores, as far as the numbers and the labelled classes leave that open.
+
+    Raises:
+        DataError: A label is no class of the model.
+    """
+    numbers = [own.numbers for own in samples if own.numbers is not None]
+    if not numbers:
+        return [ScoreKind()]
+    columns, kinds = numbers[0].columns, fitting_kinds(numbers, told)
     largest = max(float(own[:, 4].max()) for own in truths)
-    if largest >= classes:
+    # Classes behind a background in front may be numbered by their columns, where none is 0.
+    room = {
+        kind: columns if kind.background == "first" and classes[0] > 0 else kind.classes_among(columns)
+        for kind in kinds
+    }
+    fitting = [kind for kind in kinds if largest < room[kind]]
+    if not fitting:
         where = head.columns.output if head.columns is not None else "scores"
-        raise class_range_error(int(largest), where, classes)
+        raise class_range_error(int(largest), where, room[kinds[0]])
+    return fitting
 
 
 def _candidates(
-    samples: Sequence[_Sample], truths: Sequence[Values], layout: LabelLayout, head: _Head, told: Reading
-) -> list[_Candidate]:
+    samples: Sequence[Sample],
+    truths: Sequence[Values],
+    layout: LabelLayout,
+    kinds: Sequence[ScoreKind],
+    head: _Head,
+    told: Reading,
+) -> list[Candidate]:
     """Readings that what was named leaves open."""
     orders = [told.text("boxes", "")] if "boxes" in told.options else list(BOXES)
     overlap = told.real("nms", OVERLAP)
@@ -395,13 +312,14 @@ def _candidates(
     )
     units = _units(samples, truths, told)
     return [
-        _Candidate(replace(plain, order=order, factor=factor), unit) for order, (factor, unit) in product(orders, units)
+        Candidate(replace(plain, kind=kind, order=order, factor=factor), unit)
+        for kind, order, (factor, unit) in product(kinds, orders, units)
     ]
 
 
-def _units(samples: Sequence[_Sample], truths: Sequence[Values], told: Reading) -> list[tuple[Sides, str]]:
+def _units(samples: Sequence[Sample], truths: Sequence[Values], told: Reading) -> list[tuple[Sides, str]]:
     """By what boxes become what the labels are in, and what that says of their own unit."""
-    sides = _common_sides(samples)
+    sides = common_sides(samples)
     shares = all(are_shares(own) for own in truths)
     if shares:
         same, own_unit = "in 0…1", "shares"
@@ -421,58 +339,7 @@ def _units(samples: Sequence[_Sample], truths: Sequence[Values], told: Reading) 
     return [found[asked]] if asked in found else [] if asked else list(found.values())
 
 
-def _precision(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> float:
-    """Average precision at the overlap 0.5; of all boxes as if they were of one class where that does not count."""
-    return _mean_precision(_rows(samples, truths, reading, with_class=with_class), [0])
-
-
-def _mean_precision(tally: Tally, overlaps: Sequence[int]) -> float:
-    tally = tally.take(np.flatnonzero(tally.known))
-    if not len(tally):
-        return 0.0
-    return float(mean_average_precision(overlaps)(tally)(np.ones((1, len(tally))))[0])
-
-
-def _rows(samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> Tally:
-    """Which detections find which labelled boxes."""
-    rows = []
-    for own, truth in zip(samples, truths, strict=True):
-        if with_class:
-            rows.append(sample_rows(reading.found(own.raw), truth))
-            continue
-        boxes, scores, classes = own.raw
-        raw = Raw(boxes, scores, np.where(classes < 0, classes, 0.0)) if classes is not None else None
-        found = reading.found(raw or Raw(boxes, scores.max(axis=1, keepdims=True), None))
-        rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
-    return Tally.of_samples(rows, 3)
-
-
-def _class_complaint(
-    samples: Sequence[_Sample], truths: Sequence[Values], reading: BoxReading, classes: tuple[int, int], rows: Tally
-) -> str | None:
-    """What is wrong where boxes are found and their classes are others.
-
-    ``classes`` are the least and the largest; ``rows`` what is found with its class.
-    """
-    best = _precision(samples, truths, reading, with_class=False)
-    found = _mean_precision(rows, [0])
-    if found >= WITH_CLASS * best:
-        return None
-    values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
-    text = f"the float model finds the labelled boxes {values}"
-    least, largest = classes
-    count = samples[0].raw.scores.shape[1] if samples[0].raw.classes is None else None
-    for shift in (-1, 1):
-        # A class below 0 would be padding: labels in a circle are not shifted.
-        if least + shift < 0 or (count is not None and largest + shift >= count):
-            continue
-        moved = [own + np.array([0, 0, 0, 0, shift]) for own in truths]
-        if _precision(samples, moved, reading, with_class=True) >= WITH_CLASS * best:
-            return f"{text}: labels {'- 1' if shift < 0 else '+ 1'} would fit"
-    return text
-
-
-def _in_words(chosen: _Candidate, raw: Raw, head: _Head) -> str:
+def _in_words(chosen: Candidate, raw: Raw, head: _Head) -> str:
     """How boxes are read, in one line."""
     reading = chosen.reading
     parts = [f"boxes {chosen.words}"]
@@ -481,8 +348,9 @@ def _in_words(chosen: _Candidate, raw: Raw, head: _Head) -> str:
     if raw.classes is not None:
         parts.append("a score and a class each")
     else:
-        count = raw.scores.shape[1]
+        count = raw.scores.shape[1] - (reading.kind.background != "none")
         parts.append(f"{count} {'class' if count == 1 else 'classes'}")
+        parts += [words] if (words := kind_in_words(reading.kind)) else []
     if head.has_masks:
         parts.append("masks left out")
     parts.append("no NMS" if reading.overlap is None else f"NMS at {reading.overlap:g}")

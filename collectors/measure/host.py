@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,8 @@ def threads_to_use(wanted: int | None) -> int:
 
 def resident_memory() -> int | None:
     """Bytes of this process that are resident; None where the system does not tell."""
+    if sys.platform == "win32":
+        return None
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -76,6 +79,8 @@ def _available_memory(root: Path) -> int | None:
     with suppress(OSError, ValueError, IndexError):
         lines = (root / "proc/meminfo").read_text().splitlines()
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    if sys.platform == "win32":
+        return None
     with suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return None

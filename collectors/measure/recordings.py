@@ -156,10 +156,10 @@ def read_recording(source: object) -> tuple[Recording, NDArray[np.uint64]] | Non
             with archive.open(HASHES) as member:
                 return recording, np.frombuffer(member.read(8 * recording.samples), np.uint64)
         except (ValueError, KeyError, ValidationError, RecursionError) as error:
-            raise _damaged(source) from error
+            raise _damage_error(source) from error
 
 
-def _damaged(source: object) -> DataError:
+def _damage_error(source: object) -> DataError:
     return DataError(
         "the description of the recorded outputs is damaged",
         where=f"{source}: {MEMBER}",

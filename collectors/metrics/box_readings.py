@@ -15,9 +15,11 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.special_functions import sigmoid, softmax
 
 Values = NDArray[np.float64]
-#: What makes scores of an output's numbers: nothing, or a function that was left to the application. Behind a softmax
-#: the last class is "no object", as DETR has it.
+#: What makes scores of an output's numbers: nothing, or a function that was left to the application.
 Scores = Literal["given", "sigmoid", "softmax"]
+#: Where the score of "no object" stands, if anywhere: in the last column, as DETR has it; in the first one, as SSD has
+#: it, where classes count on behind it from 0, or from 1 as if it were class 0 itself.
+Background = Literal["none", "last", "first", "class-0"]
 #: Scores up to which a box is no detection, the overlap of suppression, detections of a sample, and boxes that are
 #: looked at, as Ultralytics' validation has them.
 CONFIDENCE, OVERLAP, MOST, CANDIDATES = 0.001, 0.7, 300, 30000
@@ -67,6 +69,36 @@ class Columns:
     classes: int | None = None
 
 
+class ScoreKind(NamedTuple):
+    """What makes scores of numbers ``[boxes, columns]``, and which column is no class."""
+
+    scores: Scores = "given"
+    background: Background = "none"
+
+    def of(self, numbers: Values) -> Values:
+        """Scores ``[boxes, classes]``."""
+        match self.scores:
+            case "sigmoid":
+                numbers = sigmoid(numbers)
+            case "softmax":
+                numbers = softmax(numbers)
+        match self.background:
+            case "last":
+                return numbers[:, :-1]
+            case "first":
+                return numbers[:, 1:]
+            case "class-0":
+                return np.concatenate([np.zeros((len(numbers), 1)), numbers[:, 1:]], axis=1)
+        return numbers
+
+    def classes_among(self, columns: int) -> int:
+        """The largest number of a class that so many columns may have, and 1."""
+        return columns - (self.background in ("last", "first"))
+
+
+GIVEN = ScoreKind()
+
+
 @dataclass(frozen=True)
 class BoxReading:
     """How boxes are read.
@@ -75,7 +107,7 @@ class BoxReading:
         order: Order of the four numbers of a box.
         columns: Where one output holds everything; None where boxes, scores and classes are found by their shapes.
         factor: Width and height by which boxes become what the labels are in.
-        scores: What makes scores of the numbers.
+        kind: What makes scores of the numbers.
         overlap: Overlap of the suppression; None where there is none: then of every box the best class counts.
         confidence: Score up to which a box is no detection.
         labels: Layout of the labels.
@@ -85,7 +117,7 @@ class BoxReading:
     order: str = "xyxy"
     columns: Columns | None = None
     factor: tuple[float, float] = (1.0, 1.0)
-    scores: Scores = "given"
+    kind: ScoreKind = GIVEN
     overlap: float | None = None
     confidence: float = 0.0
     labels: LabelLayout = "corners"
@@ -98,7 +130,7 @@ class BoxReading:
         boxes = corners(raw.boxes, self.order) * np.tile(self.factor, 2)
         if raw.classes is not None:
             return Found(boxes, raw.scores, raw.classes)
-        scores = real_scores(raw.scores, self.scores)
+        scores = self.kind.of(raw.scores)
         return self._best_classes(boxes, scores) if self.overlap is None else self._suppressed(boxes, scores)
 
     def _best_classes(self, boxes: Values, scores: Values) -> Found:
@@ -116,11 +148,6 @@ class BoxReading:
             places, classes, own = places[best], classes[best], own[best]
         kept = suppress(boxes[places], own, classes.astype(np.float64), self.overlap, MOST)
         return Found(boxes[places[kept]], own[kept], classes[kept].astype(np.float64))
-
-
-def scores_named(name: str) -> Scores:
-    """What makes scores, by its name; nothing for any other."""
-    return "sigmoid" if name == "sigmoid" else "softmax" if name == "softmax" else "given"
 
 
 def raw_boxes(columns: Columns | None, named: Mapping[str, Array], samples: int) -> Iterator[Raw]:
@@ -162,16 +189,6 @@ def corners(boxes: Values, order: str) -> Values:
         case "cxcywh":
             return np.concatenate([first - second / 2, first + second / 2], axis=-1)
     return boxes
-
-
-def real_scores(numbers: Values, scores: Scores) -> Values:
-    """Scores of the numbers of an output; ``[boxes, classes]``."""
-    match scores:
-        case "sigmoid":
-            return sigmoid(numbers)
-        case "softmax":
-            return softmax(numbers)[:, :-1]
-    return numbers
 
 
 def _of_shapes(named: Mapping[str, Array], samples: int) -> Iterator[Raw]:

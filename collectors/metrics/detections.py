@@ -5,8 +5,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.metrics.box_labels import labelled_boxes, layout_named
-from quantmedic.collectors.metrics.box_readings import BoxReading, Found, raw_boxes, scores_named
+from quantmedic.collectors.metrics.box_readings import BoxReading, Found, raw_boxes
 from quantmedic.collectors.metrics.reading import NO_SUPPRESSION, Outputs, Reading
+from quantmedic.collectors.metrics.score_kinds import told_kinds
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics.detection import OVERLAPS
 
@@ -45,7 +46,7 @@ def told_reading(reading: Reading) -> BoxReading:
     overlap = reading.real("nms", NO_SUPPRESSION)
     return BoxReading(
         order=reading.text("boxes", "xyxy"),
-        scores=scores_named(reading.text("scores", "given")),
+        kind=told_kinds(reading, "given")[0],
         overlap=None if overlap == NO_SUPPRESSION else overlap,
         confidence=reading.real("confidence", 0.0),
         labels=layout_named(reading.text("labels", "corners")),

@@ -23,6 +23,7 @@ BOXES = ("xyxy", "yxyx", "xywh", "cxcywh")
 UNITS = ("labels", "pixels", "shares")
 LABEL_LAYOUTS = ("corners", "yolo")
 SCORES = ("given", "sigmoid", "softmax")
+BACKGROUNDS = ("none", "last", "first", "class-0")
 #: Value of ``nms`` for none.
 NO_SUPPRESSION = -1.0
 
@@ -70,6 +71,7 @@ _BOXES: dict[str, tuple[Callable[[str], object], str]] = {
     "unit": _one_of(*UNITS),
     "objectness": _one_of("first", "none"),
     "scores": _one_of(*SCORES),
+    "background": _one_of(*BACKGROUNDS),
     "nms": (_overlap, "the overlap from 0 to 1 from which on a box is suppressed, or none"),
     "confidence": (_share, "the score from 0 to 1 up to which a box is no detection"),
     "labels": _one_of(*LABEL_LAYOUTS),

@@ -198,7 +198,7 @@ def run_native(work: Callable[[], T], where: str, stop: Callable[[], None] = lam
     Raises:
         TimeLimitError: It took longer than the limit.
     """
-    return in_background(lambda: _counted(work, where, stop))
+    return in_background(lambda: _count_run(work, where, stop))
 
 
 def in_background(work: Callable[[], T]) -> T:
@@ -252,7 +252,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_crew)  # where its thread is missing
 
 
-def _counted(work: Callable[[], T], where: str, stop: Callable[[], None]) -> T:
+def _count_run(work: Callable[[], T], where: str, stop: Callable[[], None]) -> T:
     """Work of a job, as the run that it is in."""
     job: Job[object] = _here.job
     if job.is_stopping:

@@ -149,7 +149,8 @@ class LayerFacts(Facts):
 
     decoder_share: float | None = fact(
         "of a layer behind the last ones with weights of a detector, where boxes and scores are decoded: share of the "
-        "noise at the output that quantizing all of these makes, but for what joins them and what another range mends",
+        "noise at the output that quantizing all of these and their constants makes, but for what joins boxes and "
+        "scores, and what another range mends",
         "share",
     )
 

@@ -85,6 +85,11 @@ class CheckpointFacts(Facts):
         "ruined_channel_share)",
         "share",
     )
+    wide_groups_share: float | None = fact(
+        "share of the quantized layers that keep less than wide_group_sqnr_db, and in which more weights than "
+        "wide_group_size share a scale",
+        "share",
+    )
     config_differences: tuple[str, ...] | None = fact(
         "settings of the network that both configurations name and that differ, quantized (float), the first eight"
     )
@@ -100,6 +105,10 @@ class CheckpointFacts(Facts):
         "by gains more than 1.1 times as large or small as the middle one"
     )
     first_unscaled_bias: str | None = fact("name of the first of them")
+    running_grids: str | None = fact(
+        "what the configuration quantizes while the network runs, with the types of the codes: inputs of layers, K/V "
+        "cache; none where it quantizes weights alone"
+    )
     kv_cache: str | None = fact(
         "type of the codes of the K and V cache that the configuration asks for with stored scales, such as float8"
     )
@@ -107,6 +116,31 @@ class CheckpointFacts(Facts):
     kv_missing: int | None = fact("of these, those without a scale of K or of V")
     first_kv_missing: str | None = fact("name of the first of them")
     kv_of_one: int | None = fact("of these, those whose scales of K and V are both 1, as nothing calibrated them")
+    cache_reach: float | None = fact(
+        "largest key or value that its stored scale has a code for, over the deviation of the loudest channel, which "
+        "norms and weights tell where inputs point anywhere; of the scale that reaches least",
+        "ratio",
+    )
+    cache_reach_scale: str | None = fact("name of that scale")
+    cache_excess: float | None = fact(
+        "the same over the largest key or value that norms and weights allow, of the scale that reaches most; of codes "
+        "that are integers",
+        "ratio",
+    )
+    cache_excess_scale: str | None = fact("name of that scale")
+    cache_steps: float | None = fact(
+        "deviation of the median channel of keys or values, which norms and weights tell, in steps of a stored scale; "
+        "of the scale that leaves fewest; of codes that are integers",
+        "steps",
+    )
+    cache_steps_scale: str | None = fact("name of that scale")
+    input_reach: float | None = fact(
+        "largest input of a layer that its stored scale has a code for, over the deviation of inputs, which norms and "
+        "weights tell; of the scale that reaches least. Behind gate and up, over four times the largest product of "
+        "their deviations",
+        "ratio",
+    )
+    input_reach_scale: str | None = fact("name of that scale")
     fused_layers: int | None = fact(
         "layers that runtimes put together from several (q, k, v; gate, up), of parts with a scale per tensor beside "
         "scales per block"

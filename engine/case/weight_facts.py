@@ -263,6 +263,7 @@ class WeightFacts(Facts):
         "to the layer's own float weights is below; looked for where similarity_kept is under 0.8"
     )
     twin_similarity: float | None = fact("cosine of the stored weights and of that layer's float ones", "ratio")
+    twin_exchange: str | None = fact("whether that layer holds the weights of this one in turn, in words")
     peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")
     peer_gap_db: float | None = fact(
         "median rounding sqnr_db of these layers minus its own; where there are at least 5", "dB"

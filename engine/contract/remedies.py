@@ -72,6 +72,9 @@ class Advice(Data):
     helpers: Mapping[str, str] = Field(
         default={}, exclude=True, description="definitions that the settings in force may use, by name"
     )
+    imports: Mapping[str, str | tuple[str, ...]] = Field(
+        default={}, exclude=True, description="names that a whole call may use, by the module that they come from"
+    )
 
     @property
     def is_disproven(self) -> bool:
@@ -132,7 +135,9 @@ class Proof(Contract):
     chain: tuple[TrialRow, ...] = Field(
         default=(), description="proven remedies, each carried out on top of those before it"
     )
-    explained: float | None = Field(default=None, description="share of the loss that the whole chain recovers")
+    explained: float | None = Field(
+        default=None, description="share of the output's noise that the whole chain takes away"
+    )
     executions: tuple[ExecutionRecord, ...] = Field(
         default=(), description="printed prescriptions that were run with their toolchain, in order"
     )

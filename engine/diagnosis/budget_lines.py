@@ -123,7 +123,7 @@ class Attribution:
 
     def report(self, suspects: Iterable[Suspect]) -> LossBudgetReport:
         """The budget by place, named by suspects in the order of their causes."""
-        return budget_report(self.budget, self.record, [self._named(s.cause, s.findings) for s in suspects])
+        return budget_report(self.budget, self.record, [self._name_targets(s.cause, s.findings) for s in suspects])
 
     def carried(self, suspects: Iterable[Suspect]) -> dict[str, float]:
         """Share of the noisiest output's noise that the layers and tensors make which each suspect names.
@@ -135,14 +135,16 @@ class Attribution:
         scale = simulated_share(budget, noisiest)
         found = {}
         for suspect in suspects:
-            named = self._named(suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES])
+            named = self._name_targets(
+                suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES]
+            )
             if named.findings:
                 own = [p.shares[noisiest] for p in budget.pieces if all(names_it(named, s) for s in p.sources)]
                 departed = [d.shares[noisiest] for d in budget.departures or () if names_it(named, _kernel_of(d))]
                 found[suspect.cause] = scale * sum(own) + sum(departed)
         return found
 
-    def _named(self, cause: str, findings: Sequence[Finding]) -> NamedBy:
+    def _name_targets(self, cause: str, findings: Sequence[Finding]) -> NamedBy:
         return NamedBy(cause, findings, self.targets(findings))
 
 

@@ -47,10 +47,10 @@ def with_supposed(results: Sequence[RuleResult], base: RuleBase, facts: CaseFact
     world = as_if_harmed(facts)
     if world is facts:
         return list(results)
-    return [_joined(own, other) for own, other in zip(results, evaluate(base, world), strict=True)]
+    return [_join(own, other) for own, other in zip(results, evaluate(base, world), strict=True)]
 
 
-def _joined(own: RuleResult, other: RuleResult) -> RuleResult:
+def _join(own: RuleResult, other: RuleResult) -> RuleResult:
     known = set(map(_identity, own.findings))
     # That the network is harmed was not measured: it is no evidence.
     more = (
@@ -268,12 +268,10 @@ def with_harm(
     if loss.facts.model.harmed is None and not loss.is_proven:
         return tuple(causes)
     own = {s.cause: s.findings for s in suspects}
-    return tuple(
-        sorted((_judged(cause, own[cause.cause], outcomes[cause.cause], loss) for cause in causes), key=_order)
-    )
+    return tuple(sorted((_judge(cause, own[cause.cause], outcomes[cause.cause], loss) for cause in causes), key=_order))
 
 
-def _judged(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutcomes, loss: Loss) -> CauseReport:
+def _judge(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutcomes, loss: Loss) -> CauseReport:
     """The cause with what it costs."""
     harm, severity = _harm_of(outcome, loss), cause.severity
     more: dict[str, float | None] = {}

@@ -169,16 +169,16 @@ class _Divider:
     def _measure_halves(self, group: Group, halves: Sequence[tuple[int, ...]]) -> Sequence[tuple[Floats, Floats]]:
         """Noise alone and without of both halves; the quieter one is run first, and the other where that matters."""
         quiet = int(self._weight(halves[1]) < self._weight(halves[0]))
-        first = self._measured(halves[quiet])
+        first = self._measure(halves[quiet])
         self.done += RUNS_PER_GROUP // 2
         if self._judge.leaves_the_rest(first[0], self.ones - first[1]):
             second = group.alone - first[0], group.without + (self.ones - first[1])
         else:
-            second = self._measured(halves[1 - quiet])
+            second = self._measure(halves[1 - quiet])
             self.done += RUNS_PER_GROUP // 2
         return (second, first) if quiet else (first, second)
 
-    def _measured(self, members: Sequence[int]) -> tuple[Floats, Floats]:
+    def _measure(self, members: Sequence[int]) -> tuple[Floats, Floats]:
         return self._alone(members) / self._scale, self._without(members) / self._scale
 
     def _weight(self, members: Sequence[int]) -> float:
@@ -239,7 +239,7 @@ def _shares_of_halves(
     first = alone + (group.alone - other_alone) + (other_without - group.without) + (ones - without)
     second = other_alone + (group.alone - alone) + (without - group.without) + (ones - other_without)
     first, second = first / 4, second / 4
-    kept = _kept(float((first + second)[outputs:].sum()), float(group.share[outputs:].sum()))
+    kept = _limit_to_group(float((first + second)[outputs:].sum()), float(group.share[outputs:].sum()))
     first[outputs:] *= kept
     second[outputs:] *= kept
     left = group.share - first - second
@@ -249,7 +249,7 @@ def _shares_of_halves(
     return first + part * left, second + (1.0 - part) * left
 
 
-def _kept(halves: float, group: float) -> float:
+def _limit_to_group(halves: float, group: float) -> float:
     """Factor for what halves lose, so that they claim no more than their group does."""
     return min(max(group / halves, 0.0), 1.0) if halves else 1.0
 

@@ -108,11 +108,11 @@ def _prediction_between(simulation: SimulationRecord, before: RunRecord, after: 
     old, new, power = (np.array(values[:both]) for values in (before.noise, after.noise, simulation.power))
     gain = _gain_db(old.sum(), new.sum())
     spread = 1.96 * _jackknife_error(old, new)
-    pooled = _widened(Interval(gain, gain - spread, gain + spread), simulation_gap_db(simulation))
+    pooled = _widen(Interval(gain, gain - spread, gain + spread), simulation_gap_db(simulation))
     typical = typical_gain(old, new)
     if typical is not None:
         gap = typical_gain(np.array(simulation.simulated.noise), np.array(simulation.deployed.noise))
-        typical = _widened(typical, gap.value if gap is not None else 0.0)
+        typical = _widen(typical, gap.value if gap is not None else 0.0)
     speaks = speaks_typical(pooled, typical)
     found = typical if typical is not None and speaks else pooled
     return Prediction(
@@ -136,7 +136,7 @@ def _sqnr_on_all(simulation: SimulationRecord, power: NDArray[np.float64], noise
     return sqnr_db(float(every.sum()), float(simulated.sum())) + first - unchanged
 
 
-def _widened(gain: Interval, gap_db: float) -> Interval:
+def _widen(gain: Interval, gap_db: float) -> Interval:
     """The interval with the difference between simulated and deployed network."""
     gap = abs(gap_db) if math.isfinite(gap_db) else FAITHFUL_DB
     below, above = math.hypot(gain.value - gain.low, gap), math.hypot(gain.high - gain.value, gap)

@@ -27,6 +27,7 @@ from quantmedic.engine.rules.options import (
     Options,
     merge,
     with_helpers,
+    with_imports,
     without_comments,
     write,
 )
@@ -83,7 +84,7 @@ def _with_settings_in_force(
     if settings is None or toolchain is None:
         return causes
     kept = {form: options_in_force(toolchain, form, settings) for form in toolchain.in_force}
-    changes = {"in_force": kept, "helpers": toolchain.helpers}
+    changes = {"in_force": kept, "helpers": toolchain.helpers, "imports": toolchain.imports}
     return tuple(
         cause.model_copy(update={"remedies": tuple(each.model_copy(update=changes) for each in cause.remedies)})
         for cause in causes
@@ -344,17 +345,4 @@ def user_names(configurations: Iterable[Configuration], toolchain: Toolchain, re
 
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
     body = with_helpers(body, toolchain.helpers) if language == "python" else body
-    imports = list(_imports(body, toolchain)) if language == "python" else []
-    return "\n".join([*imports, *([""] if imports else []), body.strip("\n")]) + "\n"
-
-
-def _imports(body: str, toolchain: Toolchain) -> Iterator[str]:
-    """Import lines for the names that the body uses."""
-    body = without_comments(body)
-    for module, names in toolchain.imports.items():
-        if isinstance(names, str):
-            if re.search(rf"\b{re.escape(names)}\.", body):
-                yield f"import {module}" if names == module else f"import {module} as {names}"
-        elif used := [name for name in names if re.search(rf"\b{name}\b", body)]:
-            line = f"from {module} import {', '.join(used)}"
-            yield line if len(line) <= WIDTH else f"from {module} import (\n    {', '.join(used)},\n)"
+    return f"{with_imports(body, toolchain.imports) if language == 'python' else body}".strip("\n") + "\n"

@@ -17,6 +17,7 @@ from quantmedic.engine.rules.options import (
     merge_all,
     setting_lines,
     with_helpers,
+    with_imports,
     write,
     write_excerpt,
 )
@@ -133,8 +134,15 @@ def _snippet_text(snippet: Snippet, advice: Advice, origin: str) -> str:
         text = with_settings(name, form, options, kept) if kept else write_excerpt(name, form, options)
         texts.append(stand_within(text, snippet))
         texts += lines_behind([snippet], form, options)
-    helpers = {**snippet.helpers, **(advice.helpers if is_whole(snippet, advice) else {})}
-    return with_helpers("\n".join([*code, *texts]), helpers)
+    if not is_whole(snippet, advice):
+        return with_helpers("\n".join([*code, *texts]), snippet.helpers)
+    whole = with_helpers("\n".join([*code, *texts]), {**snippet.helpers, **advice.helpers})
+    # A file that takes options is no Python.
+    return with_imports(whole, advice.imports) if _is_python(snippet) else whole
+
+
+def _is_python(snippet: Snippet) -> bool:
+    return all(snippet.forms[name].language == "python" for name in snippet.options)
 
 
 def stand_within(text: str, snippet: Snippet) -> str:

@@ -32,7 +32,7 @@ from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
-from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks
+from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
@@ -47,7 +47,7 @@ from quantmedic.engine.formulas.sources import (
     width_of,
 )
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit
+from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit, with_odd_set
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
@@ -94,10 +94,9 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     layers = layers_with_blocks(layers, case.record.model, thresholds)
     model = _facts_of_model(case, thresholds, layers, tensors, outputs)
     odd = odd_set_reading(model.metric, thresholds.threshold("slight_kappa"), thresholds.threshold("substantial_kappa"))
-    datasets = (_dataset_facts(case, role, tensors) for role in ROLES)
     return CaseFacts(
         model=model,
-        datasets=tuple(v.model_copy(update={"odd_set_reading": odd}) if v.relation.kind else v for v in datasets),
+        datasets=tuple(with_odd_set(_dataset_facts(case, role, tensors), odd) for role in ROLES),
         layers=layers,
         tensors=tensors,
         operands=tuple(_operand_facts(case, tensors)),
@@ -391,7 +390,11 @@ def _facts_of_model(
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
     faults = count_faults(layers, case.record.model, thresholds)
-    told = {"faults": faults, "coarse_share": coarse_share(layers, case.record.model, thresholds)}
+    told = {
+        "faults": faults,
+        "coarse_share": coarse_share(layers, case.record.model, thresholds),
+        "wide_groups_share": wide_groups_share(layers, case.record.model, thresholds),
+    }
     update["checkpoint"] = case.record.model.checkpoint.model_copy(update=told)
     if (bad := case.record.model.language.nonfinite_tokens) is not None:
         update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}

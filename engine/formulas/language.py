@@ -67,6 +67,21 @@ def coarse_share(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Th
     return sum(own > thresholds.threshold("ruined_channel_share") for own in known) / len(known)
 
 
+def wide_groups_share(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Thresholds) -> float | None:
+    """Share of the quantized layers that smaller groups would make finer; None where no checkpoints were compared."""
+    known = [layer.weight for layer in layers if layer.weight.quantizer.bits is not None]
+    if model.checkpoint.tensors is None or not known:
+        return None
+    return sum(_has_wide_groups(weight, thresholds) for weight in known) / len(known)
+
+
+def _has_wide_groups(weight: WeightFacts, thresholds: Thresholds) -> bool:
+    """More weights share a scale than tools let share one at the least, and little is left of them."""
+    size, kept = weight.group_size or 0, weight.rounding.sqnr_db
+    limits = thresholds.threshold("wide_group_size"), thresholds.threshold("wide_group_sqnr_db")
+    return kept is not None and size > limits[0] and kept < limits[1]
+
+
 def _is_faulty(weight: WeightFacts, thresholds: Thresholds) -> bool:
     """Other weights, scales, codes or gains than the float ones: what rules on checkpoints name as such."""
     kept = weight.similarity if weight.similarity_kept is None else weight.similarity_kept

@@ -23,13 +23,13 @@ def outside_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, object]
             facts["reference"] = comparison_facts(reference)
         if device := _comparisons_of(statistics, "device"):
             here = _comparisons_of(statistics, "output")
-            facts["device"] = _device_facts(device, here).model_copy(update=departing | _recorded(case, here))
+            facts["device"] = _device_facts(device, here).model_copy(update=departing | _recording_facts(case, here))
         if _comparisons_of(statistics, "stage.0"):
             facts |= _stages(case, statistics)
     return facts
 
 
-def _recorded(case: Case, here: Sequence[Comparison]) -> dict[str, object]:
+def _recording_facts(case: Case, here: Sequence[Comparison]) -> dict[str, object]:
     """Where the outputs of the device were recorded, and how good they were there."""
     found = case.record.recording
     if found is None:

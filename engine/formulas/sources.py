@@ -215,10 +215,10 @@ def budget_of_model(case: Case) -> dict[str, object]:
 def _facts_of_family(family: FamilyRecord, budget: LossBudget, output: int, share: float) -> FamilyFacts:
     kinds = ("weight",) if family.kind == "weight" else ("activation", "input")
     own = [piece.shares[output] for piece in budget.pieces if piece.sources[0].kind in kinds]
-    return FamilyFacts(share=share * sum(own), **_mended(family.heals, family.last[output], output))
+    return FamilyFacts(share=share * sum(own), **_mending_facts(family.heals, family.last[output], output))
 
 
-def _mended(heals: Mapping[str, tuple[float, ...]], made: float, output: int) -> dict[str, bool]:
+def _mending_facts(heals: Mapping[str, tuple[float, ...]], made: float, output: int) -> dict[str, bool]:
     """Of each kind of change whether it takes away most of the noise that is made."""
     gone = {name: heals.get(name.replace("_", "-")) for name in _MENDING}
     return {
@@ -319,7 +319,7 @@ def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFact
         share=piece.shares[output] * share,
         last=piece.last[output] * share,
         mechanism=mechanism_of(piece, output),
-        **(_mended(changes.heals, made, output) if changes.heals else {}),
+        **(_mending_facts(changes.heals, made, output) if changes.heals else {}),
     )
 
 
@@ -328,6 +328,13 @@ def _experiment_on(piece: PieceRecord, output: int) -> tuple[float, PieceRecord 
     if piece.hidden is not None:
         return piece.alone[output], piece.hidden
     return piece.last[output], piece
+
+
+def is_mended(piece: PieceRecord, kind: str, output: int) -> bool:
+    """A kind of change takes away most of the noise that a piece makes at an output; False where it was not tried."""
+    made, changes = _experiment_on(piece, output)
+    gone = changes.heals.get(kind)
+    return gone is not None and made > 0 and gone[output] >= MOST * made
 
 
 def mechanism_of(piece: PieceRecord, output: int) -> Mechanism | None:

@@ -29,7 +29,8 @@ class Spread:
 
     ``floats`` and ``quantized`` are counts; the latter None where the quantized values were not counted. They may stand
     for different numbers of values, so that shares are compared. A quantized value stands for the step around it, half
-    a step to either side.
+    a step to either side, so that the bins may reach beyond the float values: these end at ``lowest`` and ``highest``,
+    None where that is not known.
     """
 
     start: float
@@ -39,6 +40,8 @@ class Spread:
     low: float | None
     high: float | None
     clipped_share: float | None
+    lowest: float | None = None
+    highest: float | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ def tensor_spreads(
                 low=quantizers[place].low,
                 high=quantizers[place].high,
                 clipped_share=clipped.get(index),
+                lowest=float(floats.lowest[place]),
+                highest=float(floats.highest[place]),
             )
     return found
 

@@ -71,7 +71,7 @@ def strays_of(samples: SampleTable) -> Strays | None:
         return None
     order = known[np.argsort(found[known], kind="stable")]
     logs = np.log(found[order])
-    kept = _kept(logs)
+    kept = _count_below_gap(logs)
     middle, spread = _middle_and_spread(logs[:kept])
     nothing = Strays((), 1.0, math.exp(middle), math.inf)
     if kept == len(logs) or logs[kept] - middle < _limit(kept) * spread:
@@ -96,7 +96,7 @@ def _limit(n: int) -> float:
     return (math.log(n) + SPREADS) * (1 + DOUBT / n)
 
 
-def _kept(logs: NDArray[np.float64]) -> int:
+def _count_below_gap(logs: NDArray[np.float64]) -> int:
     """How many of the sorted samples lie below the first wide gap among the largest few; all where there is none."""
     first = len(logs) - max(1, int(FEW * len(logs)))
     gaps = np.flatnonzero(np.diff(logs[first - 1 :]) >= math.log(APART))

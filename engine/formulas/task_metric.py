@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import (
+    DatasetFacts,
     MetricFacts,
     Role,
 )
@@ -14,6 +15,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval
+from quantmedic.engine.metrics.detection import BOX_METRICS, LITTLE
 from quantmedic.engine.metrics.kinds import Interval, kind_of
 from quantmedic.engine.metrics.labels import fit_of_labels
 from quantmedic.engine.metrics.paired import discordant, is_binary
@@ -48,7 +50,7 @@ def metric_facts(case: Case) -> MetricFacts:
 
 
 def with_label_fit(metric: MetricFacts, case: Case, margin: float, slight: float, shortfall: float) -> MetricFacts:
-    """A metric of classes, with how the labels fit the classes of the first output.
+    """A metric of classes or boxes, with how the labels fit the classes of the first output, or the boxes found.
 
     Where they do not, no drop is given: it would say nothing. A weak float model may lose what it has. It is as good as
     it can be where it reaches what the user expects of it.
@@ -60,6 +62,10 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float, slight: float
         slight: Kappa up to which it is weak.
         shortfall: Share of the metric's scale by which it may miss what is expected of it.
     """
+    if metric.name in BOX_METRICS:
+        few = _finds_few_boxes(metric)
+        unjudged = dict.fromkeys(_OF_THE_DROP) if few else {}
+        return metric.model_copy(update={"label_fault": "few" if few else "none", **unjudged})
     outputs, read = case.record.outputs, case.record.run.get("metric_output")
     is_first = read is None or (bool(outputs) and read == outputs[0].name)
     if metric.dataset is None or not kind_of(metric.name).of_classes or not is_first:
@@ -97,6 +103,21 @@ def odd_set_reading(metric: MetricFacts, slight: float, substantial: float) -> s
     if metric.kappa <= slight:
         return "the validation set is prepared wrongly, if not both"
     return "one of both sets is prepared wrongly"
+
+
+def with_odd_set(view: DatasetFacts, reading: str) -> DatasetFacts:
+    """A set that was held against the other one, with what `odd_set_reading` says of both."""
+    return view.model_copy(update={"odd_set_reading": reading}) if view.relation.kind else view
+
+
+def _finds_few_boxes(metric: MetricFacts) -> bool:
+    """The float model finds so few of the labelled boxes that no loss means nothing, and nobody expects it to be so."""
+    if metric.float_value is None or metric.expected is not None:
+        return False
+    is_told = (
+        metric.drop_low is not None and metric.drop_high is not None and (metric.drop_low > 0 or metric.drop_high < 0)
+    )
+    return metric.float_value < LITTLE and not is_told
 
 
 def metric_tallies(statistics: SetStatistics) -> tuple[Tally, Tally]:

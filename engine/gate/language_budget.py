@@ -44,7 +44,7 @@ def _perplexity_line(budget: Budget, facts: CaseFacts) -> GateLine:
         return unjudged_line("accuracy", f"{metric.name or 'nothing'} was measured, not {budget.metric}")
     relative = budget.drop_unit == "percent"
     scale = 100 / abs(metric.float_value) if relative and metric.float_value else 1.0
-    ends = _scaled(scale, metric.drop, metric.drop_low, metric.drop_high)
+    ends = _scale(scale, metric.drop, metric.drop_low, metric.drop_high)
     assert budget.max_drop is not None
     return _bounded_line(facts, _Figure(*ends, "%" if relative else metric.name, "rise "), budget.max_drop, _is_most)
 
@@ -58,7 +58,7 @@ def _kl_line(budget: Budget, facts: CaseFacts) -> GateLine:
 
 def _same_top_line(budget: Budget, facts: CaseFacts) -> GateLine:
     language = facts.model.language
-    ends = _scaled(100, language.same_top, language.same_top_low, language.same_top_high)
+    ends = _scale(100, language.same_top, language.same_top_low, language.same_top_high)
     assert budget.min is not None
     return _bounded_line(facts, _Figure(*ends, "%"), 100 * budget.min, _is_least)
 
@@ -66,7 +66,7 @@ def _same_top_line(budget: Budget, facts: CaseFacts) -> GateLine:
 _LINES: dict[str, Callable[[Budget, CaseFacts], GateLine]] = {KL: _kl_line, SAME_TOP: _same_top_line}
 
 
-def _scaled(scale: float, *ends: float | None) -> tuple[float | None, float | None, float | None]:
+def _scale(scale: float, *ends: float | None) -> tuple[float | None, float | None, float | None]:
     value, low, high = (None if end is None else scale * end for end in ends)
     return value, low, high
 

@@ -13,6 +13,11 @@ Floats = NDArray[np.float64]
 #: Overlaps from which on a box counts as found, and recalls at which the precision is read (Lin et al. 2014).
 OVERLAPS = tuple(0.5 + 0.05 * i for i in range(10))
 _RECALLS = np.linspace(0.0, 1.0, 101)
+#: Below this mAP of the float model labels or preprocessing may be wrong: half of what SSDlite320, the weakest detector
+#: that torchvision publishes, has on COCO (21.3 %).
+LITTLE = 0.1
+#: Metrics of boxes.
+BOX_METRICS = ("map", "map50")
 #: Numbers that one block of choices may hold.
 _BLOCK = 4_000_000
 

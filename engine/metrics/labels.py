@@ -1,4 +1,4 @@
-"""Labels that do not fit the classes: shifted by one, in another order, or with hardly a relation to predictions."""
+"""Labels that do not fit: classes shifted by one, in another order or unrelated to the predictions; boxes."""
 
 from importlib import import_module
 from typing import Literal, NamedTuple
@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from quantmedic.engine.metrics.paired import share_interval
 
 Integers = NDArray[np.int64]
-LabelFault = Literal["none", "shifted", "reordered", "chance", "weak"]
+LabelFault = Literal["none", "shifted", "reordered", "chance", "weak", "few"]
 #: What each fault means for the metric, in words.
 FAULT_WORDS: dict[LabelFault, str] = {
     "shifted": "the labels are shifted against the model's classes by one",
     "reordered": "the labels number the classes in another order than the model",
     "chance": "the float model does no better on these labels than chance",
     "weak": "the float model does hardly better on these labels than chance",
+    "few": "the float model finds few of the labelled boxes, and no loss is proven",
 }
 #: Labels that agree more often than this are not looked at further.
 _MOSTLY = 0.5

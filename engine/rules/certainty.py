@@ -38,7 +38,7 @@ class Certainty(Data):
 
     @field_validator("weights")
     @classmethod
-    def _known(cls, weights: Mapping[str, float]) -> Mapping[str, float]:
+    def _require_known(cls, weights: Mapping[str, float]) -> Mapping[str, float]:
         if unknown := sorted(set(weights) - set(EVIDENCE)):
             raise ValueError(f"unknown evidence {unknown[0]!r}, known: {', '.join(EVIDENCE)}")
         return weights

@@ -108,12 +108,12 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
         results = [_without_unknown(result) for result in results]
     results = _without_doubled(results)
     fired = {
-        (result.rule.id, seen) for result in results for finding in result.findings for seen in _seen(finding.view)
+        (result.rule.id, seen) for result in results for finding in result.findings for seen in _identify(finding.view)
     }
     return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
 
 
-def _seen(view: Facts) -> tuple[int, ...]:
+def _identify(view: Facts) -> tuple[int, ...]:
     """What a finding is about: of an output its tensor, too."""
     return (id(view), id(view.tensor)) if isinstance(view, OutputFacts) else (id(view),)
 

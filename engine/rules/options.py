@@ -285,6 +285,22 @@ def with_helpers(code: str, helpers: Mapping[str, str]) -> str:
     return code
 
 
+def with_imports(code: str, imports: Mapping[str, str | tuple[str, ...]]) -> str:
+    """Python code behind the imports of the names that it uses; ``imports`` has a module's names, or its own."""
+    lines = list(_import_lines(without_comments(code), imports))
+    return "\n".join([*lines, *([""] if lines else []), code.strip("\n")])
+
+
+def _import_lines(code: str, imports: Mapping[str, str | tuple[str, ...]]) -> Iterator[str]:
+    for module, names in imports.items():
+        if isinstance(names, str):
+            if re.search(rf"\b{re.escape(names)}\.", code):
+                yield f"import {module}" if names == module else f"import {module} as {names}"
+        elif used := [name for name in names if re.search(rf"\b{name}\b", code)]:
+            line = f"from {module} import {', '.join(used)}"
+            yield line if len(line) <= WIDTH else f"from {module} import (\n    {', '.join(used)},\n)"
+
+
 def without_comments(code: str) -> str:
     """Python code without the lines that are comments."""
     return "\n".join(line for line in code.splitlines() if not line.lstrip().startswith("#"))

@@ -286,7 +286,7 @@ class _Judge:
         # The second case has the names of now; what stands alone in the first only is told by its names.
         record, single = next((s.record, p) for s, p in zip(sides[::-1], alone[::-1], strict=True) if p is not None)
         shares = [side.share(piece) if piece is not None else None for side, piece in zip(sides, alone, strict=True)]
-        bounds = [self._bound(side, piece) for side, piece in zip(sides, found, strict=True)]
+        bounds = [self._bound_share(side, piece) for side, piece in zip(sides, found, strict=True)]
         among = [len(piece.sources) if piece is not None and len(piece.sources) > 1 else None for piece in found]
         how = [mechanism_of(p, side.output) if p is not None else None for side, p in zip(sides, alone, strict=True)]
         return SourceChange.model_validate(
@@ -299,7 +299,7 @@ class _Judge:
                 "among_after": among[1],
                 "mechanism_before": how[0],
                 "mechanism_after": how[1],
-                **self._lost([[piece] if piece is not None else [] for piece in alone]),
+                **self._lost_parts([[piece] if piece is not None else [] for piece in alone]),
             }
         )
 
@@ -326,19 +326,19 @@ class _Judge:
         return SourceChange.model_validate(
             {
                 **figures,
-                **self._lost([before, after]),
+                **self._lost_parts([before, after]),
                 "source": family[0],
                 "places": tuple(sorted(places)),
                 "words": FAMILIES[family],
             }
         )
 
-    def _lost(self, pieces: Sequence[Sequence[PieceRecord]]) -> dict[str, LossPart | None]:
+    def _lost_parts(self, pieces: Sequence[Sequence[PieceRecord]]) -> dict[str, LossPart | None]:
         sides = zip((self.before, self.after), pieces, strict=True)
         found = [side.lost(own) for side, own in sides]
         return {"lost_before": found[0], "lost_after": found[1]}
 
-    def _bound(self, side: _Budget, piece: PieceRecord | None) -> float | None:
+    def _bound_share(self, side: _Budget, piece: PieceRecord | None) -> float | None:
         """Share of a source: that of all that it was not told apart from; None where there is no budget."""
         if side.budget is None:
             return None

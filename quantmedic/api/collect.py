@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Unpack
 
 from quantmedic.api.cases import case_path, save_case, with_notice
+from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import watching
 from quantmedic.api.opening import UNUSED_BOXES, model_of, open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
@@ -22,7 +24,6 @@ from quantmedic.api.options import (
     MeasuringOptions,
     ModelSource,
     ProofOptions,
-    group_arguments,
 )
 from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
@@ -97,7 +98,8 @@ def collect(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
+        preprocessing: ``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data
+            that is not yet what the network wants: ``Preprocessing(scale=255, mean=(0.5,), std=(0.5,))``.
         samples: At most this many samples of each set.
         batch_size: Samples per run; as many as suit the processor's cache by default.
         mode: ``exact`` measures every tensor on every sample; ``fast`` on one random sample of 32, and at least on
@@ -110,7 +112,8 @@ def collect(
         seed: Seed of the intervals that are bootstrapped over samples.
         checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
         resume: Continue from the unfinished case in ``checkpoint``, if there is one.
-        progress: Called with the data set's role, the samples done and their number where known.
+        progress: Called with the data set's role, the samples done and their number where known. Where no function is
+            given, notebooks show one line that is gone at the end; False shows nothing.
         reference_outputs: Outputs of the training framework's model on the validation data, in their order: ``.npz``,
             ``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.
         device_outputs: Outputs of the device on the validation data, in the same forms.
@@ -168,9 +171,9 @@ def collect(
         TypeError: An argument has no such name.
         collectors.measure.collect.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
     """
-    progress = options.get("progress", no_progress)
     grouped = group_arguments(representative, validation, options)
-    return collect_pair(float_model, quantized_model, grouped, rules=rules, progress=progress)
+    with watching(options.get("progress", True)) as progress:
+        return collect_pair(float_model, quantized_model, grouped, rules=rules, progress=progress)
 
 
 def collect_pair(

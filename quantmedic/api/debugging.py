@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_evaluation, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import threads_to_use
@@ -48,7 +49,7 @@ def debugger(
     labels: str | Path | None = None,
     metric: str | None = None,
     rules: RuleBase | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> DebuggerRecord:
     """Measure each quantized operator against its float twin, both fed with what the deployed model computed.
 
@@ -75,7 +76,7 @@ def debugger(
         labels: Labels for their task metric, where they are not part of the data.
         metric: That metric, as in ``diagnose``.
         rules: Thresholds in force: beyond one of them a layer is suspect.
-        progress: Called with a stage, the samples done and their number where known.
+        progress: Called with a stage, the samples done and their number where known; see ``collect``.
 
     Returns:
         One row per quantized tensor, and the metrics of the outputs.
@@ -86,14 +87,11 @@ def debugger(
         ModelError: A model cannot be read, the two do not belong together, nothing is quantized, or they are torch
             modules, whose operators are not run by themselves.
     """
-    prepared: Mapping[Role, Preprocessing] = {}
-    if preprocessing is not None:
-        prepared = {"validation": preprocessing} if isinstance(preprocessing, Preprocessing) else preprocessing
     options = DataOptions(
         representative=representative,
         validation=data if validation is None else validation,
         samples=samples,
-        preprocessing=prepared,
+        preprocessing=preprocessing_by_role(preprocessing),
         labels=labels,
         metric=metric,
     )
@@ -102,9 +100,10 @@ def debugger(
     base = rules or load_rulebase()
     if threshold is not None:
         base = base.with_thresholds({SUSPECT: threshold}, "threshold")
-    return debug_pair(
-        float_model, quantized_model, options, metrics, measuring, base, denylists=denylists, progress=progress
-    )
+    with watching(progress) as told:
+        return debug_pair(
+            float_model, quantized_model, options, metrics, measuring, base, denylists=denylists, progress=told
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.options import DataSource, DiagnoseArguments, ModelSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import no_progress
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -52,8 +51,9 @@ def diagnose(
             named and ranked down.
         toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, fx, pt2e,
             torchao …; the one that the quantized model carries marks of by default.
-        **options: Passed to ``collect``. Unless ``prove`` says otherwise, it is ``"first"``: what leads is carried out,
-            so that the answer is proven or says that it is not.
+        **options: Those of ``collect``, which ``help(quantmedic.collect)`` explains one by one: ``preprocessing``,
+            ``metric``, ``samples``, ``memory`` and more. Unless ``prove`` says otherwise, it is ``"first"``: what
+            leads is carried out, so that the answer is proven or says that it is not.
 
     Returns:
         The diagnosis: verdict, ranked causes with evidence and remedies, facts of all layers.
@@ -111,5 +111,5 @@ def _collect_failed(
         samples=options.get("samples"),
         core_config=options.get("core_config"),
         mct_log=options.get("mct_log"),
-        progress=options.get("progress", no_progress),
+        progress=options.get("progress", True),
     )

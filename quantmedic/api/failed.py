@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.imports import read_mct
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import models_of
 from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import known_and_own_patterns, load_rulebase
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.float_model import FloatModel
@@ -45,11 +46,11 @@ def collect_failed(
     toolchain_logs: Sequence[str | Path] = (),
     representative: DataSource | None = None,
     rules: RuleBase | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
     core_config: object | None = None,
     mct_log: str | Path | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> Case:
     """What is known where quantization failed; neither model nor log is run.
 
@@ -63,11 +64,11 @@ def collect_failed(
         representative: The data that it was to be calibrated with, see ``diagnose``: all of it is read, so that a
             missing or broken file is logged.
         rules: Rules whose ``logs.yaml`` holds patterns of toolchain logs; the built-in ones by default.
-        preprocessing: ``Preprocessing`` per role, see ``collect``.
+        preprocessing: ``Preprocessing`` of all data, or by role, see ``collect``.
         samples: At most this many samples are read.
         core_config: See ``collect``.
         mct_log: See ``collect``.
-        progress: Called with a stage, the samples done and their number where known.
+        progress: Called with a stage, the samples done and their number where known; see ``collect``.
 
     Raises:
         DataError: No log was given, or one cannot be read, or ``core_config`` is not a ``CoreConfig``.
@@ -83,7 +84,9 @@ def collect_failed(
     logged = read_log_facts(logs, *known_and_own_patterns(rules or load_rulebase()))
     model = _open_float(float_model)
     notices = [*model.notices, *([mct.notice] if mct is not None and mct.notice else [])]
-    failure, data_notices = _with_data(logged.failure, model, representative, preprocessing or {}, samples, progress)
+    declared = preprocessing_by_role(preprocessing)
+    with watching(progress) as told:
+        failure, data_notices = _with_data(logged.failure, model, representative, declared, samples, told)
     settings = logged.settings if mct is None else logged.settings.model_copy(update=_known_values(mct.settings))
     search = logged.search if mct is None else logged.search.model_copy(update=_known_values(mct.search))
     facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}

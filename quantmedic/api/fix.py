@@ -9,14 +9,15 @@ from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, save_case
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
+from quantmedic.api.grouping import group_arguments
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import (
     CollectOptions,
     DataSource,
     FixArguments,
     ModelSource,
-    group_arguments,
 )
 from quantmedic.api.remedies import require_other_file
 from quantmedic.api.report import write_report
@@ -87,7 +88,7 @@ def fix(
     rules: RuleBase | None = None,
     toolchain: str | None = None,
     report: str | Path | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
     **options: Unpack[FixArguments],
 ) -> Fixed:
     """Diagnose the quantized model, carry out what is prescribed, and give out what measures better.
@@ -110,15 +111,16 @@ def fix(
     grouped = group_arguments(representative, validation, options)
     proof = replace(grouped.proof, prove=grouped.proof.prove or True, write_fixed=None, toolchain=toolchain)
     target = Path(output) if output is not None else None
-    return fix_pair(
-        float_model,
-        quantized_model,
-        target,
-        replace(grouped, proof=proof),
-        rules=rules,
-        report=Path(report) if report is not None else None,
-        progress=progress,
-    )
+    with watching(progress) as told:
+        return fix_pair(
+            float_model,
+            quantized_model,
+            target,
+            replace(grouped, proof=proof),
+            rules=rules,
+            report=Path(report) if report is not None else None,
+            progress=told,
+        )
 
 
 @with_time_limit

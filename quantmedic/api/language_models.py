@@ -143,7 +143,7 @@ def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options
     Raises:
         DataError: There are some.
     """
-    given = [f"--{name.replace('_', '-')}" for name in _given(options) if name in ("tokens", "text_length")]
+    given = [f"--{name.replace('_', '-')}" for name in _given_options(options) if name in ("tokens", "text_length")]
     if given:
         raise DataError(
             f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for language models",
@@ -158,7 +158,7 @@ def _name_or_missing(model: ModelSource) -> str:
 
 
 def _refuse_others(options: CollectOptions) -> None:
-    refused = [name for name in _given(options) if name not in _TAKEN]
+    refused = [name for name in _given_options(options) if name not in _TAKEN]
     if not refused:
         return
     shown = {name: f"--{_OPTIONS.get(name, name).replace('_', '-')}" for name in refused}
@@ -169,7 +169,7 @@ def _refuse_others(options: CollectOptions) -> None:
     )
 
 
-def _given(options: CollectOptions) -> Iterator[str]:
+def _given_options(options: CollectOptions) -> Iterator[str]:
     """Names of the options that are not as they are by default; what a diagnosis tries unasked does not count."""
     usual = CollectOptions()
     if options.mapping is not None:

@@ -10,11 +10,12 @@ from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_fu
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.detector_reading import Unread, read_detector
+from quantmedic.collectors.measure.detector_reading import read_detector
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.reading_trials import Unread
 from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
@@ -23,10 +24,9 @@ from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, t
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.metrics.detection import BOX_METRICS
 from quantmedic.version import VERSION
 
-#: Metrics that read boxes.
-BOX_METRICS = ("map", "map50")
 #: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
 UNUSED_BOXES = "the labels were not used as boxes"
 #: Samples that show what can be quantized.

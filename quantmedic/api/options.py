@@ -5,12 +5,11 @@ Nothing here is slow to import, so that the command line can build the groups be
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from quantmedic.collectors.data.progress import Progress
+from quantmedic.api.notebooks import Watching
 from quantmedic.engine.case.facts import Role
 
 if TYPE_CHECKING:
@@ -120,17 +119,6 @@ class ToolchainOptions:
     core_config: object | None = None
 
 
-_Group = TypeVar(
-    "_Group",
-    "DataOptions",
-    "TextOptions",
-    "MeasuringOptions",
-    "ReferenceOptions",
-    "ToolchainOptions",
-    "ProofOptions",
-    "CheckpointOptions",
-    "SpreadOptions",
-)
 #: How much is tried: seconds, what every machine tries, or only what leads.
 Prove = float | bool | Literal["first"] | None
 
@@ -248,7 +236,7 @@ class FixArguments(TypedDict, total=False):
     metric_direction: str | None
     metric_output: str | None
     metric_options: Mapping[str, str] | None
-    preprocessing: "Mapping[Role, Preprocessing] | None"
+    preprocessing: "Preprocessing | Mapping[Role, Preprocessing] | None"
     samples: int | None
     batch_size: int | None
     mode: MeasuringMode
@@ -284,7 +272,7 @@ class FixArguments(TypedDict, total=False):
 class DiagnoseArguments(FixArguments, total=False):
     """Those that ``diagnose`` passes on."""
 
-    progress: Progress
+    progress: Watching
     tokens: TokenSource | None
     text_length: int | None
     shards: str | Path | Sequence[str | Path] | None
@@ -295,33 +283,3 @@ class CollectArguments(DiagnoseArguments, total=False):
 
     toolchain: str | None
     shard: str | tuple[int, int] | None
-
-
-def group_arguments(
-    representative: "DataSource | None", validation: "DataSource | None", arguments: FixArguments
-) -> CollectOptions:
-    """The arguments of ``collect`` in groups; those that are missing or None have their defaults.
-
-    Raises:
-        TypeError: An argument has no such name.
-    """
-    for name in arguments.keys() - CollectArguments.__annotations__.keys():
-        close = get_close_matches(name, CollectArguments.__annotations__, 1)
-        raise TypeError(f"there is no argument {name!r}{f'; is it {close[0]!r}?' if close else ''}")
-    given = {"representative": representative, "validation": validation, **arguments}
-    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-
-    def group(kind: type[_Group]) -> _Group:
-        return replace(kind(), **{field.name: known[field.name] for field in fields(kind) if field.name in known})
-
-    return CollectOptions(
-        data=group(DataOptions),
-        texts=group(TextOptions),
-        measuring=group(MeasuringOptions),
-        references=group(ReferenceOptions),
-        toolchain=group(ToolchainOptions),
-        proof=group(ProofOptions),
-        saving=group(CheckpointOptions),
-        spread=group(SpreadOptions),
-        mapping=arguments.get("mapping"),
-    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_evaluation
 from quantmedic.api.options import (
     CheckpointOptions,
@@ -16,7 +17,7 @@ from quantmedic.api.options import (
     MeasuringOptions,
     ModelSource,
 )
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import Role
@@ -56,7 +57,7 @@ def sensitivity(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     modes: Sequence[Mode] = MODES,
     samples: int | None = None,
     batch_size: int | None = None,
@@ -67,7 +68,7 @@ def sensitivity(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     cluster: object | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> SensitivityRecord:
     """Measure how sensitive the output is to each layer, by turning simulated quantizers on and off.
 
@@ -83,7 +84,7 @@ def sensitivity(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         modes: Which runs: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input.
         samples: At most this many samples, 64 by default, from all over the data set where its length is known.
         batch_size: Samples per run, 16 by default.
@@ -94,7 +95,7 @@ def sensitivity(
         checkpoint: File that the record is written to every few seconds and on Ctrl-C.
         resume: Continue from the record in ``checkpoint``, if there is one: what it lacks is measured.
         cluster: Workers that make the runs; see ``collect``.
-        progress: Called with the mode, the runs done and their number.
+        progress: Called with the mode, the runs done and their number; see ``collect``.
 
     Returns:
         One run per layer and mode, with all that table and graph show.
@@ -111,7 +112,7 @@ def sensitivity(
         validation=validation,
         labels=labels,
         samples=samples,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
@@ -119,9 +120,10 @@ def sensitivity(
     )
     measuring = MeasuringOptions(batch_size=batch_size, threads=threads, device=device, seed=seed, timeout=timeout)
     saving = CheckpointOptions(checkpoint, resume)
-    return measure_sensitivity(
-        float_model, quantized_model, data, measuring, saving, cluster, modes=modes, progress=progress
-    )
+    with watching(progress) as told:
+        return measure_sensitivity(
+            float_model, quantized_model, data, measuring, saving, cluster, modes=modes, progress=told
+        )
 
 
 @with_time_limit

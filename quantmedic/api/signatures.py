@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature, signature
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from quantmedic.api.options import (
+    CheckpointOptions,
     DataOptions,
     MeasuringOptions,
     ProofOptions,
@@ -14,6 +15,7 @@ from quantmedic.api.options import (
     TextOptions,
     ToolchainOptions,
 )
+from quantmedic.collectors.data.preprocessing import Preprocessing
 
 
 def spelled_out(function: Callable[..., object]) -> Signature:
@@ -26,14 +28,14 @@ def spelled_out(function: Callable[..., object]) -> Signature:
     defaults, taken = dict(_defaults()), {each.name for each in shown}
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
-        for name, kind in arguments.__annotations__.items()
+        for name, kind in get_type_hints(arguments, localns={"Preprocessing": Preprocessing}).items()
         if name not in taken
     ]
     return known.replace(parameters=[*shown, *options])
 
 
 def _defaults() -> Iterator[tuple[str, Any]]:
-    """Defaults of the groups that options are sorted into."""
+    """Defaults of the groups that options are sorted into, and of what stands in none."""
     groups = (
         DataOptions,
         TextOptions,
@@ -41,7 +43,9 @@ def _defaults() -> Iterator[tuple[str, Any]]:
         ReferenceOptions,
         ToolchainOptions,
         ProofOptions,
+        CheckpointOptions,
         SpreadOptions,
     )
+    yield "progress", True
     for group in groups:
         yield from ((field.name, None if field.default is MISSING else field.default) for field in fields(group))

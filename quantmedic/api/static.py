@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.language_models import is_checkpoint_path
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_files
 from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
@@ -27,7 +28,7 @@ def collect_static(
     core_config: object | None = None,
     mct_log: str | Path | None = None,
     settings_files: Sequence[str | Path] = (),
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> Case:
     """Facts of two models without data: neither is run, and accuracy is not measured.
 
@@ -43,7 +44,7 @@ def collect_static(
         core_config: See ``collect``.
         mct_log: See ``collect``; of several quantizations in the log the newest is taken.
         settings_files: See ``collect``.
-        progress: Called with a stage, the parts done and their number where known.
+        progress: Called with a stage, the parts done and their number where known; see ``collect``.
 
     Raises:
         ModelError: A model cannot be read, the two do not belong together, or they are torch modules, which have to be
@@ -51,7 +52,8 @@ def collect_static(
         DataError: A log cannot be read, or ``core_config`` is not a ``CoreConfig``.
     """
     toolchain = ToolchainOptions(toolchain_logs, mct_log, settings_files, core_config)
-    return collect_static_pair(float_model, quantized_model, toolchain, rules=rules, threads=threads, progress=progress)
+    with watching(progress) as told:
+        return collect_static_pair(float_model, quantized_model, toolchain, rules=rules, threads=threads, progress=told)
 
 
 def collect_static_pair(

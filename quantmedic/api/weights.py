@@ -7,6 +7,7 @@ from pathlib import Path
 
 from quantmedic.api.answer import Diagnosis
 from quantmedic.api.judging import judge
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import TokenSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
@@ -29,7 +30,7 @@ def compare_weights(
     cluster: object | None = None,
     tokens: TokenSource | None = None,
     text_length: int | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
 
@@ -50,7 +51,8 @@ def compare_weights(
         tokens: Texts that both models are run on, block by block: a file of texts or token ids, an array of ids
             ``[texts, tokens]``, or a list with one array per text.
         text_length: Tokens that are used of each text; 512 by default.
-        progress: Called with "weights", tensors done and tensors in all; with ``tokens`` also with "blocks".
+        progress: Called with "weights", tensors done and tensors in all; with ``tokens`` also with "blocks";
+            see ``collect``.
 
     Returns:
         The diagnosis; ``layers`` in it are the weights of linear layers and embeddings.
@@ -83,7 +85,7 @@ def collect_weights(
     tokens: TokenSource | None = None,
     text_length: int | None = None,
     unfinished: Path | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
     announce: Announce = no_announcement,
 ) -> Case:
     """The measurements of ``compare_weights`` as a case, to be judged or saved.
@@ -95,21 +97,22 @@ def collect_weights(
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
     """
     paths = Path(float_weights), Path(quantized_weights)
-    case = _compare(paths, threads, cluster, progress)
-    if tokens is None:
-        return case
-    with _torch_needed():
-        from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
-    return with_language(
-        case,
-        paths,
-        tokens,
-        length=text_length,
-        threads=threads,
-        unfinished=unfinished,
-        progress=progress,
-        announce=announce,
-    )
+    with watching(progress) as told:
+        case = _compare(paths, threads, cluster, told)
+        if tokens is None:
+            return case
+        with _torch_needed():
+            from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
+        return with_language(
+            case,
+            paths,
+            tokens,
+            length=text_length,
+            threads=threads,
+            unfinished=unfinished,
+            progress=told,
+            announce=announce,
+        )
 
 
 def collect_modules(

@@ -1,5 +1,7 @@
 """The commands ``diagnose`` and ``demo``: measure, judge, write the report, and repair where that was asked for."""
 
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +44,8 @@ from quantmedic.demo.example import write_example
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.sections.prescription_run import FILE as RUN_FILE
+from quantmedic.reports.sections.prescription_run import can_run
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 
 #: Options of a measurement that say something of a float model whose quantization failed.
@@ -94,10 +98,7 @@ def demo(
         data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), measuring=measuring, proof=proof
     )
     diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
-    given = diagnosis.prescription
-    if given is None or not given.configurations or diagnosis.toolchain is None:
-        return
-    if diagnosis.toolchain.name == "onnxruntime" and report.output is not None:
+    if report.output is not None and can_run(diagnosis):
         run, again = write_example(report.output, float_model, embedded)
         print_line(f"run the prescription on these data: {run}")
         print_line(f"  then diagnose what it made: {again}")
@@ -156,7 +157,15 @@ def diagnose(
         return
     assert report.output is not None
     options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
-    _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
+    diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
+    if (report.output / RUN_FILE).is_file() and can_run(diagnosis):
+        print_line(f"run the prescription on these data: {_run_command(report.output, float_model, options)}")
+
+
+def _run_command(folder: Path, float_model: Path, options: CollectOptions) -> str:
+    """What runs the prescription, from where the user is."""
+    made = folder / "prescribed.onnx"
+    return shlex.join(map(str, [sys.executable, folder / RUN_FILE, float_model, options.data.representative, made]))
 
 
 def _refuse_without_model(context: click.Context, options: CollectOptions) -> None:

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import click
+from click.shell_completion import add_completion_class, shell_complete
 
 from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
+from quantmedic.cli.powershell import PowerShellComplete
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
 from quantmedic.collectors.data.messages import error_text
@@ -48,6 +50,11 @@ COMMANDS = {
     "doctor": LazyCommand("quantmedic.cli.setup:doctor", "Show versions, optional packages and CPU features."),
     "completion": LazyCommand("quantmedic.cli.setup:completion", "Print the completion script for your shell."),
 }
+
+
+add_completion_class(PowerShellComplete)
+#: Environment variable that holds what the shell's script asks for. click would answer, too, and end the process.
+ASKED_BY_SHELL = "_QUANTMEDIC_COMPLETE"
 
 
 class Unexpected(Exception):
@@ -100,8 +107,10 @@ def code_of_output(code: int) -> int:
 
 
 def exit_code(arguments: Sequence[str] | None) -> int:
-    """Run a command; say what was wrong."""
+    """Run a command, or answer a shell that completes a line; say what was wrong."""
     try:
+        if asked := os.environ.get(ASKED_BY_SHELL):
+            return shell_complete(cli, {}, "quantmedic", ASKED_BY_SHELL, asked)
         code: object = cli.main(args=arguments, prog_name="quantmedic", standalone_mode=False)
     except QuantmedicError as error:
         print_error(error)

@@ -1,5 +1,6 @@
 """A case judged, printed and written, as every command does that ends with a report."""
 
+import os
 import sys
 from typing import NamedTuple
 
@@ -69,9 +70,17 @@ def print_warnings(diagnosis: Diagnosis) -> None:
         print_line(line, err=True)
 
 
+def _lead_to_one_place() -> bool:
+    """Standard output and standard error are the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):  # one that is only in memory
+        return False
+
+
 def _print(diagnosis: Diagnosis, report: ReportOptions) -> None:
-    if report.quiet or not (sys.stdout.isatty() and sys.stderr.isatty()):
-        print_warnings(diagnosis)  # on one terminal the same causes stand in the report
+    if report.quiet or not _lead_to_one_place():
+        print_warnings(diagnosis)  # in one place the same causes stand in the report
     text = render_console(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
     print_report(text if report.verbose else fit_text(text, columns()))
     if report.verbose:

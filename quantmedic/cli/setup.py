@@ -17,14 +17,15 @@ def doctor() -> None:
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "powershell"]))
 @click.pass_context
 def completion(context: click.Context, /, shell: str) -> None:
     """Print the completion script for your shell.
 
     \b
-    Example:
+    Examples:
       quantmedic completion bash > ~/.local/share/bash-completion/completions/quantmedic
+      quantmedic completion powershell >> $PROFILE
     """
     completions = get_completion_class(shell)
     assert completions is not None

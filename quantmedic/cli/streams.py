@@ -50,7 +50,10 @@ class GuardedStream(io.TextIOBase):
     def fileno(self) -> int:
         return self.raw.fileno()
 
-    def write(self, text: str) -> int:
+    def write(self, text: str | bytes) -> int:  # type: ignore[override]  # click answers shells in bytes
+        if isinstance(text, bytes):
+            self.write(text.decode("utf-8", "replace"))
+            return len(text)
         # A bar that a user's function draws begins anew at the head of its line; in the middle of a text that is
         # what hides the text before it.
         again = "\r" if text.startswith("\r") and not text.startswith("\r\n") else ""
@@ -122,12 +125,12 @@ def open_closed_descriptors() -> None:
 
 def print_line(line: str, *, err: bool = False) -> None:
     """Print one line, whatever stands in it."""
-    _put(inert_line(line) + "\n", err=err)
+    _write(inert_line(line) + "\n", err=err)
 
 
 def print_report(text: str, *, err: bool = False) -> None:
     """Print the lines of a report for the terminal, in our own colours."""
-    _put("\n".join(map(painted_line, text.split("\n"))), err=err)
+    _write("\n".join(map(painted_line, text.split("\n"))), err=err)
 
 
 def print_format(text: str) -> None:
@@ -137,10 +140,10 @@ def print_format(text: str) -> None:
 
 def print_command(line: str) -> None:
     """Print a command of continuous integration, which has escapes of its own."""
-    _put(line + "\n")
+    _write(line + "\n")
 
 
-def _put(text: str, *, err: bool = False) -> None:
+def _write(text: str, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     if isinstance(stream, GuardedStream):
         stream.put(text)

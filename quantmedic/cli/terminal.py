@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantmedic.cli.streams import bare_stream, guarded_streams, print_format, print_report
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import IN_SECONDS, Progress, no_progress
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.terminal.lines import paint_style
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-
-#: Stages that count seconds.
-IN_SECONDS = ("trials",)
-
 
 #: The signal that stopped this process.
 _received: list[int] = []

@@ -1,4 +1,4 @@
-"""Files with which the prescription of an embedded patient runs: its models, its data, and a script."""
+"""Files with which the prescription of an embedded patient runs: its float model and its data."""
 
 import shlex
 import sys
@@ -6,41 +6,17 @@ from pathlib import Path
 
 from quantmedic.collectors.from_onnx.file import save_content
 from quantmedic.demo import DemoData
+from quantmedic.reports.sections.prescription_run import FILE
 
 #: Folder of the report that holds them.
 FOLDER = "try"
-_SCRIPT = '''"""Run ../prescription.py on the data of the demonstration: the reader is all that it leaves open."""
-
-import runpy
-
-import numpy as np
-from onnxruntime.quantization import CalibrationDataReader
-
-SCALE, MEAN, STD = {scale!r}, {mean!r}, {std!r}
-
-
-class Reader(CalibrationDataReader):
-    """The reader that the patient was quantized with."""
-
-    def __init__(self):
-        with np.load("representative.npz") as stored:
-            self.images = iter((stored["image"].astype(np.float32) / SCALE - MEAN) / STD)
-
-    def get_next(self):
-        image = next(self.images, None)
-        return None if image is None else {{"image": image[None].astype(np.float32)}}
-
-
-runpy.run_path("../prescription.py", init_globals={{"reader": Reader()}})
-print("wrote int8.onnx")
-'''
 
 
 def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
     """Write the files beside the prescription of a report.
 
     Args:
-        report: Folder of the report, which holds ``prescription.py``.
+        report: Folder of the report, which holds ``prescription.py`` and the script that runs it.
         float_model: The float model.
         data: The data of the patient.
 
@@ -51,12 +27,10 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
         OutputError: A file cannot be written.
     """
     folder = report / FOLDER
-    fed, judged = data["preprocessing"]["representative"], data["preprocessing"]["validation"]
-    script = _SCRIPT.format(scale=fed.scale, mean=fed.mean[0] if fed.mean else 0.0, std=fed.std[0] if fed.std else 1.0)
+    judged = data["preprocessing"]["validation"]
     save_content(float_model.read_bytes(), folder / "float.onnx")
     for role in ("representative", "validation"):
         save_content(data[role].read_bytes(), folder / f"{role}.npz")
-    save_content(script.encode(), folder / "run.py")
     metric = f" --metric {data['metric']}" if "metric" in data else ""
     options = f"--scale {judged.scale:g}"
     options += "".join(
@@ -64,7 +38,8 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
         for name, values in (("mean", judged.mean), ("std", judged.std))
         if values
     )
+    run = shlex.join([sys.executable, f"../{FILE}", "float.onnx", "representative.npz", "int8.onnx"])
     return [
-        f"cd {shlex.quote(str(folder))} && {shlex.quote(sys.executable)} run.py",
+        f"cd {shlex.quote(str(folder))} && {run}",
         f"quantmedic diagnose float.onnx int8.onnx -r representative.npz -v validation.npz {options}{metric}",
     ]

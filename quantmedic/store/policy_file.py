@@ -55,13 +55,13 @@ def find_policy(start: Path) -> Path | None:
     for above in (folder, *folder.parents):
         # A broken link counts, too: a policy that cannot be read must not be ignored.
         if os.path.lexists(above / POLICY_NAME):
-            return _trusted(above / POLICY_NAME, folder)
+            return _require_trusted(above / POLICY_NAME, folder)
         if os.path.isfile(above / PYPROJECT) and _holds_policy(above / PYPROJECT):
-            return _trusted(above / PYPROJECT, folder)
+            return _require_trusted(above / PYPROJECT, folder)
     return None
 
 
-def _trusted(policy: Path, start: Path) -> Path:
+def _require_trusted(policy: Path, start: Path) -> Path:
     """A policy of the folder where the user is, or one above that no stranger put there; no link to another file."""
     if policy.exists() and leads_out(policy, policy.parent):
         raise PolicyError(

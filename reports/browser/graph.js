@@ -130,7 +130,7 @@ class ModelGraph {
     this.build(root);
     this.listen();
     this.open = this.openAtFirst();
-    for (const at of this.side.placesOf(selected).slice(0, 1)) this.unfoldTo(this.tree.leaves[at]);
+    for (const at of this.side.placesOf(this.side.first ?? selected).slice(0, 1)) this.unfoldTo(this.tree.leaves[at]);
     this.layOut(() => this.lookFirst());
   }
 
@@ -557,7 +557,8 @@ class ModelGraph {
     const [width, height] = this.free();
     if (Math.min(width / this.size[0], height / this.size[1]) >= 0.7) return this.fit();
     this.view.k = 0.9;
-    this.centre([...this.nodesOf(selected ?? this.worst)][0] ?? this.scene.boxes[0].node, false);
+    const [node] = [selected, this.side.first, this.worst].flatMap((layer) => [...this.nodesOf(layer)]);
+    this.centre(node ?? this.scene.boxes[0].node, false);
   }
 
   /** A node's place on the screen: middle of its upper edge. */
@@ -667,9 +668,18 @@ class ModelGraph {
     this.other = null;
     const pane = element("div");
     this.panes.append(pane);
-    ModelTree.grown(new FloatSide()).then((tree) => {
+    ModelTree.grown(new FloatSide(this.sharedLayer())).then((tree) => {
       if (this.other === null) this.other = new FloatGraph(pane, tree);
     });
+    // One above the other, they fill the window.
+    if (matchMedia("(max-width: 62rem)").matches) this.panes.scrollIntoView();
+  }
+
+  /** The layer that is looked at, or the last one before it that the float model has, too. */
+  sharedLayer() {
+    let at = selected ?? this.worst ?? 0;
+    while (at > 0 && this.side.isAlone(at)) at--;
+    return at;
   }
 
   /** Once the page has given it another size. */

@@ -4,6 +4,7 @@
 class QuantizedSide {
   name = "quantized";
   title = "Quantized model";
+  first = null;
   data = section("graph");
   count = layers.count;
   edges = this.data.edges;
@@ -35,8 +36,15 @@ class QuantizedSide {
   }
 }
 
-/** The float model as it was before anything was folded: several of its operators may be one layer. */
+/**
+ * The float model as it was before anything was folded: several of its operators may be one layer. Its graph is first
+ * seen at the layer `first`.
+ */
 class FloatSide {
+  constructor(first) {
+    this.first = first;
+  }
+
   name = "float";
   title = "Float model";
   data = section("graph").float;

@@ -6,7 +6,7 @@ above the bars is noise that was carried in; a line that jumps above a short bar
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -36,7 +36,7 @@ from quantmedic.reports.charts.frame import (
     ticks,
     upwards,
 )
-from quantmedic.reports.text import NAME_LIMIT, decibels, visible
+from quantmedic.reports.text import NAME_LIMIT, count, decibels, visible
 
 BIRTH_WIDTH, BIRTH_TITLE, BORN_NAMES = 920.0, "Where the error is born", 8
 #: Noise this far below the worst is drawn at the foot.
@@ -45,10 +45,16 @@ DEPTH_DB = 80.0
 OWN_SHARE, AMPLIFIED = 0.5, 2.0
 Origin = Literal["born", "added", "amplified", "carried"]
 ORIGINS: tuple[Origin, ...] = ("born", "added", "amplified", "carried")
+#: What one layer of a kind does, and what several do.
+KINDS: Mapping[Origin, tuple[str, str]] = {
+    "born": ("begins it", "begin it"),
+    "added": ("adds most of its own", "add most of their own"),
+    "amplified": ("makes it louder", "make it louder"),
+    "carried": ("hands it on", "hand it on"),
+}
 ORIGIN_TEXT = (
-    "Born (◆): over a threshold though none of its inputs is (born). Added: at least half of the layer's noise is its "
-    "own (added_nmse at least half of output.data.accumulated.nmse). Amplified: less than that, but at least twice the "
-    "noise of its noisiest input (output.data.amplification at least 2). Carried: everything else."
+    "Born (◆): over a threshold though none of its inputs is. Added: at least half of the layer's noise is its own. "
+    "Amplified: less than that, but at least twice the noise of its noisiest input. Carried: everything else."
 )
 DIFFERENCE_TEXT = (
     "The operators' own error {} (--operator-error does it for one more run); without it a bar is the accumulated "
@@ -112,10 +118,24 @@ def birth_text(rows: Iterable[LayerRow], role: Role) -> str:
     return f"{ORIGIN_TEXT} {DIFFERENCE_TEXT.format(share)}"
 
 
+def degraded_text(rows: Iterable[LayerRow]) -> str:
+    """How many layers are over a threshold, and where that begins: what is behind mostly hands the noise on."""
+    over = [row for row in rows if row.degraded]
+    born = [visible(row.float_name or row.name, NAME_LIMIT) for row in over if row.born]
+    more = f" and {len(born) - 1} more" if len(born) > 1 else ""
+    return f"{len(over)} degraded{f', which begins at {born[0]}{more}' if born else ''}"
+
+
+def _kind_text(layers: int, word: Origin) -> str:
+    """So many layers, and what they do to the noise, with the word that the table of layers has for it."""
+    one, more = KINDS[word]
+    return f"{count(layers, 'layer')} {one if layers == 1 else more} ({word})"
+
+
 def birth_summary(rows: Sequence[LayerRow], role: Role) -> str:
     """How many layers are of which kind; where no layer is the first over a threshold, why."""
     found = Counter(origin(row, role) for row in rows)
-    text = ", ".join(f"{found[word]} {word}" for word in ORIGINS if found[word])
+    text = ", ".join(_kind_text(found[word], word) for word in ORIGINS if found[word])
     degraded = [row for row in rows if row.degraded]
     if not degraded or found["born"] or not text:
         return text or "where the error comes from was not measured"

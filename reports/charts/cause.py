@@ -116,15 +116,22 @@ def _two_sets(code: str, inspection: Inspection) -> CausePicture | None:
     if index is None or own is None or other is None:
         return None
     quantizer = tensors[index].quantizer
-    ends = (min(own.start, other.start), max(own.stop, other.stop))
-    return _shares_picture(
-        code,
-        f"{visible(tensors[index].float_name or tensors[index].name, NAME_LIMIT)}: both data sets",
-        (own, other),
-        ends,
-        (quantizer.low, quantizer.high),
-        "Bars: the representative set, which calibrated the model. Line: the validation set, which it is used on.",
-    )
+    title = f"{visible(tensors[index].float_name or tensors[index].name, NAME_LIMIT)}: both data sets"
+    return _sets_picture(code, title, (own, other), (quantizer.low, quantizer.high))
+
+
+def _sets_picture(
+    code: str, title: str, spreads: tuple[Spread, Spread], reach: tuple[float | None, float | None]
+) -> CausePicture:
+    """Two sets and the range of the quantizer, all of it: one that is too wide shows as that."""
+    known = [end for end in reach if end is not None and math.isfinite(end)]
+    ends = (min([*(each.start for each in spreads), *known]), max([*(each.stop for each in spreads), *known]))
+    words = "Bars: the representative set. Line: the validation set."
+    if len(known) == len(reach):
+        words += f" Dashed: the range of the quantizer, {number(known[0])} to {number(known[1])}."
+    picture = _shares_picture(code, title, spreads, ends, reach, words)
+    cut = any(bar.flagged for bar in picture.bars)
+    return replace(picture, words=f"{words} Red: what of the bars is cut off.") if cut else picture
 
 
 def _activation(code: str, index: int, inspection: Inspection) -> CausePicture | None:
@@ -222,16 +229,19 @@ def _bars(
     reach: tuple[float | None, float | None],
 ) -> list[Bar]:
     total, limits = sum(spread.floats) or 1, sorted(end for end in reach if end is not None)
+    lowest = spread.start if spread.lowest is None else spread.lowest
+    highest = spread.stop if spread.highest is None else spread.highest
     bars = []
-    for (start, stop), size in zip(pairwise(_edges(spread)), spread.floats, strict=True):
+    for (left, right), size in zip(pairwise(_edges(spread)), spread.floats, strict=True):
         if size / total < LEAST_SHARE:
             continue
+        start, stop = min(max(left, lowest), right), max(min(right, highest), left)
         ends = [start, *(limit for limit in limits if start < limit < stop), stop]
-        for left, right in pairwise(ends):
-            middle = (left + right) / 2
+        for near, far in pairwise(ends):
+            middle = (near + far) / 2
             outside = bool(limits) and not limits[0] <= middle <= limits[-1]
-            width = round(max(x(right) - x(left), 0.8), 1)
-            bars.append(Bar(x(left), width, round(BOTTOM - y(size / total), 1), outside))
+            width = round(max(x(far) - x(near), 0.8), 1)
+            bars.append(Bar(x(near), width, round(BOTTOM - y(size / total), 1), outside))
     return bars
 
 

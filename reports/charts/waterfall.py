@@ -13,13 +13,37 @@ from quantmedic.reports.text import decibels, visible
 
 STEM, TITLE = "loss-budget", "Where the noise comes from"
 TASK_STEM = "task-loss"
-WATERFALL_WIDTH, PLOT_LEFT, PLOT_RIGHT = 920.0, 452.0, 790.0
-TOP, ROW, BAR = 60.0, 40.0, 18.0
+ROW, BAR = 40.0, 18.0
 #: Size of the title, which is bold.
 TITLE_SIZE = 14.5
-#: Labels begin here and end before the bars; both of their parts take as many lines, of this size and height.
-LABEL_LEFT, LABEL_ROOM, LINES = 14.0, 424.0, 2
+#: Room at both edges.
+EDGE = 14.0
 WHAT_SIZE, WHAT_LINE, HOW_SIZE, HOW_LINE = 11.5, 14.0, 9.5, 12.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things stand: labels beside their bars, or above them."""
+
+    width: Annotated[float, "of the drawing"]
+    left: Annotated[float, "left end of the plot"]
+    right: Annotated[float, "right end of the plot; figures stand at its right"]
+    heads: Annotated[float, "base line of the heads of plot and figures"]
+    top: Annotated[float, "top of the first row"]
+    label: Annotated[float, "left end of the labels"]
+    room: Annotated[float, "width of the labels"]
+    lines: Annotated[int, "lines that each of both parts of a label may take"]
+    ticks: Annotated[int, "about so many marks of the axis"]
+    above: Annotated[bool, "labels stand above their bars"]
+
+
+BROAD = Layout(
+    width=920.0, left=452.0, right=790.0, heads=33.0, top=60.0, label=14.0, room=424.0, lines=2, ticks=5, above=False
+)
+#: As wide as the card of a page on a telephone.
+SLIM = Layout(
+    width=340.0, left=14.0, right=200.0, heads=54.0, top=76.0, label=20.0, room=306.0, lines=3, ticks=3, above=True
+)
 
 
 @dataclass(frozen=True)
@@ -47,11 +71,12 @@ class WaterfallBar:
     """One piece, placed."""
 
     look: Annotated[str, "whole, line, makes-up, rest, unsimulated or interaction: its colour"]
+    row: Annotated[float, "top of its row"]
     x: Annotated[float, "left end"]
     y: Annotated[float, "top"]
     width: Annotated[float, "width"]
     end: Annotated[float, "where the next bar begins"]
-    height: Annotated[float, "from its top to that of the next one"]
+    height: Annotated[float, "of its row"]
     what: Annotated[tuple[TextLine, ...], "what makes the noise"]
     how: Annotated[tuple[TextLine, ...], "how, and what takes it away; may be empty"]
     text: Annotated[str, "the share"]
@@ -65,6 +90,9 @@ class WaterfallChart(Drawing):
 
     template = "waterfall.svg"
 
+    heads: Annotated[float, "base line of the heads of plot and figures"]
+    label: Annotated[float, "left end of the labels"]
+    leads: Annotated[bool, "a line leads from the end of each bar to the next one"]
     axis: Annotated[str, "what the horizontal axis shows"]
     column: Annotated[str, "head of the figures at the right"]
 
@@ -77,7 +105,15 @@ class WaterfallChart(Drawing):
     description: Annotated[str, "every bar in words"]
 
 
-def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis: str) -> WaterfallChart:
+@dataclass(frozen=True)
+class Waterfall:
+    """The same bars twice."""
+
+    broad: Annotated[WaterfallChart, "labels beside the bars"]
+    slim: Annotated[WaterfallChart, "labels above the bars, for narrow screens"]
+
+
+def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis: str) -> Waterfall:
     """Place the bars.
 
     Args:
@@ -88,10 +124,10 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
     """
     whole = Piece("rest", f"{output} of the quantized model", "", 1.0, f"100 %, SQNR {decibels(sqnr)}", "")
     heads = _Heads(STEM, f"{TITLE} · {visible(output)}", "share of the noise", "share")
-    return _waterfall(pieces, whole, heads, basis, f"all of the noise: {decibels(sqnr)}")
+    return _both(pieces, whole, heads, basis, f"all of the noise: {decibels(sqnr)}")
 
 
-def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: str) -> WaterfallChart:
+def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: str) -> Waterfall:
     """Place the bars of what the task loses.
 
     Args:
@@ -102,7 +138,7 @@ def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: s
     """
     whole = Piece("rest", f"{measure} that the quantized model loses", "", 1.0, lost, "")
     heads = _Heads(TASK_STEM, f"Where {measure} is lost", "share of the loss", "lost")
-    return _waterfall(pieces, whole, heads, basis, f"all of the loss: {lost}")
+    return _both(pieces, whole, heads, basis, f"all of the loss: {lost}")
 
 
 @dataclass(frozen=True)
@@ -113,37 +149,46 @@ class _Heads:
     column: str
 
 
-def _waterfall(pieces: Sequence[Piece], whole: Piece, heads: _Heads, basis: str, tip: str) -> WaterfallChart:
+def _both(pieces: Sequence[Piece], whole: Piece, heads: _Heads, basis: str, tip: str) -> Waterfall:
+    return Waterfall(*(_waterfall(pieces, whole, heads, basis, tip, layout) for layout in (BROAD, SLIM)))
+
+
+def _waterfall(
+    pieces: Sequence[Piece], whole: Piece, heads: _Heads, basis: str, tip: str, layout: Layout
+) -> WaterfallChart:
     starts = _starts(pieces)
     low, high = min(0.0, *starts), max(1.0, *starts)
 
     def x(value: float) -> float:
-        return round(PLOT_LEFT + (PLOT_RIGHT - PLOT_LEFT) * (value - low) / (high - low), 1)
+        return round(layout.left + (layout.right - layout.left) * (value - low) / (high - low), 1)
 
-    bars = [_bar(whole, "whole", TOP, (x(1), x(0)), tip)]
+    bars = [_bar(whole, "whole", layout.top, (x(1), x(0)), tip, layout)]
     for piece, start in zip(pieces, starts, strict=False):
         look = "makes-up" if piece.look == "line" and piece.share < 0 else piece.look
         ends = x(start), x(start - piece.share)
         tip = f"{piece.text} {piece.what}{f': {piece.how}' if piece.how else ''}"
-        bars.append(_bar(piece, look, bars[-1].y + bars[-1].height, ends, tip))
+        bars.append(_bar(piece, look, bars[-1].row + bars[-1].height, ends, tip, layout))
     bars[0] = replace(bars[0], end=x(1))
-    bottom = bars[-1].y + bars[-1].height
-    (title,) = text_lines(heads.title, TITLE_SIZE, WATERFALL_WIDTH - 2 * LABEL_LEFT, 1)
+    bottom = bars[-1].row + bars[-1].height
+    (title,) = text_lines(heads.title, TITLE_SIZE, layout.width - 2 * EDGE, 1)
     return WaterfallChart(
         stem=heads.stem,
+        heads=layout.heads,
+        label=layout.label,
+        leads=not layout.above,
         axis=heads.axis,
         column=heads.column,
         title=title,
-        width=WATERFALL_WIDTH,
+        width=layout.width,
         height=bottom + 26,
-        left=PLOT_LEFT,
-        right=PLOT_RIGHT,
-        top=TOP - 8,
+        left=layout.left,
+        right=layout.right,
+        top=layout.top - 8,
         bottom=bottom,
         bar=BAR,
         basis=basis,
         zero=x(0),
-        ticks=tuple(Tick(x(value), f"{round(100 * value)} %") for value, _ in ticks(low, high, 5)),
+        ticks=tuple(Tick(x(value), f"{round(100 * value)} %") for value, _ in ticks(low, high, layout.ticks)),
         bars=tuple(bars),
         summary=f"{title}: {_sentence(pieces[:3])}",
         description=_sentence(pieces),
@@ -158,18 +203,21 @@ def _starts(pieces: Iterable[Piece]) -> list[float]:
     return left
 
 
-def _bar(piece: Piece, look: str, y: float, ends: tuple[float, float], tip: str) -> WaterfallBar:
-    what = text_lines(piece.what, WHAT_SIZE, LABEL_ROOM, LINES)
-    how = text_lines(piece.how, HOW_SIZE, LABEL_ROOM, LINES)
-    first = y + (8.0 if how or len(what) > 1 else 13.0)
+def _bar(piece: Piece, look: str, row: float, ends: tuple[float, float], tip: str, layout: Layout) -> WaterfallBar:
+    what = text_lines(piece.what, WHAT_SIZE, layout.room, layout.lines)
+    how = text_lines(piece.how, HOW_SIZE, layout.room, layout.lines)
+    first = row + (8.0 if layout.above or how or len(what) > 1 else 13.0)
     below = first + WHAT_LINE * len(what)
+    end = below + HOW_LINE * len(how)
+    y = end - 6.0 if layout.above else row
     return WaterfallBar(
         look=look,
+        row=row,
         x=min(ends),
         y=y,
         width=round(max(abs(ends[1] - ends[0]), 1.0), 1),
         end=ends[1],
-        height=max(ROW, below + HOW_LINE * len(how) - y + 6.0),
+        height=y + BAR + 16.0 - row if layout.above else max(ROW, end - row + 6.0),
         what=tuple(TextLine(first + WHAT_LINE * place, text) for place, text in enumerate(what)),
         how=tuple(TextLine(below + HOW_LINE * place, text) for place, text in enumerate(how)),
         text=piece.text,

@@ -101,12 +101,12 @@ def _notes(change: BudgetChange) -> Iterator[str]:
             )
         elif side.complete is False:
             yield f"In the {which} case, the runs ended before all that matters was taken apart."
-    if len({(side.dataset, side.samples) for side in _measured(change)}) > 1:
-        texts = [f"{count(side.samples or 0, 'sample')} of the {side.dataset} set" for side in _measured(change)]
+    if len({(side.dataset, side.samples) for side in _measured_sides(change)}) > 1:
+        texts = [f"{count(side.samples or 0, 'sample')} of the {side.dataset} set" for side in _measured_sides(change)]
         yield f"The budgets are of different samples: {' and '.join(texts)}."
 
 
-def _measured(change: BudgetChange) -> list[BudgetSide]:
+def _measured_sides(change: BudgetChange) -> list[BudgetSide]:
     return [side for side in (change.before, change.after) if side.samples is not None]
 
 

@@ -31,6 +31,7 @@ from quantmedic.reports.sections.proof import (
     proven_word,
     samples_text,
     signed_gain,
+    still_lost,
     trial_gain_text,
     trial_text,
     tried_advice,
@@ -222,10 +223,20 @@ def _scope_text(cause: CauseReport) -> str:
 def _split_evidence(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
     """Evidence of the worst subjects, each with its rows together, and that of the others."""
     by_subject: dict[str, list[EvidenceRow]] = {}
-    for row in cause.evidence:
+    for row in _without_repeats(cause.evidence):
         by_subject.setdefault(row.subject, []).append(row)
     rows = list(by_subject.values())
     return list(chain.from_iterable(rows[:SUBJECTS_SHOWN])), list(chain.from_iterable(rows[SUBJECTS_SHOWN:]))
+
+
+def _without_repeats(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    """Rows of several rules of one cause, each once; what a limit is held against is not shown once more without it."""
+    compared = {(row.subject, row.fact) for row in rows if row.comparison != SHOWN}
+    found: dict[tuple[object, ...], EvidenceRow] = {}
+    for row in rows:
+        if row.comparison != SHOWN or (row.subject, row.fact) not in compared:
+            found.setdefault((row.subject, row.fact, row.comparison, str(row.threshold)), row)
+    return list(found.values())
 
 
 def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
@@ -300,7 +311,8 @@ def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     parts = [trial_gain_text(trial), metric_text(trial.metric)]
     beyond = ", beyond quantizing again alone" if trial.after else ""
     judged = f"{proven_word(trial.metric)} on {samples_text(trial, diagnosis)} (executed){beyond}"
-    return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
+    told = "; ".join(text for text in (judged, still_lost(trial.metric)) if text)
+    return Gain("measured", ", ".join(part for part in parts if part), told, "measured")
 
 
 def _trial_of(cause: CauseReport) -> TrialRecord | None:
@@ -315,6 +327,20 @@ def _recovery_text(predicted: Recovery | None) -> str:
     most = "at most " if predicted.bound else ""
     where = f" at the output{TYPICAL if predicted.typical else ''}"
     return f"{most}{decibels(predicted.gain_db, '+')}{where} ({low} … {high})"
+
+
+def _executed_beside(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> str:
+    """What running the prescription gave that holds a remedy which was tried on an edited copy: another model."""
+    given = diagnosis.prescription
+    if given is None or given.executed is None or given.grade != "executed":
+        return ""
+    if advice.measured is None or advice.measured.grade != "edited":
+        return ""
+    if not any(step.title == advice.title and cause.cause in step.causes for step in given.steps):
+        return ""
+    trial = given.executed.trial
+    gains = ", ".join(text for text in (trial_gain_text(trial), metric_text(trial.metric)) if text)
+    return f"the prescription, run as printed, makes another model: {gains} (executed)"
 
 
 def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> RemedyCard:
@@ -347,7 +373,9 @@ def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> Re
         concerns=_where_it_goes(advice, cause),
         unsure=", ".join(advice.unsure),
         predicted=_recovery_text(advice.predicted),
-        measured="; ".join(text for text in (trial_text(advice.measured), beside) if text),
+        measured="; ".join(
+            text for text in (trial_text(advice.measured), _executed_beside(advice, cause, diagnosis), beside) if text
+        ),
         left_integer=integer_text(advice.measured),
         no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
         cost=advice.cost.says,

@@ -62,7 +62,7 @@ class SlowLayer:
 class CostBox:
     """What quantization gave for what it cost."""
 
-    summary: Annotated[str, "the ratios in one sentence; empty where none is known"]
+    summary: Annotated[str, "bytes, time and metric in one sentence; empty where none is known"]
     lines: Annotated[tuple[CostLine, ...], "one line per quantity"]
     how: Annotated[str, "how latency was measured, or how to measure it"]
     kernels: Annotated[tuple[KernelLine, ...], "kinds of operators, slowest first; empty where not measured"]
@@ -99,14 +99,14 @@ def cost_box(diagnosis: Diagnosis) -> CostBox:
 
 
 def _ratios_text(diagnosis: Diagnosis) -> str:
-    model = diagnosis.model
-    known = [
-        ("bytes", model.size_ratio),
-        ("time", model.latency_ratio),
-        (metric_label(diagnosis.metrics.name), _metric_ratio(diagnosis)),
-    ]
-    parts = [f"{what} {number(ratio)}" for what, ratio in known if ratio is not None]
-    return f"Quantized over float: {', '.join(parts)}." if parts else ""
+    """What is left of bytes and time, and the metric from float to quantized: a ratio of accuracies says little."""
+    model, metrics = diagnosis.model, diagnosis.metrics
+    known = (("bytes", model.size_ratio), ("time", model.latency_ratio))
+    parts = [f"{percent(ratio, 0)} of the {what}" for what, ratio in known if ratio is not None]
+    if metrics.float_value is not None and metrics.quantized_value is not None:
+        values = (metric_value(value, metrics.name) for value in (metrics.float_value, metrics.quantized_value))
+        parts.append(f"{metric_label(metrics.name)} {' → '.join(values)}")
+    return f"The quantized model beside the float one: {', '.join(parts)}." if parts else ""
 
 
 def _cost_lines(diagnosis: Diagnosis) -> Iterator[CostLine]:
@@ -130,7 +130,7 @@ def _cost_lines(diagnosis: Diagnosis) -> Iterator[CostLine]:
         metric_label(metrics.name) if metrics.name else "task metric",
         metric_value(metrics.float_value, metrics.name),
         metric_value(metrics.quantized_value, metrics.name),
-        _ratio_text(_metric_ratio(diagnosis)),
+        "",
     )
     yield CostLine("SQNR of the output", "", decibels(model.output_sqnr_db), "")
     yield from _worst_line(diagnosis.outputs)
@@ -165,11 +165,6 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
         return ""
     share = 1.0 - sum(row.time_ms or 0.0 for row in diagnosis.layers) / total
     return f"{_share_text(max(share, 0.0))} of the time belongs to no layer, such as changes of the memory layout."
-
-
-def _metric_ratio(diagnosis: Diagnosis) -> float | None:
-    before, after = diagnosis.metrics.float_value, diagnosis.metrics.quantized_value
-    return after / before if before and after is not None else None
 
 
 def _megabytes_text(size: int | None) -> str:

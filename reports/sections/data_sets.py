@@ -10,6 +10,9 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.sections.samples import Samples, Strip
 from quantmedic.reports.text import count, name, visible
 
+#: The remedy that takes the representative set as it is.
+CALIBRATE_AGAIN = "calibrate-again"
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -21,6 +24,7 @@ class Fault:
     message: Annotated[str, "what is wrong, one sentence"]
     card: Annotated[str, "code of the card with the details"]
     explained_by: Annotated[str, "cause with which it would vanish; empty where it stands for itself"]
+    of_model: Annotated[bool, "what is wrong is what the model was calibrated on; this set is what mends it"] = False
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,12 @@ class SetBox:
     origin: Annotated[str, "where it came from, without folders; empty where unknown"]
     size: Annotated[str, "samples read, and whether they are labelled"]
     strip: Annotated[Strip | None, "samples as pictures; None where they are no images, or were not kept"]
-    faults: Annotated[tuple[Fault, ...], "what rules found wrong with it"]
+    faults: Annotated[tuple[Fault, ...], "what rules found wrong with it, or with the model beside it"]
+
+    @property
+    def sound(self) -> bool:
+        """No rule found anything wrong with the set itself."""
+        return all(fault.of_model for fault in self.faults)
 
 
 @dataclass(frozen=True)
@@ -73,11 +82,17 @@ def _set_faults(diagnosis: Diagnosis, role: str) -> Iterator[Fault]:
     for cause in diagnosis.causes:
         card = visible(cause.rules[0]) if cause.rules else ""
         if _is_about(cause, role):
-            yield Fault(card, name(cause.cause), cause.severity, visible(cause.message.strip(), 600), card, "")
+            text = visible(cause.message.strip(), 600)
+            yield Fault(card, name(cause.cause), cause.severity, text, card, "", _is_mended_by_it(cause))
         for found in cause.absorbs:
             if found.subject == role:
                 text = visible(found.message.strip(), 600)
                 yield Fault(visible(found.rule), name(found.name), cause.severity, text, card, name(cause.cause))
+
+
+def _is_mended_by_it(cause: CauseReport) -> bool:
+    """What leads is to calibrate on this very set: so the model is wrong, and not the set."""
+    return bool(cause.remedies) and cause.remedies[0].id == CALIBRATE_AGAIN
 
 
 def _is_about(cause: CauseReport, role: str) -> bool:

@@ -42,6 +42,8 @@ class FirstStep:
     label: Annotated[str, "what it is: do this first, or where a gate accepts the model: still to be gained"] = DO_FIRST
     cause: Annotated[str, "name of the cause that it repairs; empty where it is for none"] = ""
     confidence: Annotated[str, "how sure that cause is, as percent; empty where there is none"] = ""
+    why: Annotated[str, "what that cause found, as a sentence; empty where there is none"] = ""
+    found: Annotated[str, "the decisive measurement in one line; empty where the sentence holds it"] = ""
     sets: Annotated[Mapping[str, Sequence[str]], "the few lines that set it, by what takes them; else empty"] = field(
         default_factory=dict
     )
@@ -71,7 +73,8 @@ def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
         return step
     sets = next((_sets_of(remedy) for remedy in card.remedies if remedy.title == step.title), {})
     short = len(list(chain.from_iterable(sets.values()))) <= LINES_SET
-    return replace(step, cause=card.cause, confidence=card.confidence, sets=sets if short else {})
+    named = replace(step, cause=card.cause, confidence=card.confidence, why=card.message, found=card.found)
+    return replace(named, sets=sets if short else {})
 
 
 def _sets_of(remedy: RemedyCard) -> Mapping[str, Sequence[str]]:
@@ -225,15 +228,14 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     names = {name for step in given.steps for name in step.causes}
     proof = diagnosis.proof
     again = proof is not None and proof.baseline is not None and given.executed == proof.executions[proof.baseline]
-    changes = (
-        requantized_text(given.steps) if again else "; ".join(step.changes for step in given.steps if step.changes)
-    )
+    changes = "; ".join(step.changes for step in given.steps if step.changes)
+    code = next((card.code for card in causes if card.cause in names), "")
     title = ", and ".join(step.title for step in given.steps)
     return FirstStep(
         capital(visible(title, 300)),
-        visible(changes, 600),
+        visible(requantized_text(given.steps) if again and not code else changes, 600),
         gain,
-        next((card.code for card in causes if card.cause in names), ""),
+        code,
         _first_label(diagnosis) if trial.share is None or trial.share >= HALF else NOT_ENOUGH,
     )
 

@@ -68,6 +68,19 @@ def _size_text(diagnosis: Diagnosis) -> str:
     return ""
 
 
+def withstood_size(diagnosis: Diagnosis) -> str:
+    """How large a proven loss of a healthy model is, and up to where that counts as none; empty where there is none."""
+    metrics = diagnosis.metrics
+    if diagnosis.verdict != "healthy" or diagnosis.evidence_strength.statement != "proven" or metrics.drop is None:
+        return ""
+    limit = next((each.value for each in diagnosis.thresholds if each.name == "drop_moderate"), None)
+    size = metrics.drop if is_share(metrics.name) else metrics.drop / abs(metrics.float_value or 1.0)
+    if limit is None or not 0 < size <= limit:
+        return ""
+    unit = "points" if is_share(metrics.name) else "%"
+    return f"It is {100 * size:.2g} {unit}, and up to {100 * limit:.3g} count as no loss (threshold drop_moderate)."
+
+
 def _metric_text(diagnosis: Diagnosis) -> str:
     """Which metric was taken where none was named, and why."""
     if diagnosis.metrics.drop is None or not diagnosis.run.get("metric_by_default"):

@@ -10,19 +10,24 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
-from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, loss_waterfall, waterfall_chart
+from quantmedic.reports.charts.waterfall import Piece, Waterfall, WaterfallChart, loss_waterfall, waterfall_chart
 from quantmedic.reports.sections.task_loss import INTERACTION, TOO_FEW, LossWords, loss_words
 from quantmedic.reports.text import capital, count, decibels, name, visible
 
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
+#: A piece with this share is where the noise comes from; with the second, it makes nearly all of it.
+MAIN, NEARLY_ALL = 0.5, 0.95
 #: Causes that name a line, and layers of one, that are shown.
 CAUSES_SHOWN, PLACES_SHOWN = 3, 300
 WORDS_LIMIT = 160
 UNSIMULATED = "no quantizer makes this: kernels, or the deployed model computes something else"
 #: The same where lines say where most of it begins; what the task loses is not divided among them.
 UNPLACED = "no quantizer makes this, and no single operator; what of the task no quantizer loses is counted here"
-INCOMPLETE = "The runs ended before all that matters was taken apart: what stands together may come from one place."
+INCOMPLETE = (
+    "The {runs} that the noise is divided with were used up before all that matters was taken apart: layers that stand "
+    "together in one line need not share the blame, and one of them may make it all."
+)
 NO_NAME = "no rule has a name for this"
 FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
 
@@ -87,10 +92,7 @@ class StripPiece:
 class BudgetBox:
     """Where the noise at the outputs comes from."""
 
-    summary: Annotated[str, "the largest pieces in one line"]
-    pieces: Annotated[tuple[str, ...], "each piece that matters in one phrase, the largest first"]
-    rest: Annotated[str, "what is left, as a phrase"]
-    limits: Annotated[tuple[str, ...], "what limits it, as a phrase"]
+    summary: Annotated[str, "where most of it comes from, as a phrase"]
     lead: Annotated[str, "what was measured, as sentences"]
     basis: Annotated[str, "samples and runs"]
     task: Annotated[str, "what the task loses, as a sentence; empty where not measured"]
@@ -101,13 +103,13 @@ class BudgetBox:
     notes: Annotated[tuple[str, ...], "what limits it, as sentences"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
     strip: Annotated[tuple[StripPiece, ...], "the same in a single line, which a first screen has room for"]
-    chart: Annotated[WaterfallChart, "the picture of the noise"]
-    task_chart: Annotated[WaterfallChart | None, "the picture of what the task loses; None where that is not judged"]
+    chart: Annotated[Waterfall, "the picture of the noise"]
+    task_chart: Annotated[Waterfall | None, "the picture of what the task loses; None where that is not judged"]
 
     @property
     def charts(self) -> tuple[WaterfallChart, ...]:
-        """All pictures."""
-        return (self.chart,) if self.task_chart is None else (self.chart, self.task_chart)
+        """All pictures, as files have them."""
+        return tuple(both.broad for both in (self.chart, self.task_chart) if both is not None)
 
 
 def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None:
@@ -116,17 +118,12 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
     if budget is None:
         return None
     rows = budget_rows(diagnosis)
-    pieces = tuple(_piece_phrase(row) for row in _by_share(rows, budget))
-    rest = _rest_phrase(budget.rest)
     first = budget.outputs[0]
     basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
     words = loss_words(budget, diagnosis.metrics.name)
     divided = words if words is not None and words.whole.judged else None
     return BudgetBox(
-        summary="; ".join([*pieces[:2], rest]),
-        pieces=pieces,
-        rest=rest,
-        limits=() if budget.complete else ("not all taken apart: the runs ended",),
+        summary=_summary(rows, budget),
         lead=_lead(budget),
         basis=basis,
         task=words.lead if words is not None else "",
@@ -229,7 +226,7 @@ def _parts(budget: LossBudgetReport) -> list[LossPart]:
 
 def _task_chart(
     rows: Sequence[BudgetRow], budget: LossBudgetReport, words: LossWords | None, basis: str
-) -> WaterfallChart | None:
+) -> Waterfall | None:
     """What of the loss each piece takes, the largest first; None where it is not told from none."""
     task = budget.task
     if task is None or words is None:
@@ -301,24 +298,42 @@ def _healed_text(kind: str | None, share: float | None) -> str:
     return f"{healing_title(kind)} alone take away {share_text(share)}"
 
 
-def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[BudgetRow]:
-    """What is to be said in a line, the largest first; the rest stands by itself."""
+def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[tuple[float, BudgetRow]]:
+    """What is to be said in a line, the largest first; sources too small for a line are not."""
     order = sorted(zip(_shares(budget), range(len(rows)), strict=False), key=lambda pair: (-pair[0], pair[1]))
     for share, place in order:
         row = rows[place]
         if row.look == "line" or (row.look == "unsimulated" and share >= UNSIMULATED_SAID):
-            yield row
+            yield share, row
 
 
-def _piece_phrase(row: BudgetRow) -> str:
-    said = "; ".join(text for text in (row.healed, row.nameless) if text)
-    cost = f" of the noise and {row.cost}," if row.cost else ""
-    return f"{row.share}{cost} {row.words}{f' ({said})' if said else ''}"
+def _summary(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> str:
+    """Where most of it comes from, for who never saw a loss budget: one place, or that there are many."""
+    pieces = list(_by_share(rows, budget))
+    if not pieces:
+        return "many places, each too small to be named"
+    share, row = pieces[0]
+    if share >= MAIN:
+        more = [_piece_phrase(*piece) for piece in pieces[1:2] if piece[0] >= NOTABLE or piece[1].look != "line"]
+        return "; ".join([_piece_phrase(share, row), *more])
+    largest = next((piece for piece in pieces if not piece[1].anchor), pieces[0])[1]
+    together = [_together_phrase(family) for family in budget.families if (family.healed or 0.0) >= NOTABLE]
+    return "; ".join([f"many places, none makes half of it (the largest: {largest.what}, {largest.share})", *together])
 
 
-def _rest_phrase(rest: float) -> str:
-    makes_up = round(100 * rest) < 0
-    return f"the rest makes up for {share_text(-rest)}" if makes_up else f"rest {share_text(rest)}"
+def _piece_phrase(share: float, row: BudgetRow) -> str:
+    """How much of the noise, and from where; more than all of it is all of it, and others make up for the excess."""
+    amount = "all of it" if round(100 * share) >= 100 else "nearly all of it" if share >= NEARLY_ALL else row.share
+    cost = f", and {row.cost}," if row.cost else ""
+    what = row.what.removeprefix("no quantizer makes this: ")
+    place = what if what == row.what else f"no quantizer: {what}"
+    said = "; ".join(text for text in (row.how, row.healed, row.nameless) if text)
+    return f"{amount}{cost} from {place}{f' ({said})' if said else ''}"
+
+
+def _together_phrase(family: BudgetFamily) -> str:
+    what = FAMILIES.get(family.source, family.source)
+    return f"for {what} together, {_healed_text(family.healed_by, family.healed)}"
 
 
 def _lead(budget: LossBudgetReport) -> str:
@@ -340,7 +355,7 @@ def _notes(budget: LossBudgetReport) -> Iterator[str]:
             "otherwise than the grids say, or the deployed model computes something else than the float model."
         )
     if not budget.complete:
-        yield INCOMPLETE
+        yield INCOMPLETE.format(runs=count(budget.runs, "run"))
     if any(line.share < 0 for line in budget.lines):
         yield "A negative share makes up for errors of others: putting it in float alone makes the output worse."
 

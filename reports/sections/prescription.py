@@ -11,6 +11,7 @@ from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
+from quantmedic.reports.sections.prescription_run import USAGE, can_run
 from quantmedic.reports.sections.proof import gain_text, samples_text, trial_gain_text, trial_text
 from quantmedic.reports.text import capital, decibels, name, visible
 
@@ -96,7 +97,7 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
         configurations=tuple(
             ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
         ),
-        remarks=tuple(_remarks(given, chosen)),
+        remarks=tuple(_remarks(given, chosen, can_run(diagnosis))),
     )
 
 
@@ -217,12 +218,14 @@ def _option_text(step: Step, chosen: Chosen) -> str:
     return f"{name(chosen.title)} has no option for it: apply it to the model itself"
 
 
-def _remarks(given: Prescription, chosen: Chosen) -> Iterator[str]:
+def _remarks(given: Prescription, chosen: Chosen, runs: bool) -> Iterator[str]:
+    if runs:
+        yield f"To run it as it stands on the data that were diagnosed: {USAGE}, in the folder of this report."
     if given.checked and given.grade != "executed":
         yield f"Options were checked with {visible(given.checked)}."
     if given.given:
         names = "; ".join(f"{name(own)}, {visible(what)}" for own, what in given.given.items())
-        yield f"Define before you run it, at the top of the file: {names}."
+        yield f"{'Without that, define' if runs else 'Define'} before you run it, at the top of the file: {names}."
     opened = [file for file in FLOAT_FILES if any(f'"{file}"' in each.code for each in given.configurations)]
     if opened:
         yield f"Run it in the folder of the float model, under the name {' or '.join(opened)}."

@@ -67,7 +67,7 @@ class ProofBox:
     unexecuted: Annotated[str, "why no prescription, or no further one, was run; empty where that needs no reason"]
     chain: Annotated[tuple[TrialLine, ...], "proven remedies, each on top of those before it"]
     chain_text: Annotated[
-        str, "what share of the loss the whole chain recovers, as a sentence; empty where nothing is proven"
+        str, "what share of the noise the whole chain takes away, as a sentence; empty where nothing is proven"
     ]
     metric: Annotated[str, "name of the task metric; empty where none was measured"]
 
@@ -140,7 +140,8 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
     word = proven_word(trial.metric if trial is not None else None)
     samples = "samples, cross-fitted" if proof.cross_fitted else "other samples"
     told = f"{word} on {number(proof.judged)} {samples} (edited){on_top}"
-    return "; ".join(text for text in (told, nothing_beyond(tried, proof)) if text)
+    left = still_lost(trial.metric if trial is not None else None)
+    return "; ".join(text for text in (told, left, nothing_beyond(tried, proof)) if text)
 
 
 def tried_advice(remedies: Iterable[Advice]) -> Advice | None:
@@ -187,6 +188,13 @@ def proven_word(metric: MetricTrial | None) -> str:
     if metric is None or metric.low > 0:
         return "proven"
     return f"proven in dB, not in {'points' if is_share(metric.name) else metric_label(metric.name)},"
+
+
+def still_lost(metric: MetricTrial | None) -> str:
+    """What of the task metric a remedy leaves lost, where that is proven; else empty."""
+    if metric is None or metric.left_low <= 0:
+        return ""
+    return f"{metric_change(metric.left, metric.name)} still lost"
 
 
 def trial_text(trial: TrialRecord | None) -> str:
@@ -288,10 +296,11 @@ def _unedited_text(trial: TrialRecord) -> str:
 
 
 def _left_open(metric: MetricTrial | None) -> str:
-    """What of a proven remedy is not proven."""
+    """What of a proven remedy is not proven, or not healed."""
     if metric is None or metric.low > 0:
-        return ""
-    return f"in dB; the interval of {metric_label(metric.name)} includes zero"
+        return still_lost(metric)
+    said = f"in dB; the interval of {metric_label(metric.name)} includes zero"
+    return "; ".join(text for text in (said, still_lost(metric)) if text)
 
 
 def _why_unproven(trial: TrialRecord | None, low: float | None, high: float | None) -> str:
@@ -317,14 +326,14 @@ def _split_text(proof: Proof) -> str:
 
 
 def _halves_texts(proof: Proof) -> list[str]:
-    """Which half of the loss is whose."""
+    """Which half of the noise is whose."""
     found = []
     for noise, trial in (("weight", proof.weights), ("activation", proof.activations)):
         if trial is not None and trial.failed is not None:
             found.append(f"without {noise} noise: failed, {visible(trial.failed.strip(), REASON_LIMIT)}")
         elif trial is not None and trial.gain_db is not None:
             share = None if trial.share is None else max(trial.share, 0.0)
-            gone = f", {percent(share, 0)} of the loss" if share is not None else ""
+            gone = f", {percent(share, 0)} of the noise" if share is not None else ""
             found.append(f"without {noise} noise {trial_gain_text(trial)}{gone}")
     return found
 
@@ -334,9 +343,9 @@ def _chain_text(proof: Proof) -> str:
         return ""
     size = len(proof.chain)
     all_of_them = "This remedy" if size == 1 else f"These {NUMBERS.get(size, size)} together"
-    recovers = "recovers" if size == 1 else "recover"
+    takes = "takes" if size == 1 else "take"
     if proof.explained is None:
-        return f"What share of the loss {all_of_them[0].lower()}{all_of_them[1:]} {recovers} was not measured."
+        return f"What share of the noise {all_of_them[0].lower()}{all_of_them[1:]} {takes} away was not measured."
     if proof.explained <= 0:
-        return f"{all_of_them} {recovers} none of the loss."
-    return f"{all_of_them} {recovers} {percent(proof.explained, 0)} of the loss."
+        return f"{all_of_them} {takes} none of the noise away."
+    return f"{all_of_them} {takes} away {percent(proof.explained, 0)} of the noise at the output."

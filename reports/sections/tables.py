@@ -16,7 +16,7 @@ from quantmedic.engine.case.facts import (
     nested_facts,
 )
 from quantmedic.engine.case.records import IMPORTED, STATIC
-from quantmedic.engine.contract.causes import RuleNote
+from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.formulas.debugger import DebuggerRecord, DenylistOutcome
@@ -230,6 +230,18 @@ def without_data(diagnosis: Diagnosis) -> bool:
 def files_only(diagnosis: Diagnosis) -> bool:
     """Nothing but files of a toolchain was read."""
     return diagnosis.run.get("mode") == IMPORTED
+
+
+def device_alone(diagnosis: Diagnosis) -> bool:
+    """No harm was measured here, and every grave cause rests on what a device computed."""
+    grave = [cause for cause in diagnosis.causes if cause.is_serious]
+    is_harmed = diagnosis.model.harmed or diagnosis.evidence_strength.statement == "proven"
+    return bool(grave) and not is_harmed and all(_is_of_device(cause) for cause in grave)
+
+
+def _is_of_device(cause: CauseReport) -> bool:
+    parts = (part for row in cause.evidence for part in row.fact.split("."))
+    return any(part == "device" or part.startswith("device_") for part in parts)
 
 
 def compares_checkpoints(diagnosis: Diagnosis) -> bool:

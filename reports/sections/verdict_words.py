@@ -5,6 +5,11 @@ VERDICTS = {
     "degraded": "Quantization costs accuracy.",
     "not-comparable": "The two models cannot be compared as they are.",
 }
+#: The same where the device alone is at fault.
+DEVICE_ALONE = (
+    "The device computes something else than the quantized model, in which no fault of medium or high severity was "
+    "found."
+)
 #: The same where weights alone were compared.
 WEIGHT_VERDICTS = {
     "healthy": "No fault of medium or high severity was found in the weights.",
@@ -14,6 +19,8 @@ WEIGHT_VERDICTS = {
 WEIGHTS_ONLY = (
     "Weights alone were compared: what their errors do to the outputs was not measured; --tokens runs language models."
 )
+#: Beside it, where the configuration quantizes more than weights.
+RUNNING_GRIDS = "Not judged: {grids}, which are quantized while the network runs. Give texts: --tokens."
 #: The same where both models were read and not run.
 STATIC_VERDICTS = {
     "healthy": "No fault of medium or high severity was found in weights, graph and quantization parameters.",
@@ -60,3 +67,12 @@ FLOAT_IS_QUANTIZED = "The float model is quantized itself: what quantization cos
 #: Why a gate that accepts a degraded model does, and one that refuses a healthy one.
 ACCEPTED = "The gate accepts it all the same, for no limit of the policy is exceeded."
 REFUSED = "The gate refuses it: a limit of the policy is exceeded, or was not judged."
+
+
+def weights_only_text(running_grids: str | None) -> str:
+    """What a comparison of weights alone did not measure.
+
+    Args:
+        running_grids: What the configuration quantizes while the network runs.
+    """
+    return WEIGHTS_ONLY if not running_grids else f"{WEIGHTS_ONLY} {RUNNING_GRIDS.format(grids=running_grids)}"

@@ -25,15 +25,8 @@ def budget_lines(box: BudgetBox, paint: Paint) -> Iterator[str]:
 
 
 def short_budget_lines(box: BudgetBox) -> Sequence[str]:
-    """Where the noise comes from: as many pieces as three lines hold."""
-    lines: Sequence[str] = ()
-    for shown in range(len(box.pieces), 0, -1):
-        left_out = len(box.pieces) - shown
-        tail = f"{left_out} more (--verbose)" if left_out else box.rest
-        lines = wrap_line(" · ".join([f"{TITLE}: {box.pieces[0]}", *box.pieces[1:shown], *box.limits, tail]))
-        if len(lines) <= SHORT_LINES:
-            break
-    return lines[:SHORT_LINES]
+    """Where most of the noise comes from, in three lines at most."""
+    return wrap_line(f"{TITLE}: {box.summary}", most=SHORT_LINES)
 
 
 def _budget_row(row: BudgetRow, box: BudgetBox) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What fits on one screen: the verdict, where the noise comes from, what to do first, and how to see more."""
+"""What fits on one screen: the verdict, what to do first and why, where the noise comes from, and how to see more."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ def summary_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -
         advice: Names of the general pages, in the order in which to read them.
         paint: Colours.
     """
-    head = [*verdict_lines(context, paint), *_origin_lines(context), *_happened_lines(context)]
-    first = list(_first_lines(context, advice, paint))
+    head = [*verdict_lines(context, paint), *_happened_lines(context)]
+    first = [*_first_lines(context, advice, paint), *_origin_lines(context)]
     last = [paint(f"{_counts_text(context)}. All of it: --verbose", "dim")]
     room = LINES - len(head) - len(first) - len(last)
     yield from head
@@ -44,7 +44,7 @@ def summary_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -
 
 def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     """The verdict, what it is about, the drop of the task metric, and how sure it is."""
-    verdict = paint(context.verdict_word.upper(), context.verdict)
+    verdict = paint(context.verdict_word.replace("-", " ").upper(), context.verdict)
     gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
     beside = "  ".join(part for part in (gate, context.judged_alone) if part)
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()

@@ -72,9 +72,28 @@ def test_panes_stand_side_by_side_or_one_above_the_other(
     opened: Opened, demo: Path, size: tuple[int, int], aside: bool
 ) -> None:
     page = both(opened(demo, viewport={"width": size[0], "height": size[1]}))
-    left, right = (page.locator(".model-panes > *").nth(place).bounding_box() for place in (0, 1))
+    left, right = (page.locator(".model-view").nth(place).bounding_box() for place in (0, 1))
     assert (left["y"] == right["y"]) == aside == (left["x"] != right["x"])
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=str)
+def test_both_begin_at_the_same_layer_and_are_in_sight(opened: Opened, demo: Path, size: tuple[int, int]) -> None:
+    """Without anybody scrolling: what was pressed brings it into the window."""
+    page = opened(demo, viewport={"width": size[0], "height": size[1]})
+    page.evaluate("reveal('charts'), reveal('table')")
+    page.locator("[data-section=graph]").evaluate("node => node.scrollIntoView()")
+    page.wait_for_selector(".model-view:not([aria-busy]) .box")
+    toggle(page)
+    page.wait_for_function(READY)
+    page.wait_for_timeout(400)  # pictures glide
+    views = [page.locator(".model-view").nth(place).bounding_box() for place in (0, 1)]
+    shown = [min(view["y"] + view["height"], size[1]) - view["y"] for view in views]
+    assert all(part >= 0.9 * view["height"] for part, view in zip(shown, views, strict=True))
+    for model, view in zip(("quantized", "float"), views, strict=True):
+        box = boxes(page, model).filter(has_text="classifier").first.bounding_box()  # the worst layer
+        middle = box["y"] + box["height"] / 2
+        assert view["y"] <= middle <= view["y"] + view["height"], model
 
 
 def test_selecting_in_one_selects_in_the_other(opened: Opened, demo: Path) -> None:

@@ -12,6 +12,10 @@ pytestmark = pytest.mark.thorough
 
 #: A quiet machine needs half as long; others may keep this one busy.
 SECTION_MS, UPDATE_MS = 400, 400
+#: Of processor time, which others leave as it is.
+PROCESSOR_MS = 200
+
+NEXT_FRAME = "await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,32 @@ def test_ten_thousand_rows_are_sorted_and_filtered_at_once(opened: Callable[...,
         assert page.locator(".layers-scroll tbody tr[data-position]").count() <= 200
     assert page.locator(".layers-scroll table").get_attribute("aria-rowcount") == "10001"
     assert {name: min(took) for name, took in times.items() if min(took) >= UPDATE_MS} == {}
+
+
+def test_ten_thousand_layers_take_little_of_the_processor(opened: Callable[..., Any], ten_thousand: Path) -> None:
+    page = opened(ten_thousand)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    actions = {name: f"reveal('{name}')" for name in ("table", "graph", "charts")}
+    for place in (4, 1):
+        actions[f"sort {place}"] = f"document.querySelectorAll('.layers-scroll thead button')[{place}].click()"
+    for text in ("c", "conv", "7"):
+        actions[f"search {text}"] = (
+            f"const box = document.querySelector('[data-section=table] input[type=search]'); box.value = '{text}';"
+            " box.dispatchEvent(new Event('input', { bubbles: true }))"
+        )
+    took = {}
+    for name, action in actions.items():
+        before = processor_ms(session)
+        page.evaluate(f"async () => {{ {action}; {NEXT_FRAME} }}")
+        took[name] = processor_ms(session) - before
+    assert {name: spent for name, spent in took.items() if spent >= PROCESSOR_MS} == {}
+
+
+def processor_ms(session: Any) -> float:
+    """What the thread of the page has taken so far."""
+    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    return 1000 * float(metrics["TaskDuration"])
 
 
 def last_update(page: Any) -> float:

@@ -43,7 +43,7 @@ def noisy(demo_case: Any, report: Callable[[Any], Path]) -> Path:
 
 
 def bar(page: Any, words: str) -> Any:
-    return page.locator("#loss-budget .piece").filter(has_text=words)
+    return page.locator("#loss-budget .broad .piece").filter(has_text=words)
 
 
 @pytest.mark.parametrize("way", ["mouse", "keys"])
@@ -81,7 +81,7 @@ def test_the_bar_of_an_input_opens_the_data_and_the_others_nothing(opened: Calla
 
 def test_all_bars_that_open_something_are_reached_by_the_tab_key(opened: Callable[..., Any], noisy: Path) -> None:
     page = opened(noisy)
-    bars = page.locator("#loss-budget a.piece")
+    bars = page.locator("#loss-budget .broad a.piece")
     bars.first.focus()
     seen = []
     for _ in range(bars.count()):
@@ -90,13 +90,15 @@ def test_all_bars_that_open_something_are_reached_by_the_tab_key(opened: Callabl
     assert seen == [one.get_attribute("aria-label") for one in bars.all()]
 
 
+@pytest.mark.parametrize("slim", [False, True])
 @pytest.mark.parametrize("text", LONG)
-def test_no_label_is_cut_or_runs_into_the_bars(browser: Any, text: str) -> None:
+def test_no_label_is_cut_or_runs_into_the_bars(browser: Any, text: str, slim: bool) -> None:
     pieces = [
         Piece("line", f"weights of {text}", f"{text} is cut off", 0.6, "60 %", ""),
         Piece("rest", text, "", 0.4, "40 %", ""),
     ]
-    chart = waterfall_chart(pieces, output=text, sqnr=-10.0, basis="64 samples of the validation set, 300 runs")
+    both = waterfall_chart(pieces, output=text, sqnr=-10.0, basis="64 samples of the validation set, 300 runs")
+    chart = both.slim if slim else both.broad
     page = browser.new_page()
     page.set_content(svg(chart))
     boxes = page.evaluate(
@@ -106,9 +108,27 @@ def test_no_label_is_cut_or_runs_into_the_bars(browser: Any, text: str) -> None:
     page.close()
     assert all(left >= 0 and right <= chart.width and low <= chart.height for _, left, right, _, low in boxes)
     labels = [box for box in boxes if box[0] in ("qc-what", "qc-name")]
-    assert len(labels) >= 5 and all(right <= chart.left for _, _, right, _, _ in labels)
+    assert len(labels) >= 5 and (slim or all(right <= chart.left for _, _, right, _, _ in labels))
     rows = sorted((top, low) for _, _, _, top, low in labels)
+    if slim:
+        rows = sorted([*rows, *((bar.y + 3, bar.y + chart.bar) for bar in chart.bars)])
     assert all(low <= top + 3 for (_, low), (top, _) in pairwise(rows)), "lines do not overlap"
+
+
+@pytest.mark.parametrize(("width", "shown"), [(390, "slim"), (1400, "broad")])
+def test_all_bars_are_in_sight(opened: Callable[..., Any], noisy: Path, width: int, shown: str) -> None:
+    page = opened(noisy, viewport={"width": width, "height": 844})
+    page.locator("#loss-budget").scroll_into_view_if_needed()
+    assert page.locator("#loss-budget .piece:visible").count() == page.locator(f"#loss-budget .{shown} .piece").count()
+    boxes = [shape.bounding_box() for shape in page.locator("#loss-budget :is(rect, text):visible").all()]
+    assert len(boxes) >= 15
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+
+
+def test_a_slim_bar_opens_its_layer_too(opened: Callable[..., Any], noisy: Path) -> None:
+    page = opened(noisy, viewport={"width": 390, "height": 844})
+    page.locator("#loss-budget .slim .piece").filter(has_text="weights of ").click()
+    page.wait_for_function("!document.getElementById('drawer').hidden")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

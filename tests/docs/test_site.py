@@ -1,6 +1,7 @@
 """The documentation site, built once by its one command: links, addresses, requests, and what axe finds."""
 
 import html
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,10 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 VERSION = "0.1"
+#: The page of an older version, which was there before.
+OLDER = '<!doctype html><html lang="en"><head><title>0.0</title></head><body><p>0.0</p></body></html>'
+#: Bytes that a first visit may move, uncompressed, and seconds until its first view.
+VISIT_BYTES, VIEW_SECONDS = 450_000, 1.0
 #: One page of each kind.
 KINDS = (
     "",
@@ -70,6 +75,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all versions."""
     pytest.importorskip("zensical")
     folder = tmp_path_factory.mktemp("site")
+    (folder / "0.0").mkdir()
+    (folder / "0.0" / "index.html").write_text(OLDER, encoding="utf-8")
     command = [sys.executable, "-m", "docs", "--output", str(folder)]
     # As a user runs it: other tests leave the trials out.
     environment = {name: value for name, value in os.environ.items() if name != "QUANTMEDIC_NO_PROVE"}
@@ -169,8 +176,17 @@ def test_language_models_get_a_list_of_all_pages(site: Path, pages: dict[str, Li
         assert {target_of(start, link)[0] for link in listed} == own
 
 
-def test_the_root_leads_to_the_version(site: Path) -> None:
-    assert f'url={VERSION}/"' in (site / "index.html").read_text(encoding="utf-8")
+def test_the_root_and_latest_lead_to_the_version(site: Path, pages: dict[str, Links]) -> None:
+    assert pages["index.html"].links == [f"{VERSION}/"]
+    assert pages["latest/rules/W001/index.html"].links == [f"../../../{VERSION}/rules/W001/"]
+    own = [page for page in pages if page.startswith(f"{VERSION}/") and not is_of_a_report(page)]
+    assert {page.replace(VERSION, "latest", 1) for page in own} <= pages.keys()
+
+
+def test_an_older_version_stays_and_is_listed(site: Path) -> None:
+    assert (site / "0.0" / "index.html").read_text(encoding="utf-8") == OLDER
+    listed = json.loads((site / "versions.json").read_text(encoding="utf-8"))
+    assert [each["version"] for each in listed] == [VERSION, "0.0"]
 
 
 @pytest.fixture(scope="session")
@@ -219,13 +235,44 @@ def test_pages_are_accessible_and_ask_no_other_server(address: str, window: Any)
     assert not complaints
 
 
-def test_the_search_finds_a_rule(address: str, window: Any) -> None:
+@pytest.mark.parametrize("way", ["key", "click"])
+def test_the_search_finds_a_rule_and_is_asked_for_only_then(address: str, window: Any, way: str) -> None:
     page = window.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{address}{VERSION}/", wait_until="load")
     page.wait_for_selector("nav.md-code__nav", state="attached")  # the script of the theme is at work
-    page.keyboard.press("Control+k")
-    page.wait_for_function("document.activeElement !== document.body")
+    assert not [url for url in asked if url.endswith("search.json")]
+    if way == "key":
+        page.keyboard.press("Control+k")
+    else:
+        page.click(".md-search__button")
+    page.wait_for_function("document.activeElement.shadowRoot")
     page.keyboard.type("channel-range-imbalance")
     page.wait_for_selector("text=/\\d+ results?/")
     assert page.locator("a[href*='rules/W001/']").count()
+    page.close()
+
+
+def test_a_visit_moves_little_and_is_seen_soon(address: str, window: Any) -> None:
+    """The best of a few visits: other work on this machine makes them slower, and nothing makes them faster."""
+    seconds = []
+    for _ in range(4):
+        page = window.browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+        moved: list[int] = []
+        page.on("response", lambda response, moved=moved: moved.append(len(response.body())))
+        page.goto(f"{address}{VERSION}/", wait_until="networkidle")
+        seconds.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000)
+        page.context.close()
+        assert sum(moved) <= VISIT_BYTES
+    assert min(seconds) <= VIEW_SECONDS
+
+
+def test_versions_are_offered_and_latest_keeps_the_anchor(address: str, window: Any) -> None:
+    page = window.new_page()
+    page.goto(f"{address}latest/rules/W001/#references", wait_until="load")
+    page.wait_for_url(f"{address}{VERSION}/rules/W001/#references")
+    page.wait_for_selector(".md-version", state="attached")
+    links = page.eval_on_selector_all(".md-version a", "links => links.map((each) => each.href)")
+    assert links == [f"{address}{VERSION}/", f"{address}0.0/"]
     page.close()

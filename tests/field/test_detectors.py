@@ -19,6 +19,11 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 pytestmark = pytest.mark.thorough
 
 SAMPLES = 64
+#: What computes boxes from bins, and scores.
+DECODING = (
+    *("/Softmax", "/bins/Conv", "/Reshape_1", "/Slice", "/Slice_1", "/Sub", "/Add_1", "/Add_2", "/Div_1", "/Sub_1"),
+    *("/Concat_3", "/Mul_2", "/Sigmoid"),
+)
 DECODER = "keep what decodes boxes and scores in float"
 
 
@@ -102,6 +107,30 @@ def test_boxes_as_shares_without_a_quantized_decoder_are_healthy(tmp_path: Path)
     assert serious(diagnosis) == []
 
 
+@pytest.mark.parametrize(
+    ("quantized", "least"),
+    [
+        # Their noise could not be divided: a network that reshapes to computed shapes was cut where no axis is known.
+        (("/Softmax", "/bins/Conv"), 0.01),
+        # Most of the noise is made by joints of maps and not of boxes and scores, and by what no run takes apart.
+        (("/heads.0/Concat", "/heads.1/Concat", "/Concat", "/Split", "/Reshape", "/Transpose", *DECODING), 0.04),
+        (DECODING, 0.03),
+    ],
+)
+def test_a_decoder_alone_in_eight_bits_is_named_and_heals(
+    quantized: tuple[str, ...], least: float, tmp_path: Path
+) -> None:
+    """Exactly what decodes is quantized, and the joint of boxes and scores is not."""
+    rest = tuple(node.name for node in yolo().graph.node if node.name not in quantized)
+    (before, after), diagnosis = judged(tmp_path, excluded=rest)
+    assert before - after > least
+    assert diagnosis.verdict == "degraded"
+    assert first(diagnosis) == "quantized-decoder"
+    title, gain = best_proven(diagnosis)
+    assert gain > 0.9 * (before - after)
+    assert title == "keep named layers in float"
+
+
 def labelled_with(folder: Path, truth: Array, **options: object) -> Diagnosis:
     """The diagnosis of a detector whose decoder is quantized, with other labels."""
     representative, validation = feeds(SAMPLES)
@@ -124,5 +153,11 @@ def test_a_float_model_that_finds_few_boxes_is_judged_only_by_name_and_with_a_wo
     assert diagnosis.metrics.name is None and diagnosis.verdict == "degraded"
     assert any(said in own for own in diagnosis.warnings)
     named = labelled_with(tmp_path, labels(SAMPLES, 57), metric="map")
-    assert named.metrics.float_value is not None and named.metrics.float_value < 0.1
+    value = named.metrics.float_value
+    assert value is not None and value < 0.1
     assert any(own.startswith(said) for own in named.warnings)
+    assert named.metrics.drop is None and named.verdict == "degraded"
+    assert any(cause.rules == ("S048",) for cause in named.causes)
+    expected = labelled_with(tmp_path, labels(SAMPLES, 57), metric="map", expected_float_metric=value)
+    assert expected.metrics.drop is not None
+    assert not any("S048" in cause.rules for cause in expected.causes)

@@ -1,5 +1,7 @@
 """The command line: help, options, and errors that name what was wrong and what to do next."""
 
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,11 @@ from click.testing import CliRunner
 
 from quantmedic.api.explain import explanation
 from quantmedic.cli.main import cli
+from quantmedic.cli.powershell import PowerShellComplete
 from quantmedic.demo import patient
 from quantmedic.engine.errors import QuantmedicError
 
-COMMANDS = sorted(cli.commands)
+COMMANDS = sorted(cli.table)  # type: ignore[attr-defined]
 
 
 def run(*arguments: str, cwd: Path | None = None):
@@ -126,7 +129,8 @@ def test_the_beginning_of_several_remedies_is_none_of_them():
 def test_the_name_of_a_command_leads_to_its_page_or_its_help(command: str):
     done = CliRunner().invoke(cli, ["explain", command])
     assert done.exit_code == 0
-    assert f"quantmedic {command}" in done.output
+    head = " ".join(done.output.split("\n\n")[:2]).lower()
+    assert re.search(rf"\b{command}\b", head) or f"quantmedic {command}" in done.output
 
 
 @pytest.mark.parametrize(
@@ -187,11 +191,49 @@ def test_doctor_tells_versions_and_cpu():
     assert "onnxruntime" in done.stdout and "VNNI" in done.stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_script(shell: str):
     done = run("completion", shell)
     assert done.returncode == 0
     assert "_QUANTMEDIC_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        (["quantmedic", "dia"], "dia", ["diagnose"]),
+        (["quantmedic"], "", COMMANDS),
+        (["quantmedic", "rules", "ne"], "ne", ["new"]),
+        (["quantmedic", "completion", '"power'], '"power', []),  # the quote is still open: nothing begins so
+        (["quantmedic", "completion", "power"], "power", ["powershell"]),
+        (["quantmedic", "check", "--warn"], "--warn", ["--warn-only"]),
+        (["quantmedic", "report", "a.case", "--format", "'json'", "--format", "j"], "j", ["json"]),
+        (["quantmedic", "diagnose", "C:\\models\\fl"], "C:\\models\\fl", []),  # files are PowerShell's own
+    ],
+)
+def test_powershell_is_answered(
+    words: list[str], incomplete: str, offered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", "\n".join(words))
+    monkeypatch.setenv("COMP_INCOMPLETE", incomplete)
+    lines = PowerShellComplete(cli, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").complete().splitlines()
+    values = [line.split("\t")[0] for line in lines]
+    assert sorted(values) == sorted(offered)
+    assert all(len(line.split("\t")) == 2 and line.split("\t")[1] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("shell", "asked", "answer"),
+    [
+        ("powershell", {"COMP_WORDS": "quantmedic\ntre", "COMP_INCOMPLETE": "tre"}, "trend\t"),
+        ("bash", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "1"}, "plain,trend"),
+        ("zsh", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "1"}, "plain\ntrend\n"),
+        ("fish", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "tre"}, "plain,trend\t"),
+    ],
+)
+def test_the_command_answers_a_shell(shell: str, asked: dict[str, str], answer: str) -> None:
+    done = run_quantmedic(env={**os.environ, "_QUANTMEDIC_COMPLETE": f"{shell}_complete", **asked})
+    assert done.stdout.startswith(answer) and not done.stderr
 
 
 @pytest.mark.thorough

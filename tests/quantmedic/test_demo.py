@@ -90,13 +90,25 @@ def test_writes_all_files_and_one_warning_per_serious_cause(demo_folder):
         assert (folder / "manual" / f"{rule}.html").is_file()
 
 
+def test_causes_are_said_once_where_both_streams_lead_to_one_place(demo_folder, tmp_path):
+    folder, _ = demo_folder
+    command = [sys.executable, "-m", "quantmedic", "report", folder / "quantmedic.case", "-o", tmp_path / "again"]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        assert subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode == 0
+    said = log.read_text(encoding="utf-8")
+    assert "D005" in said and "WARNING D005" not in said
+    apart = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "WARNING D005" in apart.stderr and "WARNING D005" not in apart.stdout
+
+
 @pytest.mark.parametrize("name", ["demo_folder", "detection_folder"])
 def test_the_prescription_runs_with_the_printed_command_and_heals(name, request, tmp_path):
     folder, done = request.getfixturevalue(name)
     first, second = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-2:])
     made = folder / "try" / "int8.onnx"
     assert not made.exists()
-    assert f"&& {sys.executable} run.py" in first, "bare python may be another one, without onnxruntime"
+    assert f"&& {sys.executable} ../run.py float.onnx" in first, "bare python may be another one, without onnxruntime"
     subprocess.run(first, shell=True, check=True, capture_output=True)
     assert made.is_file()
     again = run(*second.split()[1:], "-o", str(tmp_path / "again"), cwd=folder / "try")

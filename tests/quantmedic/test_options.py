@@ -170,6 +170,8 @@ def test_groups_of_a_measurement_are_the_arguments_of_collect() -> None:
 
 def test_an_argument_with_a_wrong_name_is_refused_with_the_right_one() -> None:
     for function in (quantmedic.collect, quantmedic.diagnose, quantmedic.fix):
+        with pytest.raises(TypeError, match=r"'scale': give preprocessing=quantmedic.Preprocessing\(scale=…\)"):
+            function("float.onnx", "int8.onnx", scale=255)
         with pytest.raises(TypeError, match="'metrik'; is it 'metric'"):
             function("float.onnx", "int8.onnx", metrik="top1")
 

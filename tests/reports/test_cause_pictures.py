@@ -12,6 +12,7 @@ from quantmedic.reports.charts.cause import (
     CausePicture,
     _channels_picture,
     _range_picture,
+    _sets_picture,
     cause_pictures,
 )
 
@@ -45,6 +46,28 @@ def test_a_bin_that_a_limit_divides_is_red_beyond_it() -> None:
     reach = [limit.at for limit in picture.limits]
     assert len(picture.bars) == 66
     assert all(bar.flagged == (bar.x >= reach[1] - 0.1 or bar.x + bar.width <= reach[0] + 0.9) for bar in picture.bars)
+
+
+def test_a_range_that_is_too_wide_shows_as_that() -> None:
+    """Values from 0 to 1 in a range of 0 to 40: the limit does not stand where the values end."""
+    counts = tuple([10] * 64)
+    both = (Spread(0.0, 1.0, counts, None, 0.0, 40.0, None), Spread(-0.1, 1.0, counts, None, 0.0, 40.0, None))
+    picture = _sets_picture("D018", "image", both, (0.0, 40.0))
+    width = picture.right - picture.left
+    assert [limit.text for limit in picture.limits] == ["0", "40"]
+    assert picture.limits[1].at == pytest.approx(picture.right, abs=0.1)
+    assert max(bar.x + bar.width for bar in picture.bars) < picture.left + 0.05 * width
+    assert "the range of the quantizer, 0 to 40" in picture.words and "calibrated" not in picture.words
+
+
+def test_the_step_around_a_stored_value_is_not_cut_off() -> None:
+    """Bins reach half a step below 0 where quantized values were counted; the float values end at the limit."""
+    counts = (0, 900, *[10] * 62)
+    one = Spread(-0.02, 1.0, counts, None, 0.0, 1.0, 0.0, lowest=0.0, highest=1.0)
+    picture = _sets_picture("D018", "image", (one, one), (0.0, 1.0))
+    assert not any(bar.flagged for bar in picture.bars) and "Red" not in picture.words
+    cut = _sets_picture("D018", "image", (one, one), (0.5, 1.0))
+    assert any(bar.flagged for bar in cut.bars) and "Red" in cut.words
 
 
 @pytest.mark.parametrize("size", [2, 10, 5000])

@@ -202,7 +202,7 @@ def test_the_error_is_drawn_where_it_is_born(diagnosis: Diagnosis) -> None:
     groups = etree.fromstring(svg(chart)).iter(f"{SVG}g")
     assert [group.get("data-layer") for group in groups if group.get("class") == "born"] == born
     assert len(chart.names) == min(len(born), BORN_NAMES) > 0
-    assert f"{len(born)} born" in chart.samples
+    assert f"{len(born)} layers begin it (born)" in chart.samples
     tall = {bar.tip.partition(":")[0] for bar in chart.bars if bar.y < chart.limit}
     assert tall == {f"{row.index} {row.name}" for row in diagnosis.layers if row.added_nmse > 10 ** (-20 / 10)}
 
@@ -228,6 +228,13 @@ def test_words_tell_how_the_noise_of_a_layer_was_found(diagnosis: Diagnosis) -> 
 def _with_operator(row):
     errors = row.validation.model_copy(update={"operator": row.validation.accumulated})
     return row.model_copy(update={"validation": errors})
+
+
+def test_what_layers_do_is_said_in_words(diagnosis: Diagnosis) -> None:
+    assert birth_summary(diagnosis.layers, "validation") == "4 layers begin it (born), 49 layers hand it on (carried)"
+    one = [row.model_copy(update={"born": row is diagnosis.layers[0]}) for row in diagnosis.layers[:1]]
+    assert birth_summary(one, "validation") == "1 layer begins it (born)"
+    assert "output.data" not in birth_text(diagnosis.layers, "validation"), "names of facts stand in the glossary"
 
 
 def test_an_error_that_is_born_in_no_layer_is_told(diagnosis: Diagnosis) -> None:

@@ -59,4 +59,4 @@ def test_a_prescription_that_heals_by_another_way_is_told(diagnosis: Diagnosis, 
     serious = [texts for texts, cause in zip(told(found), found.causes, strict=True) if cause.is_serious]
     assert serious and all(bool(texts) == said for texts in serious)
     if said:
-        assert "recovers 97 % of the loss by another way: quantize this very model again" in serious[0][0]
+        assert "takes away 97 % of the noise by another way: quantize this very model again" in serious[0][0]

@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping
+from html import escape
 from importlib.resources import files
 from types import UnionType
 
@@ -11,12 +12,17 @@ import pytest
 from builders.gates import regression
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, MetricFacts, RelationFacts
+from quantmedic.engine.case.proof import ExecutionRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Recovery
 from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.page.html import render_index
+from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
+from quantmedic.reports.text import sentence
 
 TEMPLATES = sorted(path.name for path in files("quantmedic.reports").joinpath("templates").iterdir())
 
@@ -70,7 +76,10 @@ def test_headline_equals_the_diagnosis(diagnosis: Diagnosis, manuals: Mapping[st
     assert context.drop_text.startswith("The drop is large, more than 4 points")
     assert context.first.title == "Per-channel weights" and context.first.code == "W001"
     assert context.first.gain.text == "+6.90 of 7.76 points"
-    assert context.counts[:3] == ("53 layers", "4 degraded", "2 causes")
+    born = next(row for row in diagnosis.layers if row.born)
+    assert context.counts[:3] == (
+        "53 layers", f"4 degraded, which begins at {born.float_name or born.name} and 3 more", "2 causes",
+    )  # fmt: skip
 
 
 def test_a_healthy_network_needs_nothing(healthy: Diagnosis, manuals: Mapping[str, str]) -> None:
@@ -182,6 +191,20 @@ def test_data_sets_stand_side_by_side(diagnosis: Diagnosis) -> None:
     assert table.relation == "both sets were prepared alike"
 
 
+@pytest.mark.parametrize("remedy, sound", [("calibrate-again", True), ("recalibrate-on-proper-data", False)])
+def test_a_set_that_mends_the_model_is_not_called_wrong(diagnosis: Diagnosis, remedy: str, sound: bool) -> None:
+    """Of a model that was calibrated on other data, the set that was given is the right one."""
+    cause = diagnosis.causes[0]
+    advice = cause.remedies[0].model_copy(update={"id": remedy})
+    own = {"subjects": ("representative",), "layers": (), "remedies": (advice,)}
+    found = diagnosis.model_copy(update={"causes": (cause.model_copy(update=own),)})
+    context = build_context(found, {})
+    box = next(box for box in context.sets.sets if box.role == "representative")
+    assert box.faults and box.sound == sound
+    for text in (render_index(context, found), render_markdown(context)):
+        assert ("of the model, not of this set" in text) == sound
+
+
 def test_every_relation_has_a_sentence() -> None:
     known = typing.get_args(typing.get_args(RelationFacts.model_fields["kind"].annotation)[0])
     assert set(RELATIONS) == set(known)
@@ -203,6 +226,35 @@ def test_a_proven_remedy_for_no_cause_comes_first(proven: Diagnosis) -> None:
     assert first.detail == "no cause by itself explains the loss; the layers: a/Conv, <b>"
     assert (first.gain.kind, first.gain.look, first.code) == ("measured", "measured", "")
     assert "proven on" in first.gain.judged
+
+
+def test_the_first_step_says_why_on_the_first_screen(diagnosis: Diagnosis) -> None:
+    """Who reads the first card alone has to learn what is wrong, not only what to do."""
+    context = build_context(diagnosis, {})
+    card = next(card for card in context.causes if card.code == context.first.code)
+    assert context.first.why == card.message and context.first.found == card.found
+    head = render_index(context, diagnosis).partition("<main>")[0]
+    assert f"Why: {escape(sentence(card.message))}" in head
+    assert card.message in render_markdown(context).partition("## ")[0]
+
+
+def test_quantizing_again_with_nothing_changed_names_the_cause_first(proven: Diagnosis) -> None:
+    """What such a run means stands with the prescription; beside a named cause it would be a riddle."""
+    given, cause = proven.prescription, proven.causes[0]
+    assert given is not None and proven.proof is not None
+    trial = proven.proof.chain[0].trial
+    run = {"toolchain": "onnxruntime", "version": "1", "reads": "r", "choices": (), "titles": ("again",)}
+    again = ExecutionRecord.model_construct(trial=trial, **run)
+    proof = proven.proof.model_copy(update={"executions": (again,), "baseline": 0})
+    step = given.steps[0].model_copy(update={"causes": (cause.cause,)})
+    changes = {"executed": again, "grade": "executed", "steps": (step,)}
+    found = proven.model_copy(update={"proof": proof, "prescription": given.model_copy(update=changes)})
+    first = build_context(found, {}).first
+    assert first.code == cause.rules[0] and first.why and REQUANTIZED not in first.detail
+    nameless = step.model_copy(update={"causes": ()})
+    changes = {**changes, "steps": (nameless,)}
+    found = proven.model_copy(update={"proof": proof, "prescription": given.model_copy(update=changes)})
+    assert build_context(found, {}).first.detail == REQUANTIZED
 
 
 def test_a_metric_that_nobody_named_is_said_with_its_reason(diagnosis: Diagnosis) -> None:

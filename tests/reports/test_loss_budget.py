@@ -59,9 +59,26 @@ def test_a_line_links_the_card_of_the_cause_that_names_it(diagnosis: Diagnosis) 
 def test_the_console_takes_three_lines_at_most(diagnosis: Diagnosis) -> None:
     many = tuple(line(f"features.{place}.conv.with.a.long.name", 0.09) for place in range(10))
     text = short_budget(with_budget(diagnosis, many))
-    assert len(text) <= 3 and "more (--verbose)" in " ".join(text)
+    said = " ".join(" ".join(text).split())
+    assert len(text) <= 3 and "many places, none makes half of it (the largest: weights of features.0" in said
     verbose = render_console(with_budget(diagnosis, many), verbosity="verbose")
     assert all(f"weights of {one.places[0]}" in " ".join(verbose.split()) for one in many)
+
+
+@pytest.mark.parametrize("share, said", [(1.01, "all of it from"), (0.96, "nearly all of it from"), (0.6, "60 % from")])
+def test_one_place_that_makes_most_is_said_without_more_than_all(diagnosis: Diagnosis, share: float, said: str) -> None:
+    """Pieces that cancel make shares above 100 %, which only the section on the page explains."""
+    found = with_budget(diagnosis, (line("a", share, healed_by="per-channel-weights", healed=0.55), line("b", 0.02)))
+    summary = box_of(found).summary
+    assert summary.startswith(f"{said} weights of a (") and "101" not in summary
+    assert "per-channel weight scales alone take away 55 %" in summary and "weights of b" not in summary
+
+
+def test_what_to_do_and_why_stand_above_where_the_noise_comes_from(diagnosis: Diagnosis) -> None:
+    lines = render_console(with_budget(diagnosis, (HEALED, SMALL))).splitlines()
+    places = [next(i for i, text in enumerate(lines) if text.lstrip().startswith(start)) for start in
+              ("do this first", "because of", TITLE)]  # fmt: skip
+    assert places == sorted(places)
 
 
 def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
@@ -76,8 +93,10 @@ def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
     short = with_budget(diagnosis, (SMALL,), unsimulated=0.4, complete=False)
     said = " ".join(" ".join(short_budget(short)).split())
-    assert "40 % no quantizer makes this: kernels" in said and "not all taken apart: the runs ended" in said
-    assert len(box_of(short).notes) == 2
+    assert "many places, none makes half of it (the largest: no quantizer makes this: kernels" in said
+    assert "40 %" in said
+    notes = box_of(short).notes
+    assert len(notes) == 2 and f"The {short.loss_budget.runs} runs" in notes[1]
     assert box_of(with_budget(diagnosis, (HEALED,))).notes == ()
 
 
@@ -129,15 +148,15 @@ def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> No
     assert box.rows[0].views == "alone 12.00, last 8.00"
     short = " ".join(" ".join(short_budget(found)).split())
     assert (
-        "60 % of the noise and 77 % of the loss of top-1, weights of features.3.conv.0.0" in short
-        and "25 % weights of" in short
+        "60 %, and 77 % of the loss of top-1, from weights of features.3.conv.0.0" in short
+        and "25 % from weights of" in short
     )
     assert len(short_budget(found)) <= 3
     assert any(note.startswith("Not judged is a part") for note in box.notes)
 
 
 def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
-    chart = box_of(with_task(diagnosis, whole=loss(0.13))).task_chart
+    chart = box_of(with_task(diagnosis, whole=loss(0.13))).task_chart.broad
     assert chart is not None
     assert [bar.text for bar in chart.bars] == [
         "13.00 points", "10.00 points", "1.00 points", "3.00 points", "-1.00 points",

@@ -1,14 +1,20 @@
 """Node data for Model Explorer, held against a schema of its format."""
 
 import json
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import quantmedic
+from quantmedic.demo import patient
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.model_explorer import render_model_explorer
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
+RECORDINGS = Path(__file__).parents[1] / "recordings"
 _COLOUR = {"type": "string", "pattern": "^#[0-9a-f]{6}$"}
 _LOOK = {"bgColor": _COLOUR, "textColor": _COLOUR}
 #: ``GraphNodeData`` of google-ai-edge/model-explorer: the fields that it knows, and no other.
@@ -47,6 +53,8 @@ NODE_DATA = {
         "hideInAggregatedStatsTable": {"type": "boolean"},
         "hideInChildrenStatsTable": {"type": "boolean"},
         "hideAggregatedStats": {"type": "array", "items": {"enum": ["min", "max", "sum", "avg"]}},
+        "showExpandedSummaryOnGroupNode": {"type": "boolean"},
+        "showLabelCountColumnsInChildrenStatsTable": {"type": "boolean"},
     },
 }
 
@@ -82,3 +90,54 @@ def test_a_layer_without_noise_has_no_value(diagnosis: Diagnosis) -> None:
     others = [clean if each is row else each for each in diagnosis.layers]
     text = render_model_explorer(diagnosis.model_copy(update={"layers": tuple(others)}))
     assert (row.quantized_name or row.name) not in json.loads(text, parse_constant=refuse)["results"]
+
+
+@pytest.fixture(scope="module", params=["image_example1.tflite", "int8.onnx"])
+def laid_over(request: pytest.FixtureRequest) -> tuple[Path, str]:
+    """A quantized model, and the node data of its diagnosis."""
+    if request.param == "int8.onnx":
+        (float_model, model), data = patient()
+        found = quantmedic.diagnose(float_model, model, samples=32, prove=None, **data)
+        return Path(model), render_model_explorer(found)
+    pytest.importorskip("ai_edge_litert")
+    model = RECORDINGS / "litert" / request.param
+    images = np.random.default_rng(0).normal(size=(8, 96, 96, 1)).astype(np.float32)
+    found = quantmedic.diagnose(model.with_suffix(".float32.tflite"), model, representative=images)
+    return model, render_model_explorer(found)
+
+
+@pytest.mark.thorough
+class TestViewer:
+    """What Model Explorer itself makes of it: recorded, and where it is installed, asked."""
+
+    def test_every_value_belongs_to_a_node_that_its_adapters_name(self, laid_over: tuple[Path, str]) -> None:
+        model, text = laid_over
+        nodes = json.loads((RECORDINGS / "model_explorer" / "nodes.json").read_text(encoding="utf-8"))[model.name]
+        known = {*nodes.get("id", ()), *nodes.get("tensor_name", ())}
+        assert len(json.loads(text)["results"]) >= 8 and {*json.loads(text)["results"]} <= known
+
+    def test_its_own_classes_hold_it_without_loss(self, laid_over: tuple[Path, str]) -> None:
+        builder = pytest.importorskip("model_explorer.node_data_builder")
+        dacite = pytest.importorskip("dacite")
+        own = json.loads(laid_over[1])
+        held = dacite.from_dict(builder.GraphNodeData, own, dacite.Config(strict=True))
+        written = json.loads(held.to_json_string())
+        assert {name: written[name] for name in own} == own
+
+    def test_its_adapters_still_name_what_was_recorded(self, laid_over: tuple[Path, str]) -> None:
+        model, text = laid_over
+        adapter, utils = adapter_of(model), pytest.importorskip("model_explorer.utils")
+        found = utils.convert_adapter_response(adapter.convert(str(model), {}))
+        graphs = [*found.get("graphs", ()), *(g for each in found.get("graphCollections", ()) for g in each["graphs"])]
+        nodes = [node for graph in graphs for node in graph["nodes"]]
+        pairs = [pair for node in nodes for output in node.get("outputsMetadata", ()) for pair in output["attrs"]]
+        named = {node["id"] for node in nodes} | {pair["value"] for pair in pairs if pair["key"] == "tensor_name"}
+        assert {*json.loads(text)["results"]} <= named
+
+
+def adapter_of(model: Path) -> Any:
+    """What reads such a model for the viewer."""
+    if model.suffix == ".onnx":
+        return pytest.importorskip("model_explorer_onnx.main").ONNXAdapter()
+    pytest.importorskip("ai_edge_model_explorer_adapter")
+    return pytest.importorskip("model_explorer.builtin_tflite_flatbuffer_adapter").BuiltinTfliteFlatbufferAdapter()

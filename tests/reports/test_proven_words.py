@@ -11,7 +11,8 @@ from quantmedic.reports.sections.proof import proven_word, trial_text
 
 
 def metric_trial(name: str, low: float, high: float) -> MetricTrial:
-    return MetricTrial.model_construct(name=name, gain=(low + high) / 2, low=low, high=high, left=0.01)
+    gain = (low + high) / 2
+    return MetricTrial.model_construct(name=name, gain=gain, low=low, high=high, left=0.01, left_low=0.0)
 
 
 def trial(low_db: float, points: tuple[float, float] | None = None, **fields: object) -> TrialRecord:

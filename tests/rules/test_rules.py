@@ -288,6 +288,15 @@ def test_snippets_render(remedy: Any) -> None:
             compile(code, remedy.id, "exec")
 
 
+@every_remedy
+def test_no_snippet_is_empty_where_it_is_the_change_alone(remedy: Any) -> None:
+    """Of a form with steps an excerpt lists its options: without any, and without code, nothing is left to copy."""
+    for snippet in remedy.snippets:
+        stepped = all(snippet.forms[form].steps for form in snippet.options)
+        if stepped and not any(snippet.options.values()):
+            assert snippet.code.strip() or snippet.after.strip(), f"{snippet.toolchain}: say in its code what changes"
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 def test_every_remedy_of_a_rule_can_be_advised_for_its_findings(rule: Rule) -> None:
     """A finding on each rule's scope names what the snippets of its remedies ask for."""

@@ -182,7 +182,7 @@ class _Walk:
             if not above:
                 self._write(self._draft.writers.get(name), name)
             for node in self._draft.readers_of(name):
-                self._read(node, name, flat)
+                self._scale_reader(node, name, flat)
         return self._group
 
     def _visit(self, name: str, trailing: int, *, above: bool = False, flat: bool = False) -> None:
@@ -246,7 +246,7 @@ class _Walk:
     def _constant_place(self, node: onnx.NodeProto) -> int | None:
         return next((k for k, name in enumerate(node.input) if self._draft.value_of(name) is not None), None)
 
-    def _read(self, node: onnx.NodeProto, name: str, flat: bool) -> None:
+    def _scale_reader(self, node: onnx.NodeProto, name: str, flat: bool) -> None:
         kind, trailing = node.op_type, self._group.tensors[name]
         place = next((k for k, each in enumerate(node.input) if self._draft.source(each) == name), None)
         if place is None:  # read by a subgraph

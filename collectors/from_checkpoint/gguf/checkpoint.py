@@ -66,9 +66,14 @@ class _GgufBlock(Block):
     factor: Values | None = None
     offset: Values | None = None
 
+    @property
+    def told_scale(self) -> Values:
+        """A block of zeros has a scale of 0."""
+        return self.scale if self.factor is None else self.factor
+
     def values(self) -> Values:
         """Scale · code + offset, float32."""
-        factor = self.scale if self.factor is None else self.factor
+        factor = self.told_scale
         found = self.codes.astype(np.float32).reshape(*factor.shape, -1)
         with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
             found *= factor[:, :, None]

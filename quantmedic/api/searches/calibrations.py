@@ -8,12 +8,13 @@ from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import model_of, open_metric, open_pair
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.searches.ranking import rank_settings
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_to_use, wants_exact_kernels
@@ -52,14 +53,14 @@ def calibrations(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     methods: Sequence[str] = (),
     samples: int | None = None,
     threads: int | None = None,
     timeout: float | None = None,
     seed: int = 0,
     toolchain: str | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> CalibrationsRecord:
     """Find the way to calibrate that suits a network best, and check it as it is printed.
 
@@ -79,14 +80,14 @@ def calibrations(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         methods: Only these calibration methods, by name, such as ``percentile 99.99``; all by default.
         samples: Samples of each data set to read at most.
         threads: Processor threads to use; all cores by default.
         timeout: Seconds that one run of a model may take; see ``collect``.
         seed: Seed of the order of the samples, and of bootstrapped intervals.
         toolchain: Whose settings are searched: ort, litert or mct; None: the one that takes such models.
-        progress: Called with ``judging``, the runs of quantized models so far, and None.
+        progress: Called with ``judging``, the runs of quantized models so far, and None; see ``collect``.
 
     Returns:
         The settings, the best first, with the text of the winner and what became of it.
@@ -102,14 +103,15 @@ def calibrations(
         validation=validation,
         labels=labels,
         samples=samples,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
         metric_options=metric_options or {},
     )
     measuring = MeasuringOptions(threads=threads, seed=seed, timeout=timeout)
-    return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=progress)
+    with watching(progress) as told:
+        return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=told)
 
 
 @with_time_limit

@@ -9,10 +9,11 @@ from pathlib import Path
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.limits import with_time_limit
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import Opened, open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
@@ -77,7 +78,7 @@ def fallback(
     metric_direction: str | None = None,
     metric_output: str | None = None,
     metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
     max_drop: float | None = None,
     min_sqnr_db: float | None = None,
     samples: int | None = None,
@@ -87,7 +88,7 @@ def fallback(
     seed: int = 0,
     toolchain: str | None = None,
     cluster: object | None = None,
-    progress: Progress = no_progress,
+    progress: Watching = True,
 ) -> FallbackRecord:
     """Find a small set of layers that leave int8 so that a goal is met.
 
@@ -106,7 +107,7 @@ def fallback(
         metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
             those that look like boxes, scores and classes, by default.
         metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
+        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
         max_drop: The metric may get worse by this against the float model: in points of a share (1.0 is 1 %), else in
             its own unit. Without labels, of the agreement with the float model's class.
         min_sqnr_db: Or: the least output SQNR in dB. Exactly one of the two goals is given.
@@ -117,7 +118,7 @@ def fallback(
         seed: Seed of the split, of the random sets and of bootstrapped intervals.
         toolchain: Whose configuration is written; None: the one that the quantized model carries marks of.
         cluster: Workers that evaluate; see ``collect``.
-        progress: Called with ``evaluations``, their number so far, and None.
+        progress: Called with ``evaluations``, their number so far, and None; see ``collect``.
 
     Returns:
         The set with cost, check and search; after Ctrl-C the best set so far, ``interrupted`` and not checked.
@@ -132,7 +133,7 @@ def fallback(
         validation=validation,
         labels=labels,
         samples=samples,
-        preprocessing=preprocessing or {},
+        preprocessing=preprocessing_by_role(preprocessing),
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
@@ -140,9 +141,10 @@ def fallback(
     )
     measuring = MeasuringOptions(threads=threads, device=device, seed=seed, timeout=timeout)
     goal = GoalOptions(max_drop, min_sqnr_db)
-    return search_fallback(
-        float_model, quantized_model, data, measuring, goal, cluster, toolchain=toolchain, progress=progress
-    )
+    with watching(progress) as told:
+        return search_fallback(
+            float_model, quantized_model, data, measuring, goal, cluster, toolchain=toolchain, progress=told
+        )
 
 
 @with_time_limit

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, parse_preprocessing, read_image
+from quantmedic.collectors.data.preprocessing import (
+    Preprocessing,
+    layout_of,
+    parse_preprocessing,
+    preprocessing_by_role,
+    read_image,
+)
 from quantmedic.engine.errors import DataError
 
 FINITE = st.floats(-100, 100, width=32)
@@ -111,6 +117,23 @@ def test_role_wins_over_the_value_for_both():
 def test_no_options_declare_nothing():
     nothing = Preprocessing()
     assert parse_preprocessing({"mean": []}) == {"representative": nothing, "validation": nothing}
+
+
+def test_one_declaration_is_that_of_both_sets():
+    declared = Preprocessing(scale=255)
+    assert preprocessing_by_role(declared) == {"representative": declared, "validation": declared}
+    assert preprocessing_by_role({"validation": declared}) == {"validation": declared}
+    assert preprocessing_by_role(None) == {}
+
+
+@pytest.mark.parametrize(
+    "given", [{"scale": 255}, {"validation": {"scale": 255}}, {"val": Preprocessing()}, 255, "x / 255"]
+)
+def test_what_declares_nothing_is_refused_by_name(given):
+    with pytest.raises(DataError, match="neither a Preprocessing nor a mapping") as error:
+        preprocessing_by_role(given)
+    assert repr(given)[:80] in error.value.where
+    assert "quantmedic.Preprocessing(scale=255" in error.value.help
 
 
 def test_one_side_is_a_square():

@@ -124,4 +124,25 @@ def test_exchanged_layers(ends: tuple[str, str], tmp_path: Path) -> None:
     after = made.write_folder(tmp_path / "int4", made.quantized_model(mixed, "gptq"), made.configuration("gptq"))
     diagnosis = quantmedic.compare_weights(before, after)
     assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
-    assert "mlp." in diagnosis.causes[0].message
+    # of blocks, the rest of both stayed where it was
+    assert "mlp." in diagnosis.causes[0].message and "which changed places with it" in diagnosis.causes[0].message
+
+
+def test_whole_blocks_that_changed_places_are_told(tmp_path: Path) -> None:
+    floats, ends = made.language_model(6), ("layers.3.", "layers.4.")
+    names = {name: name.replace(*ends) if ends[0] in name else name.replace(*ends[::-1]) for name in floats}
+    mixed = {name: floats[names[name]] if "_proj" in name else floats[name] for name in floats}
+    before = made.write_folder(tmp_path / "float", floats)
+    after = made.write_folder(tmp_path / "int4", made.quantized_model(mixed, "gptq"), made.configuration("gptq"))
+    diagnosis = quantmedic.compare_weights(before, after)
+    assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
+    assert "as all of model.layers.3 and model.layers.4 changed places" in diagnosis.causes[0].message
+
+
+def test_copied_layer_is_no_exchange(tmp_path: Path) -> None:
+    copied = {**FLOATS, "model.layers.0.mlp.up_proj.weight": FLOATS["model.layers.1.mlp.up_proj.weight"]}
+    before = made.write_folder(tmp_path / "float", FLOATS)
+    after = made.write_folder(tmp_path / "int4", made.quantized_model(copied, "gptq"), made.configuration("gptq"))
+    diagnosis = quantmedic.compare_weights(before, after)
+    assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
+    assert "which does not hold those of this one in turn" in diagnosis.causes[0].message

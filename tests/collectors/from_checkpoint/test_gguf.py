@@ -98,6 +98,18 @@ def test_a_healthy_conversion_is_clean(kind: str, float_folder: Path, tmp_path: 
     assert (facts.group_size, facts.misplaced_share) == (16 if own == "Q6_K" else 32, 0)
 
 
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q6_K", "Q4_K"])
+def test_rows_of_zeros_are_no_broken_scales(kind: str, tmp_path: Path) -> None:
+    """Tokens that no text holds end as zeros, whose block has a scale of 0."""
+    values = made.from_bfloat16(FLOATS["model.embed_tokens.weight"][1]).copy()
+    values[:2] = 0
+    floats = {**FLOATS, "model.embed_tokens.weight": ("BF16", made.bfloat16(values))}
+    path = llama.written(tmp_path / "zeros.gguf", llama.converted(floats, lambda _: kind))
+    diagnosis, facts = compared(made.write_folder(tmp_path / "float", floats), path)
+    assert facts["model.embed_tokens"].broken_scales == 0
+    assert [cause.cause for cause in diagnosis.causes] == []
+
+
 def test_float_ggufs_of_any_type_and_names_as_they_are(tmp_path: Path) -> None:
     quantized = llama.written(tmp_path / "q.gguf", llama.converted(FLOATS, mixed))
     for kind in ("F32", "F16", "BF16"):

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import onnx
 import pytest
 from builders import device_figure
 from builders.device_dumps import BASE, departing
-from builders.field_patients import DEMO
 from builders.onnx_models import Array
 
 import quantmedic
@@ -17,17 +17,25 @@ from quantmedic.collectors.from_device.names import match_names
 from quantmedic.engine.formulas.derive import derive
 
 Judge = Callable[[dict[str, Array]], list[tuple[str, ...]]]
-PAIR = DEMO / "float.onnx", DEMO / "int8_healthy.onnx"
+#: Convolutions with branches; depthwise convolutions and ReLU6; attention.
+NETWORKS = ("demo", "mobile", "vit")
 #: Seeds in parts of ten, which run side by side.
 tens = pytest.mark.parametrize("first", range(0, 100, 10))
 
 
+@pytest.fixture(scope="module", params=NETWORKS)
+def own(request: pytest.FixtureRequest) -> device_figure.Patient:
+    return device_figure.patient(request.param)
+
+
 @pytest.fixture(scope="module")
-def judge() -> Judge:
+def judge(own: device_figure.Patient, tmp_path_factory: pytest.TempPathFactory) -> Judge:
     """The layers that a dump is said to depart at; the pair is measured once."""
-    data = device_figure.inputs()
-    case = quantmedic.collect(*PAIR, validation=data, threads=1, rules=BASE, attribution=False)
-    models, datasets = open_pair(*PAIR, {"validation": data}, preprocessing={})
+    quantized = tmp_path_factory.mktemp("deployed") / "quantized.onnx"
+    onnx.save(own.deployed, quantized)
+    pair = own.path, quantized
+    case = quantmedic.collect(*pair, validation=own.feed, threads=1, rules=BASE, attribution=False)
+    models, datasets = open_pair(*pair, {"validation": own.feed}, preprocessing={})
 
     def layers(dump: dict[str, Array]) -> list[tuple[str, ...]]:
         matched = match_names(open_dump(dump), models, {})
@@ -39,16 +47,16 @@ def judge() -> Judge:
 
 @pytest.mark.thorough
 @tens
-def test_the_altered_layer_is_named_and_no_other(first: int, judge: Judge) -> None:
+def test_the_altered_layer_is_named_and_no_other(first: int, own: device_figure.Patient, judge: Judge) -> None:
     for seed in range(first, first + 10):
-        layer, kind, dump = device_figure.altered(seed)
+        layer, kind, dump = device_figure.altered(own, seed)
         found = judge(dump)
         assert len(found) == 1 and layer in found[0], (seed, layer, kind, found)
 
 
 @pytest.mark.thorough
 @tens
-def test_another_way_to_round_names_none(first: int, judge: Judge) -> None:
+def test_another_way_to_round_names_none(first: int, own: device_figure.Patient, judge: Judge) -> None:
     for seed in range(first, first + 10):
-        mode, dump = device_figure.rounded_otherwise(seed)
+        mode, dump = device_figure.rounded_otherwise(own, seed)
         assert judge(dump) == [], (seed, mode)

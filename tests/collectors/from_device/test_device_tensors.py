@@ -1,7 +1,5 @@
 """Tensors of a device: the layer where it departs is named, rounding is not, and what does not fit is said by name."""
 
-import base64
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +25,7 @@ from builders.device_dumps import (
     rounded_otherwise,
     tensors_of,
 )
+from builders.dump_files import polygraphy, write_npy, write_samples
 from builders.field_patients import demo, quantize, split
 from builders.onnx_models import Array, random, save_pair
 from builders.recordings import RECORDINGS
@@ -40,6 +39,8 @@ from quantmedic.collectors.from_device.names import match_names
 from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.columns import layer_columns, presets
 
 pytestmark = pytest.mark.thorough
@@ -191,6 +192,21 @@ def test_the_rule_names_the_layer_and_not_the_model(paths: tuple[Path, Path]) ->
     assert "simulator-differs-from-device" in {cause.cause for cause in quantmedic.judge(without, BASE).causes}
 
 
+def test_a_sound_model_on_a_device_that_departs_is_called_so(paths: tuple[Path, Path]) -> None:
+    """Not degraded: here it loses nothing."""
+    dump = tensors_of(altered("mix1", "channels"), {"image": X})
+    said = quantmedic.diagnose(*paths, validation=X, threads=1, attribution=False, device_tensors=dump)
+    context = build_context(said, {})
+    assert said.verdict == "degraded", "what gates read stays"
+    assert context.verdict_word == "device-departs"
+    assert context.verdict_text.startswith("The device computes something else than the quantized model")
+    assert "# DEVICE DEPARTS:" in render_markdown(context)
+    sound = quantmedic.diagnose(
+        *paths, validation=X, threads=1, attribution=False, device_tensors=tensors_of(QUANTIZED, {"image": X})
+    )
+    assert build_context(sound, {}).verdict_word == sound.verdict != "degraded"
+
+
 def test_the_case_keeps_it_and_the_report_shows_it(paths: tuple[Path, Path], tmp_path: Path) -> None:
     case = collected(paths, tensors_of(altered("mix1", "channels"), {"image": X}))
     quantmedic.save_case(case, tmp_path / "x.case")
@@ -222,29 +238,6 @@ def test_a_first_layer_that_departs_is_named_where_the_input_is_there(paths: tup
 # --- forms of dumps --------------------------------------------------------------------------------------------------
 
 
-def write_npy(folder: Path, dump: dict[str, Array]) -> Path:
-    folder.mkdir()
-    for name, values in dump.items():
-        np.save(folder / f"{name}.npy", values)
-    return folder
-
-
-def write_samples(
-    folder: Path, dump: dict[str, Array], ending: str = ".raw", *, last: bool = False, first: int = 0
-) -> Path:
-    for k in range(len(X)):
-        own = folder / f"Result_{k + first}"
-        own.mkdir(parents=True)
-        for name, values in dump.items():
-            value = values[k : k + 1]
-            value = np.moveaxis(value, 1, -1) if last and value.ndim == 4 else value
-            if ending == ".raw":
-                (own / f"{name}.raw").write_bytes(np.ascontiguousarray(value, "<f4").tobytes())
-            else:
-                np.save(own / f"{name}.npy", value)
-    return folder
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -273,27 +266,6 @@ def test_an_archive_gives_the_same(
     # Many tensors are not held open, and each run reads on where the last one ended.
     monkeypatch.setattr("quantmedic.collectors.from_device.compare.HELD", 2)
     assert collected(paths, tmp_path / "d.npz").record.device == found
-
-
-def polygraphy(dump: dict[str, Array], *, lazy: bool = True) -> dict[str, object]:
-    """What ``polygraphy run --save-outputs`` writes of three iterations."""
-
-    def encoded(values: Array) -> dict[str, object]:
-        file = io.BytesIO()
-        np.save(file, values, allow_pickle=False)
-        array = {"array": base64.b64encode(file.getvalue()).decode(), "polygraphy_class": "ndarray"}
-        return {"values": array, "polygraphy_class": "LazyArray"} if lazy else array
-
-    iterations = [
-        {
-            "outputs": {name: encoded(values[start : start + 8]) for name, values in dump.items()},
-            "runtime": 0.1,
-            "runner_name": "trt-runner",
-            "polygraphy_class": "IterationResult",
-        }
-        for start in range(0, len(X), 8)
-    ]
-    return {"lst": [["trt-runner", iterations], ["other", []]], "polygraphy_class": "RunResults"}
 
 
 @pytest.mark.parametrize("lazy", [True, False])

@@ -4,7 +4,6 @@ No released package of onnxruntime has this switched on; names, schema and conte
 (``debug_node_inputs_outputs_utils.cc``).
 """
 
-import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -14,53 +13,11 @@ import numpy as np
 import onnx
 import pytest
 from builders.device_dumps import BASE, DUMP, X, collected, departing, is_named
-from builders.onnx_models import Array
+from builders.dump_files import file_name, write_database, write_files, write_runs
 from onnx import numpy_helper
 
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
-
-TENSORS = """Create table if not exists Tensors (   Step int not null,   Name text not null,   Value TensorProto,
- DeviceType text,   TracedProducer NodeArg,   TracedConsumers NodeArgList,   primary key (Step, Name) );"""
-NODES = """Create table if not exists Nodes (   ExecutionCounter int,   Name text primary key not null,
- OpType text not null,   ExecutionProvider text );"""
-
-
-def file_name(tensor: str, provider: str = "", rank: str = "") -> str:
-    return f"{provider}{re.sub(r'[^0-9A-Za-z]', '_', tensor)}{rank}.tensorproto"
-
-
-def write_files(folder: Path, dump: dict[str, Array], provider: str = "", rank: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, values in dump.items():
-        tensor = numpy_helper.from_array(values, name)
-        (folder / file_name(name, provider, rank)).write_bytes(tensor.SerializeToString())
-    return folder
-
-
-def write_runs(folder: Path, dump: dict[str, Array]) -> Path:
-    """A folder for each run of one sample."""
-    for k in range(len(X)):
-        write_files(folder / f"run_{k}", {name: values[k : k + 1] for name, values in dump.items()})
-    return folder
-
-
-def write_database(folder: Path, dump: dict[str, Array], batch: int = 1, lacking: tuple[str, int] = ("", 0)) -> Path:
-    """A database of runs with so many samples each, without this tensor of this step."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "execution-trace-pid4711.db"
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(TENSORS)
-        database.execute(NODES)
-        for step in range(1, len(X) // batch + 1):
-            rows = slice((step - 1) * batch, step * batch)
-            for name, values in dump.items():
-                if (name, step) == lacking:
-                    continue
-                stored = numpy_helper.from_array(values[rows] if values.shape[:1] == (len(X),) else values, name)
-                content = (step, name, stored.SerializeToString(), "CPU", f"{name}:0", "")
-                database.execute("Insert into Tensors values (?, ?, ?, ?, ?, ?)", content)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -391,7 +391,7 @@ def test_from_the_command_line(tmp_path):
     command = [sys.executable, "-m", "quantmedic", "diagnose", *map(str, PAIR), "-v", "val.npz", "-o", "report"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "litert int8, 8 layers, 100 % quantized" in done.stdout
+    assert "litert int8, 8 layers, 100 % of compute layers quantized" in done.stdout
     assert "XNNPACK" not in done.stderr and "INFO" not in done.stderr
     text = (tmp_path / "report" / "report.md").read_text()
     assert "image_example1.tflite" in text and "litert" in text

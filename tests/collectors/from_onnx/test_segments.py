@@ -86,6 +86,32 @@ def test_segments_give_what_the_whole_model_gives(
                 np.testing.assert_allclose(found, expected[0], rtol=1e-5, atol=1e-6)
 
 
+def test_a_tensor_of_which_no_axis_is_known_may_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a Reshape to a computed shape; it was taken for a scalar, whose Shape is empty."""
+    monkeypatch.setattr(segments, "LEAST_NODES", 4)
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y0"])]
+    nodes += [helper.make_node("Tanh", [f"y{k}"], [f"y{k + 1}"]) for k in range(12)]
+    nodes += [
+        helper.make_node("Shape", ["y12"], ["sides"]),
+        helper.make_node("Gather", ["sides", "second"], ["side"], axis=0),
+        helper.make_node("Cast", ["side"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["y12", "number"], ["z"]),
+    ]
+    shapes = (("x", TensorProto.FLOAT, ["n", 4]), ("shape", TensorProto.INT64, ["axes"]))
+    inputs = [helper.make_tensor_value_info(*own) for own in shapes]
+    graph = helper.make_graph(nodes, "reshaped", inputs, [helper.make_empty_tensor_value_info("z")])
+    graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "second"))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feed = {"x": X, "shape": np.array([1, 6, 2], np.int64)}
+    parts = Segments(model, ["z"], Path("reshaped"), 1)
+    assert len(parts.inputs()) > 1
+    (found,) = parts.run(Batch(feed), parts.state_of([()] * len(parts.inputs())), lambda k: {}, feed)
+    expected = X.reshape(1, 6, 2).astype(float)
+    for _ in range(12):
+        expected = np.tanh(expected)
+    np.testing.assert_allclose(found, 6 * expected, rtol=1e-5)
+
+
 def test_what_is_known_before_the_first_change_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another input would show, if it were read."""
     monkeypatch.setattr(segments, "LEAST_NODES", 4)

@@ -36,6 +36,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "subtract": lambda ops, x: ops.subtract(x, row(ops, 8)),
     "multiply": lambda ops, x: ops.multiply(x, row(ops, 8)),
     "divide": lambda ops, x: ops.divide(x, row(ops, 8)),
+    "one divided by": lambda ops, x: ops.divide(number(ops, 1.0), ops.exp(x)),
     "power": lambda ops, x: ops.power(ops.abs(x), number(ops, 1.5)),
     "maximum": lambda ops, x: ops.maximum(x, row(ops, 8)),
     "minimum": lambda ops, x: ops.minimum(x, row(ops, 8)),
@@ -177,6 +178,14 @@ def test_an_operator_is_translated(name, shape, tmp_path):
     (found,) = run(make_session(graph.model, graph.path, 1), graph.outputs, {"x": x}, graph.path)
     assert found.shape == expected.shape and found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_one_divided_by_a_tensor_is_a_reciprocal(tmp_path):
+    """So OpenVINO reads ONNX's own, of which the small divisors are judged."""
+    graph = graph_with(tmp_path, OPERATORS["one divided by"], SHAPE)
+    assert [op.op_type for op in graph.operators] == ["Exp", "Reciprocal"]
+    several = graph_with(tmp_path, lambda ops, x: ops.divide(row(ops, 8), x), SHAPE)
+    assert [op.op_type for op in several.operators] == ["Div"]
 
 
 def test_what_has_no_counterpart_is_named(tmp_path):

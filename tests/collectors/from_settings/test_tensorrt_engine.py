@@ -171,6 +171,16 @@ def test_an_engine_that_runs_in_float_is_named_as_a_whole(tmp_path: Path) -> Non
     assert "nothing is asked" in told and "the device computes 2 in another kind of type" in told
 
 
+def test_the_engine_of_another_model_is_said_to_be_one(tmp_path: Path) -> None:
+    others = [kernel(name, "Int8", nodes=(name,)) for name in ("encoder/Conv", "encoder/Gemm")]
+    diagnosis = diagnosed(tmp_path, *others)
+    assert not rules_of(diagnosis)
+    (said,) = [text for text in diagnosis.warnings if "layers.json" in text]
+    assert "may be of another one" in said and "encoder/Conv" in said
+    (said,) = [text for text in diagnosed(tmp_path, QUIET, others[0]).warnings if "layers.json" in text]
+    assert "1 of its 3 layers not found in this model: encoder/Conv" in said
+
+
 def test_names_alone_are_not_judged(tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, f"{CONV} + {ACT}", HEAD)
     missing = {entry.rule: entry for entry in diagnosis.not_judged}

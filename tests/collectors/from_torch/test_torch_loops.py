@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import quantmedic
-from quantmedic.collectors.from_torch.capture import _kept
+from quantmedic.collectors.from_torch.capture import _values_to_measure
 from quantmedic.collectors.from_torch.torch_values import TORCH_LOOPS, TorchValues
 from quantmedic.collectors.statistics import numpy_loops
 from quantmedic.collectors.statistics.accumulate import as_rows
@@ -79,7 +79,7 @@ def test_any_tensor_gives_what_numpy_makes_of_it(name, seed, shape, kind, magnit
 def test_tensors_of_any_precision_are_measured_as_float32(dtype, monkeypatch):
     monkeypatch.setenv(TORCH_LOOPS, "1")
     tensor = torch.randn(3, 5, 7, dtype=torch.float64).to(dtype)
-    found = _kept(tensor)
+    found = _values_to_measure(tensor)
     assert isinstance(found, TorchValues)
     assert (found.dtype, found.shape, found.size, found.ndim) == (np.float32, (3, 5, 7), 105, 3)
     np.testing.assert_array_equal(np.asarray(found), tensor.float().numpy())
@@ -88,8 +88,8 @@ def test_tensors_of_any_precision_are_measured_as_float32(dtype, monkeypatch):
 def test_codes_keep_their_type(monkeypatch):
     monkeypatch.setenv(TORCH_LOOPS, "1")
     quantized = torch.quantize_per_tensor(torch.randn(2, 3), 0.1, 3, torch.qint8)
-    assert _kept(quantized).dtype == np.int8
-    assert _kept(torch.zeros(2, dtype=torch.int64)).dtype == np.int64
+    assert _values_to_measure(quantized).dtype == np.int8
+    assert _values_to_measure(torch.zeros(2, dtype=torch.int64)).dtype == np.int64
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 6), (4, 5, 6, 3), (2, 3, 2, 4), (4, 3), (6,), ()])

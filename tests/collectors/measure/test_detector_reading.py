@@ -255,20 +255,79 @@ def test_samples_without_boxes_are_passed_over(tmp_path: Path) -> None:
     assert any("none of the first 256 samples has a labelled box" in notice for notice in opened.notices)
 
 
-def test_scores_that_are_no_probabilities_are_named(tmp_path: Path) -> None:
-    model = yolo("apart")
+def found_by(metric: Metric | None, model: onnx.ModelProto, truth: Array) -> float:
+    assert metric is not None
+    return metric.aggregate(metric.tally(run(model, {"images": pictures("validation", SAMPLES)}), truth))
+
+
+LEFT: dict[Form, str] = {
+    "logits": "boxes cxcywh in 0…1, 3 classes, scores by sigmoid, NMS at 0.7",
+    "no-object": "boxes cxcywh in 0…1, 3 classes, scores by softmax, no object last, NMS at 0.7",
+    "background": "boxes xyxy in 0…1, 3 classes, background first, NMS at 0.7",
+}
+
+
+@pytest.mark.parametrize("form", LEFT)
+def test_scores_that_are_left_to_the_application_are_found_by_trying(form: Form, tmp_path: Path) -> None:
+    """Against scores that are computed by hand, beside the same boxes."""
+    model = yolo(form)
+    metric = opened(model, tmp_path)
+    assert metric is not None and metric.words == LEFT[form]
+    found = run(model, {"images": pictures("validation", SAMPLES)})
+    numbers, boxes = found["s"].astype(float), found["b"].astype(float) * SIDE
+    powers = np.exp(numbers)
+    scores = {
+        "logits": 1 / (1 + np.exp(-numbers)),
+        "no-object": (powers / powers.sum(axis=2, keepdims=True))[..., :-1],
+        "background": numbers[..., 1:],
+    }[form]
+    if form == "background":
+        boxes = np.concatenate([(boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]], axis=2)
+    value = metric.aggregate(metric.tally(found, labels(SAMPLES)))
+    assert value == pytest.approx(reference(np.concatenate([boxes, scores], axis=2)), abs=1e-6)
+    assert value > 0.8
+
+
+@pytest.mark.parametrize("form", ["no-object", "background"])
+def test_where_the_column_of_no_object_stands_follows_from_the_numbers_too(form: Form, tmp_path: Path) -> None:
+    """Where only one class is labelled, the number of columns does not tell."""
+    truth = np.where(labels(SAMPLES)[..., 4:] == 1, labels(SAMPLES), -1.0)
+    metric = opened(yolo(form), tmp_path, truth)
+    assert metric is not None and metric.words == LEFT[form]
+    assert found_by(metric, yolo(form), truth) > 0.7
+
+
+def test_classes_behind_a_background_may_count_from_one(tmp_path: Path) -> None:
+    """As torchvision and TensorFlow number them; the last class shows it, and without it what is found."""
+    truth = labels(SAMPLES)
+    truth[..., 4] += truth[..., 4] >= 0
+    model = yolo("background")
+    for own in (truth, np.where(truth[..., 4:] == 1, truth, -1.0)):
+        metric = opened(model, tmp_path, own)
+        assert metric is not None
+        assert metric.words == LEFT["background"].replace("background first", "background as class 0")
+        assert found_by(metric, model, own) > 0.7
+    named = opened(model, tmp_path, truth, metric_options={"background": "class-0"})
+    assert named is not None and found_by(named, model, truth) == found_by(opened(model, tmp_path, truth), model, truth)
+    with pytest.raises(DataError, match="label is not a class of the model"):
+        opened(model, tmp_path, truth + np.where(truth[..., 4:] >= 0, [0, 0, 0, 0, 1], 0.0))
+
+
+def test_scores_that_fit_in_two_ways_are_asked_for(tmp_path: Path) -> None:
+    """A last column of zeros: a class that nobody labelled, or no object. Both find the same, and neither is taken."""
+    model = yolo("no-object")
     for node in model.graph.node:
-        node.input[:] = ["/Split_output_1" if name == "/Sigmoid_output_0" else name for name in node.input]
+        if node.name == "nothing":
+            node.op_type = "Mul"
+            node.input.append("nought")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0), "nought"))
     assert opened(model, tmp_path) is None
-    assert any("--metric-option scores=sigmoid" in notice for notice in opened.notices)
-    metric = opened(model, tmp_path, metric="map", metric_options={"scores": "sigmoid"})
-    plain = opened(yolo("apart"), tmp_path)
-    assert metric is not None and plain is not None
-    feed = {"images": pictures("validation", 32)}
-    values = [
-        own.aggregate(own.tally(run(net, feed), labels(32))) for own, net in ((metric, model), (plain, yolo("apart")))
-    ]
-    assert values[0] == pytest.approx(values[1], abs=1e-3)
+    (notice,) = opened.notices
+    assert "scores by sigmoid" in notice and "scores by softmax, no object last" in notice
+    assert "fit the labels little better than" in notice and "--metric-option scores=sigmoid" in notice
+    for options in ({"scores": "sigmoid"}, {"scores": "softmax"}, {"background": "last", "scores": "softmax"}):
+        metric = opened(model, tmp_path, metric_options=options)
+        assert found_by(metric, model, labels(SAMPLES)) > 0.8
 
 
 def test_lists_of_boxes_are_read_as_before_where_the_metric_is_named(tmp_path: Path) -> None:

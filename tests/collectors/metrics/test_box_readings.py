@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.metrics.box_labels import count_flat_boxes, label_layout, labelled_boxes
-from quantmedic.collectors.metrics.box_readings import BoxReading, Columns, corners, raw_boxes
+from quantmedic.collectors.metrics.box_readings import BoxReading, Columns, Raw, ScoreKind, corners, raw_boxes
 from quantmedic.collectors.metrics.metric import load_metric
+from quantmedic.collectors.metrics.reading import Reading
+from quantmedic.collectors.metrics.score_kinds import describe_numbers, fitting_kinds
 from quantmedic.engine.errors import DataError
 
 
@@ -89,11 +91,46 @@ def test_a_class_may_stand_beside_its_score():
 def test_what_is_left_to_the_application_is_named():
     boxes, logits = np.tile([1.0, 1, 3, 3], (1, 2, 1)), np.array([[[2.0, 0.0, 5.0], [1.0, 3.0, -9.0]]])
     (raw,) = raw_boxes(None, {"boxes": boxes, "logits": logits}, 1)
-    sigmoid = BoxReading(scores="sigmoid").found(raw)
+    sigmoid = BoxReading(kind=ScoreKind("sigmoid")).found(raw)
     assert sigmoid.classes.tolist() == [2, 1] and sigmoid.scores[0] == pytest.approx(1 / (1 + np.exp(-5)))
-    softmax = BoxReading(scores="softmax").found(raw)
+    softmax = BoxReading(kind=ScoreKind("softmax", "last")).found(raw)
     assert softmax.classes.tolist() == [0, 1]
     assert softmax.scores[0] == pytest.approx(np.exp(2) / (np.exp(2) + 1 + np.exp(5)))
+
+
+@examples(30)
+@given(seed=st.integers(0, 2**32 - 1), columns=st.integers(2, 6))
+def test_a_column_of_no_object_is_no_class(seed, columns):
+    """The same scores wherever that column stands; numbers of classes count on behind it, or are those of columns."""
+    logits = np.random.default_rng(seed).normal(0, 3, (7, columns))
+    plain = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(ScoreKind("softmax", "none").of(logits), plain)
+    np.testing.assert_allclose(ScoreKind("softmax", "last").of(logits), plain[:, :-1])
+    np.testing.assert_allclose(ScoreKind("softmax", "first").of(logits), plain[:, 1:])
+    counted = ScoreKind("softmax", "class-0").of(logits)
+    np.testing.assert_allclose(counted[:, 1:], plain[:, 1:])
+    assert not counted[:, 0].any()
+    found = BoxReading(kind=ScoreKind("given", "class-0")).found(Raw(np.tile([0.0, 0, 1, 1], (7, 1)), plain, None))
+    assert (found.classes >= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "options", "kinds"),
+    [
+        ([[0.1, 0.2], [0.9, 0.1]], {}, [("given", "none")]),
+        ([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], {}, [("given", "none"), ("given", "first")]),
+        ([[0.1, 0.9], [0.2, 0.8], [0.7, 0.3]], {}, [("given", "none"), ("given", "last")]),
+        ([[-3.0, 2.0], [-5.0, 4.0], [2.0, 0.0]], {}, [("sigmoid", "none"), ("softmax", "last")]),
+        ([[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]], {}, [("sigmoid", "none"), ("softmax", "first")]),
+        ([[-3.0], [2.0]], {}, [("sigmoid", "none")]),
+        ([[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]], {"scores": "sigmoid"}, [("sigmoid", "none")]),
+        ([[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]], {"background": "class-0"},
+         [("sigmoid", "class-0"), ("softmax", "class-0")]),
+        ([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], {"background": "none"}, [("given", "none")]),
+    ],
+)  # fmt: skip
+def test_what_may_make_scores_is_told_by_the_numbers_and_the_options(numbers, options, kinds):
+    assert fitting_kinds([describe_numbers(np.array(numbers))], Reading("map", None, options)) == kinds
 
 
 def test_a_number_that_is_none_leaves_the_sample_out():

@@ -330,6 +330,8 @@ def test_a_remedy_of_a_card_is_the_whole_call() -> None:
     given = prescription(found).configurations[0].code
     assert given.endswith(static[static.rindex("quantize_static(") :] + "\n")
     assert "def equal_batches(" in static
+    names = "CalibrationMethod, QuantFormat, QuantType, quantize_static"
+    assert "from onnxruntime.quantization import " in static and names in static
     assert any("changed by" not in text for text in texts), "other toolchains have the change alone"
 
 

@@ -20,7 +20,11 @@ DEMO = Path(quantmedic.__file__).parent / "demo"
 SIDE, CLASSES, CELLS = 64, 3, 80
 #: What joins boxes and scores, and both.
 JOINT, BOXES, SCORES, LOGITS = "/Concat_4", "/Mul_2_output_0", "/Sigmoid_output_0", "/Split_output_1"
-Form = Literal["columns", "rows", "shares", "objectness", "apart", "selected", "masks"]
+#: Forms with boxes in 0…1.
+_SHARES = ("shares", "logits", "no-object", "background")
+Form = Literal[
+    "columns", "rows", "shares", "objectness", "apart", "selected", "masks", "logits", "no-object", "background"
+]
 
 
 def yolo(form: Form = "columns", side: int = SIDE) -> onnx.ModelProto:
@@ -30,7 +34,10 @@ def yolo(form: Form = "columns", side: int = SIDE) -> onnx.ModelProto:
     columns last, ``shares`` boxes in 0…1. ``objectness`` ``[n, 80, 8]`` has the best score in front of the others.
     ``apart``: boxes ``[n, 80, 4]`` and scores ``[n, 80, 3]`` in two outputs. ``selected`` ``[n, 20, 6]``: the cells of
     the best scores with corners, score and class, as end-to-end exports have it. ``masks`` has two more columns and an
-    output of two maps.
+    output of two maps. Of three the scores are left to the application, and boxes are shares of the picture in an
+    output of their own: ``logits`` ``[n, 80, 3]`` for a sigmoid, as RT-DETR has it; ``no-object`` ``[n, 80, 4]`` for a
+    softmax, with a last column that is as large as the best class is small, as DETR has it; ``background``
+    ``[n, 80, 4]`` has that column first and the softmax behind it, and corners, as SSD has it.
 
     Args:
         form: The form of the outputs.
@@ -38,7 +45,7 @@ def yolo(form: Form = "columns", side: int = SIDE) -> onnx.ModelProto:
     """
     model = onnx.load(str(FLOAT))
     strides = next(numpy_helper.to_array(own) for own in model.graph.initializer if own.name == "strides")
-    set_constant(model, "strides", strides * (1 / SIDE if form == "shares" else side / SIDE))
+    set_constant(model, "strides", strides * (1 / SIDE if form in _SHARES else side / SIDE))
     if side != SIDE:
         _shrink(model, side)
     match form:
@@ -65,15 +72,40 @@ def yolo(form: Form = "columns", side: int = SIDE) -> onnx.ModelProto:
                 _node("Concat", [BOXES, SCORES, "coefficients"], "found", axis=1),
             ]
             _end(model, nodes, {"found": [9, CELLS], "maps": [2, 6, 6]})
+        case "logits":
+            nodes = [_node("Transpose", own, name, perm=[0, 2, 1]) for own, name in ((BOXES, "b"), (LOGITS, "s"))]
+            _end(model, nodes, {"b": [CELLS, 4], "s": [CELLS, CLASSES]})
+        case "no-object":
+            nodes = [
+                *_nothing(),
+                _node("Concat", [LOGITS, "nothing"], "joined", axis=1),
+                *(_node("Transpose", own, name, perm=[0, 2, 1]) for own, name in ((BOXES, "b"), ("joined", "s"))),
+            ]
+            _end(model, nodes, {"b": [CELLS, 4], "s": [CELLS, CLASSES + 1]})
+        case "background":
+            nodes = [
+                *_nothing(),
+                _node("Concat", ["nothing", LOGITS], "joined", axis=1),
+                _node("Softmax", "joined", "shares_of_one", axis=1),
+                *_corners(model),
+                *(
+                    _node("Transpose", own, name, perm=[0, 2, 1])
+                    for own, name in (("corners", "b"), ("shares_of_one", "s"))
+                ),
+            ]
+            _end(model, nodes, {"b": [CELLS, 4], "s": [CELLS, CLASSES + 1]})
         case "selected":
             _end(model, _selection(model), {"found": [20, 6]})
     return model
 
 
-def _selection(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The twenty cells of the best scores, by TopK."""
-    for name, value in (("count", [20]), ("behind", [2]), ("sides", [1, 1, 4])):
-        model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+def _nothing() -> list[onnx.NodeProto]:
+    """The logit of no object: the less the best class of a cell has, the more."""
+    return [_node("ReduceMax", LOGITS, "best", axes=[1], keepdims=1), _node("Neg", "best", "nothing")]
+
+
+def _corners(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Corners of the boxes, channels first."""
     model.graph.initializer.append(numpy_helper.from_array(np.float32(0.5), "half"))
     return [
         _node("Split", BOXES, ["middle", "size"], axis=1),
@@ -81,6 +113,15 @@ def _selection(model: onnx.ModelProto) -> list[onnx.NodeProto]:
         _node("Sub", ["middle", "reach"], "low"),
         _node("Add", ["middle", "reach"], "high"),
         _node("Concat", ["low", "high"], "corners", axis=1),
+    ]
+
+
+def _selection(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The twenty cells of the best scores, by TopK."""
+    for name, value in (("count", [20]), ("behind", [2]), ("sides", [1, 1, 4])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+    return [
+        *_corners(model),
         _node("Transpose", "corners", "corner_rows", perm=[0, 2, 1]),
         _node("Transpose", SCORES, "score_rows", perm=[0, 2, 1]),
         _node("ReduceMax", "score_rows", "best", axes=[2], keepdims=0),

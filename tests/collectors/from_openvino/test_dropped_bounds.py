@@ -1,4 +1,4 @@
-"""A Relu that OpenVINO drops between two quantizers: both of them are read, simulated and run as they are written."""
+"""Relu and Clip that OpenVINO drops in front of quantizers are read back, where the float model has them."""
 
 from pathlib import Path
 from typing import Any
@@ -102,3 +102,79 @@ def test_where_the_float_model_has_no_relu_none_is_read(tmp_path):
     paths = models.float_graph.path, models.quantized.path
     causes = quantmedic.diagnose(*paths, representative=X, validation=X, threads=1).causes
     assert causes[0].cause == "negative-activations" and causes[0].subjects[0].startswith("first")
+
+
+CLIP = ("Clip", 0.0, 6.0)
+
+
+def bounded(quantized: bool, *, act: tuple[str, ...], scale: float = 6 / 255, beside: bool = False) -> onnx.ModelProto:
+    """A sum of two convolutions, behind it a Relu or Clip; only what convolutions read is quantized.
+
+    ``beside``: the sum is returned too, so that something reads it before it is bounded.
+    """
+    made = Net()
+
+    def rounded(x: str, step: float, zero: np.generic) -> str:
+        return made.quantize(x, step, zero) if quantized else x
+
+    image = rounded(made.input("image", ["n", 3, 8, 8]), 0.05, np.int8(0))
+    parts = [made.conv(image, random(k, 4, 3, 3, 3), out=f"part{k}") for k in range(2)]
+    total = made.add("Add", *parts, out="total")
+    kind, *ends = act
+    x = made.add(kind, total, *[made.const(f"end{k}", np.float32(end)) for k, end in enumerate(ends)], out="bounded")
+    made.output(made.conv(rounded(x, scale, np.uint8(0)), random(2, 2, 4, 3, 3), out="last"))
+    if beside:
+        made.output(made.add("Sigmoid", total, out="beside"))
+    return made.model()
+
+
+def opened(folder: Path, **options: Any) -> tuple[Path, Path, OpenVINOModels]:
+    """The pair as IRs."""
+    made = []
+    for path in save_pair(folder, bounded(False, **options), bounded(True, **options)):
+        made.append(path.with_suffix(".xml"))
+        openvino().save_model(openvino().convert_model(path), made[-1], compress_to_fp16=False)
+    return made[0], made[1], open_models(*made)
+
+
+def kinds(graph: OpenVINOGraph) -> list[str]:
+    return [op.op_type for op in graph.operators]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("act", [("Relu",), CLIP])
+def test_a_relu_or_clip_behind_a_sum_is_read_back(tmp_path, act, beside):
+    _, path, models = opened(tmp_path, act=act, beside=beside)
+    assert not {"Relu", "Clamp"} & {op.get_type_name() for op in read_ir(path).model.get_ordered_ops()}
+    assert kinds(models.quantized).count(act[0]) == 1
+    assert sorted(kinds(models.quantized)) == sorted(kinds(models.float_graph))
+    assert {pair.root.split(":")[0]: pair.twin for pair in models.pairs if pair.tap.quantizer is None}[
+        "total"
+    ] == "total"
+    rounded = {pair.twin for pair in models.pairs if pair.tap.quantizer is not None}
+    assert rounded == {"image", "bounded"}
+    for expected, found in zip(*all_outputs(models.quantized), strict=True):
+        # A value in the middle between two codes may be rounded either way.
+        assert np.median(np.abs(found - expected)) < 1e-5 and np.abs(found - expected).mean() < 1e-2
+
+
+def all_outputs(graph: OpenVINOGraph) -> tuple[list[Array], list[Array]]:
+    """Outputs of OpenVINO and of the translation."""
+    found = translated_runner(graph, graph.model, graph.outputs, 1)(Batch({graph.inputs[0]: X}))
+    return Session(graph, [], 1).run([X])[0], found
+
+
+def test_a_clip_that_the_quantizer_does_not_stand_for_is_kept_by_openvino_and_read_once(tmp_path):
+    _, _, models = opened(tmp_path, act=CLIP, scale=0.05)
+    assert kinds(models.quantized).count("Clip") == 1
+    assert models.match.unmatched == []
+
+
+def test_a_clip_that_the_quantized_model_has_lost_is_not_read_back(tmp_path):
+    """Its quantizer reaches beyond: what the Clip cut off is let through."""
+    made = []
+    pair = bounded(False, act=CLIP), bounded(True, act=("Relu",), scale=0.2)
+    for path in save_pair(tmp_path, *pair):
+        made.append(path.with_suffix(".xml"))
+        openvino().save_model(openvino().convert_model(path), made[-1], compress_to_fp16=False)
+    assert not {"Clip", "Relu"} & set(kinds(open_models(*made).quantized))

@@ -1,0 +1,36 @@
+"""What a configuration quantizes while the network runs, in words: no comparison of weights sees what that costs."""
+
+from collections.abc import Iterator, Mapping
+
+#: Algorithms of ModelOpt that leave activations in float.
+_WEIGHTS_ALONE = ("W4A16", "W8A16", "W4A16_AWQ", "NVFP4_W4A16", "W4A16_NVFP4")
+
+
+def running_grids(settings: Mapping[str, object]) -> str | None:
+    """Inputs of layers and K/V cache with the types that the configuration asks for; None where both stay in float."""
+    inputs, cache = (", ".join(dict.fromkeys(found)) for found in (_inputs(settings), _cache(settings)))
+    parts = [f"{what} ({how})" for what, how in (("inputs of layers", inputs), ("K/V cache", cache)) if how]
+    return " and ".join(parts) or None
+
+
+def _inputs(settings: Mapping[str, object]) -> Iterator[str]:
+    algorithm, groups = settings.get("quant_algo"), settings.get("config_groups")
+    if isinstance(algorithm, str) and algorithm.upper() not in (*_WEIGHTS_ALONE, "NONE"):
+        yield algorithm
+    elif isinstance(groups, Mapping):
+        schemes = (group.get("input_activations") for group in groups.values() if isinstance(group, Mapping))
+        yield from (_words(scheme) for scheme in schemes if isinstance(scheme, Mapping))
+    elif settings.get("quant_method") == "fp8":
+        yield "float8"
+
+
+def _cache(settings: Mapping[str, object]) -> Iterator[str]:
+    algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
+    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
+        yield algorithm
+    elif isinstance(scheme, Mapping):
+        yield _words(scheme)
+
+
+def _words(scheme: Mapping[str, object]) -> str:
+    return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"

@@ -1,0 +1,200 @@
+"""Factors and batch norms that OpenVINO folded into the weights of the float model alone when it converted both.
+
+In the quantized model a quantizer stands between the operator and the factor, and keeps it from being folded. So the
+float model has no twin of it, and its weights before or behind are larger by as much. They are found by structure; the
+weights decide which of the two it was, and that the factor is not one that only the quantized model has.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_openvino.dropped_bounds import base_of, kept_operators
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.match import Match
+
+Float32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Side = Literal["before", "behind"]
+
+#: Layers into which factors are folded.
+_LAYERS = frozenset({"Conv", "Gemm", "MatMul"})
+#: Cosine from which on the weights of a channel tell its factor: codes of 4 bits keep more than that of a float row.
+_TELLING = 0.95
+#: Share by which a factor may differ from what the weights tell: of so few codes, one channel has rarely more noise.
+_APART = 0.25
+
+
+class Factor(NamedTuple):
+    """What was folded into the weights of a layer of the float model.
+
+    Attributes:
+        layer: Name of that layer's output.
+        side: The layer stands before the factor or behind it.
+        name: Name of the quantized model's operator, for the tensor between the two.
+        gain: Of each channel, or one for all.
+        shift: What a batch norm adds to each channel; None for a factor alone.
+    """
+
+    layer: str
+    side: Side
+    name: str
+    gain: Float32
+    shift: Float32 | None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A layer whose weights may hold a factor.
+
+    Attributes:
+        factor: What was folded, if it was.
+        known: How many channels tell a factor in their weights.
+    """
+
+    factor: Factor
+    known: int
+
+
+def folded_factors(float_graph: Graph, quantized: Graph, matched: Match) -> list[Factor]:
+    """Factors of the quantized model that the float model holds in its weights; at most one for each layer."""
+    found: dict[tuple[str, Side], Factor] = {}
+    for op in quantized.operators:
+        twin = matched.operators.get(op.index)
+        is_kept = twin is not None and twin.op_type == op.op_type
+        if is_kept or op.op_type not in ("Mul", "BatchNormalization"):
+            continue
+        candidates = list(_candidates(op, float_graph, quantized, matched))
+        if candidates:
+            factor = max(candidates, key=lambda each: each.known).factor
+            found.setdefault((factor.layer, factor.side), factor)
+    return list(found.values())
+
+
+def _candidates(op: Operator, float_graph: Graph, quantized: Graph, matched: Match) -> Iterator[_Candidate]:
+    """The layers around a factor that have it in their weights, or at least do not speak against it."""
+    sources = [name for name in op.inputs if name not in quantized.constants]
+    held = _gain_of(op, quantized)
+    if len(sources) != 1 or held is None:
+        return
+    gain, shift, step = held
+    layer = quantized.producers.get(sources[0])
+    if layer is not None and len(quantized.consumers.get(sources[0], [])) == 1:
+        twin = matched.operators.get(layer.index)
+        found = _told(layer, twin, "before", gain, step, float_graph, quantized)
+        # What a batch norm adds is in the bias of the layer.
+        if found is not None and twin is not None and (shift is None or len(twin.inputs) > 2):
+            yield _Candidate(Factor(twin.outputs[0], "before", sources[0], found[0], shift), found[1])
+    readers = quantized.consumers.get(op.outputs[0], [])
+    twin = matched.operators.get(readers[0].index) if len(readers) == 1 else None
+    if twin is None or shift is not None or not _reads(twin, sources[0], float_graph, quantized, matched):
+        return
+    found = _told(readers[0], twin, "behind", gain, step, float_graph, quantized)
+    if found is not None:
+        yield _Candidate(Factor(twin.outputs[0], "behind", op.outputs[0], found[0], None), found[1])
+
+
+def _reads(twin: Operator, source: str, float_graph: Graph, quantized: Graph, matched: Match) -> bool:
+    """A layer of the float model reads what the factor reads in the other, so that nothing else stands between."""
+    before = matched.tensors.get(source)
+    kept = kept_operators(quantized, matched)
+    return before is not None and base_of(twin.inputs[0], float_graph, kept) == base_of(before, float_graph, kept)
+
+
+def _gain_of(op: Operator, graph: Graph) -> tuple[Float32, Float32 | None, Floats] | None:
+    """Gain and shift of a factor or batch norm, and by how much the gain may be rounded; None where not known."""
+    constants = [graph.constants[name] for name in op.inputs if name in graph.constants]
+    values = [each.values for each in constants if each.values is not None]
+    if len(values) < len(constants) or not all(np.isfinite(each).all() for each in values):
+        return None
+    numbers = [np.asarray(each, np.float32).ravel() for each in values]
+    if op.op_type == "Mul":
+        shape = np.shape(values[0]) if len(values) == 1 else ()
+        if len(values) != 1 or sum(side > 1 for side in shape) > 1:
+            return None
+        return numbers[0], None, _rounding(constants[0], numbers[0].size)
+    if len(numbers) != 4:
+        return None
+    factor, added, mean, variance = numbers
+    gain = factor / np.sqrt(variance + np.float32(op.attributes.number("epsilon", 1e-5)))
+    return gain, added - mean * gain, np.zeros(gain.size)
+
+
+def _rounding(constant: Constant, size: int) -> Floats:
+    """Half a step of each number that is stored as a code, 0 of others."""
+    if constant.quantizer is None:
+        return np.zeros(size)
+    return np.broadcast_to(np.asarray(constant.quantizer.scale, np.float64).ravel() / 2, (size,))
+
+
+def _told(
+    op: Operator, twin: Operator | None, side: Side, gain: Float32, step: Floats, float_graph: Graph, quantized: Graph
+) -> tuple[Float32, int] | None:
+    """The gain as the weights have it, and of how many channels; None where they do not have it.
+
+    Args:
+        op: The layer of the quantized model.
+        twin: The layer of the float model.
+        side: Where the layer stands.
+        gain: ``[channels]``, or one for all.
+        step: By how much the gain may be rounded.
+        float_graph: The float model.
+        quantized: The quantized model.
+    """
+    if twin is None or op.op_type not in _LAYERS or min(len(op.inputs), len(twin.inputs)) < 2:
+        return None
+    constants = quantized.constants.get(op.inputs[1]), float_graph.constants.get(twin.inputs[1])
+    mine, theirs = (None if each is None else each.values for each in constants)
+    if mine is None or theirs is None or mine.shape != theirs.shape or not np.isfinite(theirs).all():
+        return None
+    places = channel_places(twin.op_type, mine.shape, side, twin.attributes.integer("group", 1))
+    count = int(places.max()) + 1
+    if gain.size not in (1, count) or (gain == 0).any():
+        return None
+    ratio, known = _ratios(mine, theirs, places, count)
+    if gain.size == 1:
+        ratio = np.median(ratio[known], keepdims=True) if known.any() else ratio[:1]
+        known = np.asarray([known.any()])
+    slack = _APART * np.abs(gain) + step
+    if (np.abs(ratio - gain) > slack)[known].any():
+        return None
+    # What codes of the gain round is no fault of the float model: its weights tell it better.
+    told = np.where(known & (step > 0), ratio, gain)
+    return np.asarray(told, np.float32), int(known.sum())
+
+
+def _ratios(mine: Float32, theirs: Float32, places: NDArray[np.int64], count: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """By how much the weights of each channel are larger in the float model, and which channels tell it."""
+
+    def total(values: Floats) -> Floats:
+        return np.asarray(np.bincount(places.ravel(), values.ravel(), count), np.float64)
+
+    a, b = mine.astype(np.float64), theirs.astype(np.float64)
+    both, own, other = total(a * b), total(a * a), total(b * b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cosine, ratio = both / np.sqrt(own * other), both / own
+    return np.nan_to_num(ratio), np.nan_to_num(np.abs(cosine)) >= _TELLING
+
+
+def channel_places(kind: str, shape: tuple[int, ...], side: Side, groups: int = 1) -> NDArray[np.int64]:
+    """Which channel each weight of a layer belongs to, in the shape of the weights.
+
+    Args:
+        kind: Conv, with weights ``[out, in / groups, …]``, or a product of matrices, with ``[…, in, out]``.
+        shape: Of the weights.
+        side: ``before`` a factor the channels are those that the layer writes, ``behind`` it those that it reads.
+        groups: Of a convolution.
+    """
+    if kind != "Conv":
+        axis = len(shape) - (1 if side == "before" else 2)
+        return np.broadcast_to(np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - axis - 1)), shape)
+    out, width, *kernel = shape
+    if side == "before":
+        return np.broadcast_to(np.arange(out).reshape(-1, *[1] * (len(shape) - 1)), shape)
+    read = np.arange(groups * width).reshape(groups, 1, width)
+    rows = np.broadcast_to(read, (groups, out // groups, width)).reshape(out, width, *[1] * len(kernel))
+    return np.broadcast_to(rows, shape)

@@ -1,0 +1,118 @@
+"""Dumps of a device in the forms in which tools write them."""
+
+import base64
+import io
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from onnx import numpy_helper
+
+from builders.onnx_models import Array
+
+Dump = dict[str, Array]
+
+TENSORS = """Create table if not exists Tensors (   Step int not null,   Name text not null,   Value TensorProto,
+ DeviceType text,   TracedProducer NodeArg,   TracedConsumers NodeArgList,   primary key (Step, Name) );"""
+NODES = """Create table if not exists Nodes (   ExecutionCounter int,   Name text primary key not null,
+ OpType text not null,   ExecutionProvider text );"""
+
+
+def samples_of(dump: Dump) -> int:
+    return len(next(iter(dump.values())))
+
+
+def write_npy(folder: Path, dump: Dump) -> Path:
+    folder.mkdir()
+    for name, values in dump.items():
+        np.save(folder / f"{name}.npy", values)
+    return folder
+
+
+def write_archive(folder: Path, dump: Dump) -> Path:
+    folder.mkdir()
+    np.savez(folder / "dump.npz", **dump)
+    return folder / "dump.npz"
+
+
+def write_samples(folder: Path, dump: Dump, ending: str = ".raw", *, last: bool = False, first: int = 0) -> Path:
+    """A folder for each sample, as Qualcomm's tools write it; ``last``: channels stand last."""
+    for k in range(samples_of(dump)):
+        own = folder / f"Result_{k + first}"
+        own.mkdir(parents=True)
+        for name, values in dump.items():
+            value = values[k : k + 1]
+            value = np.moveaxis(value, 1, -1) if last and value.ndim == 4 else value
+            if ending == ".raw":
+                (own / f"{name}.raw").write_bytes(np.ascontiguousarray(value, "<f4").tobytes())
+            else:
+                np.save(own / f"{name}.npy", value)
+    return folder
+
+
+def polygraphy(dump: Dump, *, lazy: bool = True) -> dict[str, object]:
+    """What ``polygraphy run --save-outputs`` writes of iterations of up to 8 samples."""
+
+    def encoded(values: Array) -> dict[str, object]:
+        file = io.BytesIO()
+        np.save(file, values, allow_pickle=False)
+        array = {"array": base64.b64encode(file.getvalue()).decode(), "polygraphy_class": "ndarray"}
+        return {"values": array, "polygraphy_class": "LazyArray"} if lazy else array
+
+    iterations = [
+        {
+            "outputs": {name: encoded(values[start : start + 8]) for name, values in dump.items()},
+            "runtime": 0.1,
+            "runner_name": "trt-runner",
+            "polygraphy_class": "IterationResult",
+        }
+        for start in range(0, samples_of(dump), 8)
+    ]
+    return {"lst": [["trt-runner", iterations], ["other", []]], "polygraphy_class": "RunResults"}
+
+
+def write_polygraphy(folder: Path, dump: Dump) -> Path:
+    folder.mkdir()
+    (folder / "dump.json").write_text(json.dumps(polygraphy(dump)))
+    return folder / "dump.json"
+
+
+def file_name(tensor: str, provider: str = "", rank: str = "") -> str:
+    return f"{provider}{re.sub(r'[^0-9A-Za-z]', '_', tensor)}{rank}.tensorproto"
+
+
+def write_files(folder: Path, dump: Dump, provider: str = "", rank: str = "") -> Path:
+    """Files of onnxruntime, of one run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in dump.items():
+        tensor = numpy_helper.from_array(values, name)
+        (folder / file_name(name, provider, rank)).write_bytes(tensor.SerializeToString())
+    return folder
+
+
+def write_runs(folder: Path, dump: Dump) -> Path:
+    """Files of onnxruntime, a folder for each run of one sample."""
+    for k in range(samples_of(dump)):
+        write_files(folder / f"run_{k}", {name: values[k : k + 1] for name, values in dump.items()})
+    return folder
+
+
+def write_database(folder: Path, dump: Dump, batch: int = 1, lacking: tuple[str, int] = ("", 0)) -> Path:
+    """A database of onnxruntime, of runs with so many samples each, without this tensor of this step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, samples = folder / "execution-trace-pid4711.db", samples_of(dump)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(TENSORS)
+        database.execute(NODES)
+        for step in range(1, samples // batch + 1):
+            rows = slice((step - 1) * batch, step * batch)
+            for name, values in dump.items():
+                if (name, step) == lacking:
+                    continue
+                stored = numpy_helper.from_array(values[rows] if values.shape[:1] == (samples,) else values, name)
+                content = (step, name, stored.SerializeToString(), "CPU", f"{name}:0", "")
+                database.execute("Insert into Tensors values (?, ?, ?, ?, ?, ?)", content)
+    return path
