@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 PICTURE = Path(__file__).parent / "report.png"
-#: As wide as a page of a code host shows it at full size, and one screen high.
-SIZE = (1200, 860)
+#: As wide as a page of a code host shows it at full size, and as high as the summary.
+SIZE = (1200, 690)
 #: Of the palette: more than the page has, but for the edges of letters.
 COLOURS = 128
 

@@ -187,3 +187,29 @@ def with_loud_keys(patient: Patient, factor: float) -> Weights:
     if found.keys() == patient.floats.keys() and all(found[name] is patient.floats[name] for name in found):
         raise Inapplicable("q, k and v are one layer")
     return found
+
+
+def with_constant_keys(patient: Patient, factor: float) -> Weights:
+    """The network with a large constant in the pair of each head's keys that the rotary embedding turns slowest.
+
+    Attention hardly feels it, for all keys of a text share it nearly, and the softmax cancels that.
+
+    Args:
+        patient: Whose keys have biases.
+        factor: The constant over the length of the longest row of weights.
+
+    Raises:
+        Inapplicable: Keys have no biases.
+    """
+    found = dict(patient.floats)
+    makers = [name for name in patient.layers if last(name) == "k_proj"]
+    if any(f"{name}.bias" not in found for name in makers) or not makers:
+        raise Inapplicable("keys have no biases")
+    for name in makers:
+        bias = found[f"{name}.bias"].copy()
+        head = patient.network.config.get("head_dim") or patient.network.config["hidden_size"] // 4
+        size = float(np.sqrt(np.square(found[f"{name}.weight"]).sum(axis=1)).max())
+        for channel in (head // 2 - 1, head - 1):
+            bias[channel::head] += factor * size
+        found[f"{name}.bias"] = bias
+    return found

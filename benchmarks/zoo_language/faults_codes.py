@@ -101,7 +101,9 @@ def scales_underflow(patient: Patient) -> Patient:
     return _with_rows(patient, 2.0**-20)
 
 
-@fault("scales-overflow", "codes", "dead-weight-groups", "block-scales-out-of-range", bases=("gptq-4",))
+@fault(
+    "scales-overflow", "codes", "broken-scales", "dead-weight-groups", "block-scales-out-of-range", bases=("gptq-4",)
+)
 def scales_overflow(patient: Patient) -> Patient:
     """Weights so large that their scale is beyond float16."""
     return _with_rows(patient, 2.0**22)

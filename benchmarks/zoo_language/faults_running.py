@@ -10,6 +10,7 @@ from .activations import (
     INT8_TENSOR,
     INT8_TOKENS,
     with_cache,
+    with_constant_keys,
     with_inputs,
     with_loud_keys,
     with_massive_tokens,
@@ -78,6 +79,12 @@ def kv_scales_of_another_model(patient: Patient) -> Patient:
 def loud_keys(patient: Patient) -> Patient:
     """Some channels of the keys are 96 times as large, and one scale of 8-bit integers serves all channels."""
     return with_cache(_with_floats(patient, with_loud_keys(patient, 96.0)), INT8_TENSOR)
+
+
+@fault("constant-keys-in-float8", "running", "coarse-kv-cache", bases=("int8", "packed-8"))
+def constant_keys_in_float8(patient: Patient) -> Patient:
+    """A large constant in two channels of the keys, as biases of Qwen 2 have it: 8-bit floats keep 4 bits of it."""
+    return with_cache(_with_floats(patient, with_constant_keys(patient, 512.0)), FLOAT8_TENSOR)
 
 
 @control("int8-with-inputs-by-token")

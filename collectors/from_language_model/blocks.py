@@ -1,7 +1,6 @@
 """Both models run block by block: one block is in memory, and what it hands on lies on disk."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,12 +12,14 @@ from torch import nn
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.block_noise import BlockNoise
-from quantmedic.collectors.from_language_model.positions import Positions
-from quantmedic.collectors.from_language_model.rooms import Rooms, States, let_go
+from quantmedic.collectors.from_language_model.front import Calls, run_front
+from quantmedic.collectors.from_language_model.positions import Means, Positions
+from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
 from quantmedic.collectors.from_language_model.routing import Routing
 from quantmedic.collectors.from_language_model.simulation import Simulation, simulated
-from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded, recorded_calls
+from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded
 from quantmedic.collectors.from_language_model.sources import SourceNoise, Tallies
+from quantmedic.collectors.from_language_model.spans import spans_of
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.errors import ModelError
@@ -27,10 +28,6 @@ Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
 OWN_TEXTS = 4
-#: What each block is called with, by the length of the text.
-Calls = Mapping[int, Sequence[Call]]
-#: Takes token ids; gives what goes into the first block, and what each block is called with.
-Front = Callable[[torch.Tensor], tuple[torch.Tensor, Sequence[Call]]]
 
 
 @dataclass(frozen=True)
@@ -76,14 +73,10 @@ def run_blocks(
     if found:
         progress("blocks", len(found), count)
     if "norm" not in work:
-        # What is finished is not overwritten: of an interrupted run only what blocks are called with is missing.
-        place = rooms.behind(len(found)) if found else rooms.before(0)
-        for weights, hidden in zip(sides, (place.floats, place.quantized), strict=True):
-            calls = _run_front(skeleton, weights, texts, hidden)  # the same of both
-        if not found:
-            noise = [noise_of_tokens(place.floats[span], place.quantized[span]) for span in spans]
-            front = mean_of_known(np.concatenate(noise))
         positions = Positions.of_texts([len(ids) for ids in texts])
+        if not found:
+            front = _run_both_fronts(skeleton, sides, texts, rooms, positions)
+        calls = Calls(skeleton, sides[1])
         for index in range(len(found), count):
             found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, positions))
             _keep_block(rooms, front, found)
@@ -99,8 +92,21 @@ def run_blocks(
     return Noises(front, with_shares(found))
 
 
+def _run_both_fronts(
+    skeleton: Skeleton, sides: tuple[Weights, Weights], texts: Sequence[Ids], rooms: Rooms, positions: Positions
+) -> float | None:
+    """Leave what goes into the first block of both models, and give the mean noise of its tokens."""
+    place, noise = rooms.before(0), Means(positions)
+    for weights, hidden in zip(sides, (place.floats, place.quantized), strict=True):
+        run_front(skeleton, weights, texts, hidden)
+    for span in spans_of(texts):
+        noise.add(noise_of_tokens(place.floats[span], place.quantized[span]))
+        rooms.let_go()
+    return noise.overall
+
+
 def states_behind_norm(skeleton: Skeleton, rooms: Rooms) -> States:
-    """Where ``run_blocks`` leaves what comes out of the norm, and ``run_alone`` for the quantized model."""
+    """Where ``run_blocks`` leaves what comes out of the norm."""
     return rooms.behind(len(skeleton.layers))
 
 
@@ -119,7 +125,7 @@ def run_alone(
     skeleton: Skeleton,
     weights: Weights,
     texts: Sequence[Ids],
-    rooms: Rooms,
+    rooms: TrialRooms,
     simulation: Simulation,
     progress: Progress,
     *,
@@ -131,8 +137,8 @@ def run_alone(
     Args:
         skeleton: The network without weights.
         weights: Its weights.
-        texts: Token ids.
-        rooms: Places for the hidden states, of which those of the quantized model are overwritten.
+        texts: Token ids of the texts of trials.
+        rooms: Places for the hidden states; what comes out of the norm is left in ``rooms.behind`` the last block.
         simulation: What is quantized beside the weights.
         progress: Called after every block.
         step: Name of this run, under which its finished blocks are counted.
@@ -141,40 +147,31 @@ def run_alone(
     Raises:
         ModelError: See ``run_blocks``.
     """
-    spans, count, places, work = spans_of(texts), len(skeleton.layers), rooms.of_quantized, rooms.work
+    spans, count, work = spans_of(texts), len(skeleton.layers), rooms.work
     done = work.get(step, first)
     if done > count:
         return
-    begun = done > first
-    calls = _run_front(skeleton, weights, texts, places[(done + 1) % 2 if begun or first else 0])
+    if done == 0:
+        run_front(skeleton, weights, texts, rooms.before(0))
+    calls = Calls(skeleton, weights)
     for index in range(done, count):
         layer = skeleton.layers[index]
         name = skeleton.name_of(layer)
-        before = rooms.kept_before(first) if first and index == first else places[index % 2]
-        behind = places[(index + 1) % 2]
+        is_first = first > 0 and index == first
+        before, places = (rooms.kept_before(first), rooms.spans) if is_first else (rooms.before(index), spans)
+        behind = rooms.behind(index)
         with loaded(layer, name, weights), simulated(layer, name, simulation):
-            for span in spans:
-                inputs = np.array(before[span])
-                behind[span] = _call(layer, name, inputs, calls[len(inputs)][index])
+            for place, span in zip(places, spans, strict=True):
+                inputs = np.array(before[place])
+                behind[span] = _call(layer, name, inputs, calls.of(len(inputs))[index])
                 let_go(before)
                 let_go(behind)
         rooms.flush()
         work.keep(**{step: index + 1})
         progress("blocks", index + 1, count)
-    _run_norm(skeleton, weights, spans, places[count % 2], places[(count + 1) % 2])
+    _run_norm(skeleton, weights, spans, rooms.before(count), rooms.behind(count))
     rooms.flush()
     work.keep(**{step: count + 1})
-
-
-def _run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values) -> Calls:
-    """Leave what goes into the first block in ``hidden``; what each block is called with."""
-    calls: dict[int, Sequence[Call]] = {}
-    with _front(skeleton, weights, texts) as front:
-        for ids, span in zip(texts, spans_of(texts), strict=True):
-            first, calls[len(ids)] = front(torch.from_numpy(ids))
-            hidden[span] = first[0].numpy()
-            let_go(hidden)
-    return calls
 
 
 def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], before: Values, behind: Values) -> None:
@@ -185,50 +182,12 @@ def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], befo
             let_go(behind)
 
 
-def spans_of(texts: Sequence[Ids]) -> list[slice]:
-    """Where the tokens of each text are among all."""
-    ends = np.cumsum([len(ids) for ids in texts]).tolist()
-    return [slice(end - len(ids), end) for end, ids in zip(ends, texts, strict=True)]
-
-
 def with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
     """The blocks with the share that each has of what all of them make."""
     total = sum(block.own_noise or 0.0 for block in blocks)
     if not 0 < total < float("inf"):
         return list(blocks)
     return [block.model_copy(update={"own_share": (block.own_noise or 0.0) / total}) for block in blocks]
-
-
-@contextmanager
-def _front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids]) -> Iterator[Front]:
-    """What stands before the blocks; of the embedding, only the rows of tokens that occur are read."""
-    used = np.unique(np.concatenate(texts))
-    empty = skeleton.embedding.weight
-    rows = _embedding_rows(skeleton, used, weights)
-    with ExitStack() as stack:
-        for part in skeleton.front():
-            stack.enter_context(loaded(part, skeleton.name_of(part), weights))
-        calls = stack.enter_context(recorded_calls(skeleton))
-        stack.enter_context(torch.inference_mode())
-        skeleton.embedding.weight = nn.Parameter(rows, requires_grad=False)
-        try:
-            yield lambda ids: calls(torch.searchsorted(torch.from_numpy(used), ids)[None])
-        finally:
-            skeleton.embedding.weight = empty
-
-
-def _embedding_rows(skeleton: Skeleton, used: Ids, weights: Weights) -> torch.Tensor:
-    name = f"{skeleton.name_of(skeleton.embedding)}.weight"
-    shape = tuple(skeleton.embedding.weight.shape)
-    found = [weights.load(name, shape, slice(token, token + 1)) for token in used.tolist()]
-    rows = [row for row in found if row is not None]
-    if len(rows) < len(found):
-        raise ModelError(
-            "the checkpoint has no embedding of tokens",
-            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}"],
-            help="look whether a shard is missing",
-        )
-    return torch.from_numpy(np.concatenate(rows))
 
 
 def _run_block(
@@ -248,10 +207,12 @@ def _run_block(
     noise, sources = BlockNoise.of(positions), SourceNoise(simulation.of_block(name))
     routing = Routing.of(layer, rooms.routes)
     own: list[tuple[Values, Values]] = []
+    left: list[tuple[Values, Values]] = []
+    is_plain = not (sources.simulation.inputs or sources.simulation.caches)
     with loaded(layer, name, sides[0]):
         for number, span in enumerate(spans):
             inputs = np.array(before.floats[span])
-            call = calls[len(inputs)][index]
+            call = calls.of(len(inputs))[index]
             with routing.seen_floats(layer, span, is_sample=number < OWN_TEXTS):
                 outputs = _call(layer, name, inputs, call)
             behind.floats[span] = outputs
@@ -263,16 +224,23 @@ def _run_block(
         routing.run_float_experts(layer)
     with loaded(layer, name, sides[1]):
         with simulated(layer, name, simulation):
-            for span in spans:
+            for number, span in enumerate(spans):
                 inputs = np.array(before.quantized[span])
+                call = calls.of(len(inputs))[index]
                 with routing.seen_quantized(layer, span):
-                    outputs = _call(layer, name, inputs, calls[len(inputs)][index])
+                    outputs = _call(layer, name, inputs, call)
                 behind.quantized[span] = outputs
-                noise.carried.add(noise_of_tokens(behind.floats[span], outputs))
+                found = noise_of_tokens(behind.floats[span], outputs)
+                noise.carried.add(found)
+                if number < OWN_TEXTS and is_plain and np.array_equal(inputs, own[number][0]):
+                    noise.own.append(found)  # what is the float model's anyway need not be run again
+                elif number < OWN_TEXTS:
+                    left.append(own[number])
                 rooms.let_go()
         routing.run_quantized_experts(layer)
-        for inputs, outputs in own:
-            noise.own.append(noise_of_tokens(outputs, _call(layer, name, inputs, calls[len(inputs)][index])))
+        for inputs, outputs in left:
+            call = calls.of(len(inputs))[index]
+            noise.own.append(noise_of_tokens(outputs, _call(layer, name, inputs, call)))
     return noise.facts(name).model_copy(update={**sources.facts(), **routing.facts()})
 
 
@@ -283,12 +251,6 @@ def _noise_of_source(
     inputs, outputs = own
     with simulated(layer, name, simulation, tallies):
         return noise_of_tokens(outputs, _call(layer, name, inputs, call))
-
-
-def mean_of_known(noise: Floats) -> float | None:
-    """The mean of what is a number; None where nothing is."""
-    known = noise[~np.isnan(noise)]
-    return float(known.mean()) if known.size else None
 
 
 def _call(layer: nn.Module, name: str, inputs: Values, call: Call) -> Values:

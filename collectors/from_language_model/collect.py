@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
+from quantmedic.collectors.from_language_model.bench import Bench, texts_of_trials
 from quantmedic.collectors.from_language_model.blocks import Noises, run_blocks, states_behind_norm
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
-from quantmedic.collectors.from_language_model.positions import Means, Positions
-from quantmedic.collectors.from_language_model.rooms import Rooms
+from quantmedic.collectors.from_language_model.positions import Positions, means_of
+from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
 from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation
-from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.sources import shares_of_sources
+from quantmedic.collectors.from_language_model.spans import spans_of
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
+from quantmedic.collectors.from_language_model.text_scores import Scores
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, read_texts
 from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
@@ -32,7 +34,6 @@ from quantmedic.engine.metrics.kinds import kind_of
 from quantmedic.engine.metrics.paired import mean_interval
 
 METRIC = "perplexity"
-_TAIL = 0.999
 #: Tokens that are looked at in one go.
 _AT_ONCE = 512
 Floats = NDArray[np.float64]
@@ -86,15 +87,19 @@ def run_language_models(
     plan = _plan_of((float_path, quantized_path), texts, release)
     with open_work(unfinished, plan, announce) as work:
         rooms = Rooms.in_work(work, count, width, _chosen_experts(skeleton))
-        run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), heads, asked.simulation)
+        spans = spans_of(texts)
+        run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), (spans, spans), heads, asked.simulation)
         noises = run_blocks(skeleton, sides, texts, rooms, run.simulation, progress)
         scores = Scores(**work.arrays("scores", lambda: vars(run.score())))
         _refuse_no_numbers(run.states.floats, float_path)
         found = language_facts(scores, texts, vocabulary, noises)
         found = found.model_copy(update=_said_of(asked) | worst_texts(found.kl_by_text, texts, float_path))
         if found.kl_mean is not None:
-            found = try_parts(run, sides, found, rooms, progress)
-    return found, perplexity_facts(scores, texts)
+            chosen = texts_of_trials(scores)
+            bench = Bench.of(run, scores, chosen, rooms, progress)
+            tried = {"trial_texts": tuple(place + 1 for place in chosen), "kl_tried": bench.mean(bench.before)}
+            found = try_parts(bench, sides, found.model_copy(update=tried))
+    return found, perplexity_facts(scores)
 
 
 def _chosen_experts(skeleton: Skeleton) -> int | None:
@@ -135,48 +140,52 @@ def _values_of(opened: Opened, wanted: set[str]) -> WeightValues:
 
 
 def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
-    if not np.isfinite([np.abs(hidden[k : k + _AT_ONCE]).max() for k in range(0, len(hidden), _AT_ONCE)]).all():
-        raise ModelError(
-            "the float model computes what is no number on these texts",
-            where=str(path),
-            help="its weights or its config are damaged: nothing can be compared with it",
-        )
+    for start in range(0, len(hidden), _AT_ONCE):
+        largest = np.abs(hidden[start : start + _AT_ONCE]).max()
+        let_go(hidden)
+        if not np.isfinite(largest):
+            raise ModelError(
+                "the float model computes what is no number on these texts",
+                where=str(path),
+                help="its weights or its config are damaged: nothing can be compared with it",
+            )
 
 
 def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises: Noises) -> LanguageFacts:
     """What both models predict, with intervals over texts, and where the noise is made."""
     sound = LanguageFacts(
         texts=len(texts),
-        tokens=len(scores.divergence),
+        tokens=scores.count,
         vocabulary=vocabulary,
-        nonfinite_tokens=int((~np.isfinite(scores.quantized_surprise)).sum()),
-        float_surprise=float(scores.float_surprise.mean()) / math.log(vocabulary),
+        nonfinite_tokens=int(scores.nonfinite.sum()),
+        float_surprise=float(scores.float_surprise.sum()) / scores.count / math.log(vocabulary),
     )
     if sound.nonfinite_tokens:
         return sound
-    same = _by_text(scores.same_top.astype(np.float64), texts)
-    divergence = _by_text(scores.divergence, texts)
+    same = scores.same_top / scores.tokens
+    divergence = scores.divergence / scores.tokens
     worst = max(noises.blocks, key=lambda block: block.own_share or 0.0, default=BlockFacts())
     several = len(texts) > 1  # one text alone has no interval
     kl_low, kl_high = np.maximum(mean_interval(divergence), 0.0).tolist() if several else (None, None)
     same_low, same_high = np.clip(mean_interval(same), 0.0, 1.0).tolist() if several else (None, None)
     return sound.model_copy(
         update={
-            "kl_mean": float(scores.divergence.mean()),
+            "kl_mean": float(scores.divergence.sum()) / scores.count,
             "kl_low": kl_low,
             "kl_high": kl_high,
-            "kl_tail": float(np.quantile(scores.divergence, _TAIL)),
-            "same_top": float(scores.same_top.mean()),
+            "kl_tail": scores.tail,
+            "same_top": float(scores.same_top.sum()) / scores.count,
             "same_top_low": same_low,
             "same_top_high": same_high,
-            "delta_p": float(np.sqrt(np.mean(scores.delta_p**2))),
+            "delta_p": math.sqrt(float(scores.delta_p.sum()) / scores.count),
             "blocks": tuple(noises.blocks),
             "embedding_noise": noises.front,
             "embedding_share": _share_of_front(noises),
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
             **shares_of_sources(noises.blocks),
-            **_by_place(scores.divergence, texts),
+            "positions": Positions.of_texts([len(ids) for ids in texts]).starts,
+            "kl_by_position": means_of(scores.place_sums, scores.place_counts),
             "kl_by_text": tuple(divergence.tolist()),
             **_worst_router(noises.blocks),
         }
@@ -186,14 +195,6 @@ def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises
 def _said_of(asked: Asked) -> dict[str, str | None]:
     unknown = "; ".join(asked.unknown)
     return {"activations": asked.inputs or None, "cache": asked.cache or None, "not_simulated": unknown or None}
-
-
-def _by_place(divergence: Floats, texts: Sequence[Ids]) -> dict[str, object]:
-    """Divergence of what is predicted at the tokens of each bin."""
-    means = Means(Positions.of_texts([len(ids) for ids in texts]))
-    for own in _parts(divergence, texts):
-        means.add(own)
-    return {"positions": means.positions.starts, "kl_by_position": means.by_bin}
 
 
 def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:
@@ -210,29 +211,18 @@ def _share_of_front(noises: Noises) -> float | None:
     return front / total if 0 < total < math.inf else None
 
 
-def _by_text(values: Floats, texts: Sequence[Ids]) -> Floats:
-    """Means of the predicted tokens of each text."""
-    return np.array([part.mean() for part in _parts(values, texts)])
-
-
-def _parts(values: Floats, texts: Sequence[Ids]) -> list[Floats]:
-    """Predicted tokens of each text."""
-    ends = np.cumsum([len(ids) - 1 for ids in texts])
-    return np.split(values, ends[:-1])
-
-
-def perplexity_facts(scores: Scores, texts: Sequence[Ids]) -> MetricFacts:
+def perplexity_facts(scores: Scores) -> MetricFacts:
     """Perplexities of both models over all tokens, and the interval of their difference over texts."""
-    if not np.isfinite(scores.quantized_surprise).all():
+    if scores.nonfinite.any():
         return MetricFacts(name=METRIC, higher_is_better=False)
-    tallies = [_tally(surprise, texts) for surprise in (scores.float_surprise, scores.quantized_surprise)]
+    tallies = [_tally(surprise, scores) for surprise in (scores.float_surprise, scores.quantized_surprise)]
     before, after = (kind_of(METRIC).value(tally) for tally in tallies)
-    low, high = _growth_interval(scores, texts, before) if len(texts) > 1 else (None, None)
+    low, high = _growth_interval(scores, before) if len(scores.tokens) > 1 else (None, None)
     return MetricFacts(
         name=METRIC,
         higher_is_better=False,
         dataset="validation",
-        samples=len(texts),
+        samples=len(scores.tokens),
         float_value=before,
         quantized_value=after,
         drop=after - before,
@@ -243,22 +233,20 @@ def perplexity_facts(scores: Scores, texts: Sequence[Ids]) -> MetricFacts:
     )
 
 
-def _growth_interval(scores: Scores, texts: Sequence[Ids], before: float) -> tuple[float, float]:
+def _growth_interval(scores: Scores, before: float) -> tuple[float, float]:
     """Interval of the growth of the perplexity: that of the difference of the mean log-likelihoods, exponentiated.
 
     The perplexity of the quantized model is that of the float one times the exponential of this difference, so that the
     spread of texts that both find hard is not in it. Texts of several lengths count as in a ratio of sums.
     """
     extra = scores.quantized_surprise - scores.float_surprise
-    counts = np.array([len(ids) - 1 for ids in texts], np.float64)
-    mean = float(extra.mean())
-    parts = mean + counts / counts.mean() * (_by_text(extra, texts) - mean)
+    mean = float(extra.sum()) / scores.count
+    parts = mean + (extra - mean * scores.tokens) / scores.tokens.mean()
     low, high = mean_interval(parts)
     with np.errstate(over="ignore"):
         return before * float(np.expm1(low)), before * float(np.expm1(high))
 
 
-def _tally(surprise: Floats, texts: Sequence[Ids]) -> Tally:
+def _tally(surprise: Floats, scores: Scores) -> Tally:
     """Negative log-likelihood and tokens of each text."""
-    counts = np.array([len(ids) - 1 for ids in texts], np.float64)
-    return Tally.of_rows(np.stack([_by_text(surprise, texts) * counts, counts], axis=1))
+    return Tally.of_rows(np.stack([surprise, scores.tokens], axis=1))

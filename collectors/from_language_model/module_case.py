@@ -11,13 +11,14 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_checkpoint.collect import compare_opened
 from quantmedic.collectors.from_checkpoint.containers import Opened
+from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
 from quantmedic.collectors.from_language_model.collect import language_facts, perplexity_facts
 from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
-from quantmedic.collectors.from_language_model.modules import ModulePair, divergence_with_float_part, run_modules
-from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE
+from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules, scores_with_float_part
+from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, facts_of_worst
 from quantmedic.collectors.from_language_model.skeleton import load_module
-from quantmedic.collectors.from_language_model.sources_tried import share_gone
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
+from quantmedic.collectors.from_language_model.text_scores import Scores
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, name_of_texts, read_texts
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.records import Case
@@ -70,10 +71,23 @@ def _judge_modules(
     scores, noises = run_modules(pair, texts, progress)
     found = language_facts(scores, texts, vocabulary, noises)
     if found.kl_mean and found.worst_block and (found.worst_block_share or 0.0) > TRIED_SHARE:
-        mended = divergence_with_float_part(pair, texts, found.worst_block)
-        gain = None if mended is None else share_gone(found.kl_mean, mended)
-        found = found.model_copy(update={"kl_mended": mended, "worst_block_gain": gain})
-    return found, perplexity_facts(scores, texts)
+        found = found.model_copy(update=_try_worst(pair, texts, scores, found.worst_block))
+    return found, perplexity_facts(scores)
+
+
+def _try_worst(pair: ModulePair, texts: Sequence[Ids], scores: Scores, block: str) -> dict[str, object]:
+    """What a block of the float model in the quantized one takes away; nothing where it does not run there."""
+    chosen = texts_of_trials(scores)
+    mended = scores_with_float_part(pair, [texts[place] for place in chosen], block)
+    if mended is None:
+        return {}
+    before = scores.divergence[chosen]
+    return {
+        "trial_texts": tuple(place + 1 for place in chosen),
+        "kl_tried": float(before.sum()) / mended.count,
+        "kl_mended": float(mended.divergence.sum()) / mended.count,
+        **facts_of_worst(Gain.of(before, mended.divergence)),
+    }
 
 
 def _as_modules(

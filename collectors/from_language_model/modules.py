@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -15,13 +14,13 @@ from quantmedic.collectors.from_language_model.blocks import (
     OWN_TEXTS,
     Noises,
     Values,
-    mean_of_known,
     noise_of_tokens,
     with_shares,
 )
-from quantmedic.collectors.from_language_model.positions import Positions
-from quantmedic.collectors.from_language_model.scores import Scores, join_scores, score_logits
+from quantmedic.collectors.from_language_model.positions import Means
+from quantmedic.collectors.from_language_model.scores import score_logits
 from quantmedic.collectors.from_language_model.skeleton import NORMS
+from quantmedic.collectors.from_language_model.text_scores import Scores, ScoreSums
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.errors import ModelError
 
@@ -66,8 +65,8 @@ class _Seen:
 class _Found:
     """What is gathered over the texts."""
 
-    front: list[np.ndarray[Any, np.dtype[np.float64]]] = field(default_factory=list)
-    scores: list[Scores] = field(default_factory=list)
+    front: Means
+    scores: ScoreSums
 
 
 def run_modules(pair: ModulePair, texts: Sequence[Ids], progress: Progress) -> tuple[Scores, Noises]:
@@ -81,21 +80,20 @@ def run_modules(pair: ModulePair, texts: Sequence[Ids], progress: Progress) -> t
     Raises:
         ModelError: A model fails, or gives no logits of every token.
     """
-    positions = Positions.of_texts([len(ids) for ids in texts])
-    found, noises = _Found(), [BlockNoise.of(positions) for _ in pair.blocks]
+    scores = ScoreSums([len(ids) for ids in texts])
+    found, noises = _Found(Means(scores.positions), scores), [BlockNoise.of(scores.positions) for _ in pair.blocks]
     with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad():
         for number, ids in enumerate(texts):
             ours, theirs = (_run_and_look(pair, side, ids) for side in (0, 1))
-            found.scores.append(score_logits(ours[0], theirs[0], torch.from_numpy(ids[1:])))
+            found.scores.add(score_logits(ours[0], theirs[0], torch.from_numpy(ids[1:])), [len(ids)])
             _take_noise(pair, noises, found, (ours[1], theirs[1]), is_own=number < OWN_TEXTS)
             progress("texts", number + 1, len(texts))
     facts = [noise.facts(name) for noise, (name, _, _) in zip(noises, pair.blocks, strict=True)]
-    front = mean_of_known(np.concatenate(found.front)) if found.front else None
-    return join_scores(found.scores), Noises(front, with_shares(facts))
+    return found.scores.scores(), Noises(found.front.overall, with_shares(facts))
 
 
-def divergence_with_float_part(pair: ModulePair, texts: Sequence[Ids], part: str) -> float | None:
-    """Mean divergence with one part of the float model in the quantized one; None where it does not run there.
+def scores_with_float_part(pair: ModulePair, texts: Sequence[Ids], part: str) -> Scores | None:
+    """Scores with one part of the float model in the quantized one; None where it does not run there.
 
     Args:
         pair: Both models; the part is put back.
@@ -109,13 +107,13 @@ def divergence_with_float_part(pair: ModulePair, texts: Sequence[Ids], part: str
     plain = ModulePair(pair.floats, pair.quantized, ())
     with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad(), _with_part(pair.quantized, part, mended):
         try:
-            scores = []
+            scores = ScoreSums([len(ids) for ids in texts])
             for ids in texts:
                 ours, theirs = (_run_and_look(plain, side, ids)[0] for side in (0, 1))
-                scores.append(score_logits(ours, theirs, torch.from_numpy(ids[1:])))
+                scores.add(score_logits(ours, theirs, torch.from_numpy(ids[1:])), [len(ids)])
         except ModelError:  # as of another number type: it is not known, then
             return None
-    return float(join_scores(scores).divergence.mean())
+    return scores.scores()
 
 
 def _take_noise(
@@ -124,7 +122,7 @@ def _take_noise(
     """Noise behind each block, and what each makes by itself on float inputs."""
     ours, theirs = seen
     if pair.blocks:
-        found.front.append(noise_of_tokens(*(_values(own.calls[0][0][0]) for own in seen)))
+        found.front.add(noise_of_tokens(*(_values(own.calls[0][0][0]) for own in seen)))
     for k, (name, _, block) in enumerate(pair.blocks):
         noises[k].look(ours.outputs[k])
         noises[k].carried.add(noise_of_tokens(ours.outputs[k], theirs.outputs[k]))

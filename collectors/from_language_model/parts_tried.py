@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
-from quantmedic.collectors.from_language_model.blocks import run_alone
-from quantmedic.collectors.from_language_model.rooms import Rooms
+from quantmedic.collectors.from_language_model.bench import Bench, Gain
 from quantmedic.collectors.from_language_model.runs import Run
-from quantmedic.collectors.from_language_model.sources_tried import share_gone, try_sources
+from quantmedic.collectors.from_language_model.sources_tried import try_sources
 from quantmedic.engine.case.facts import LanguageFacts
 
 #: Share of the noise from which on the part that makes it is tried.
@@ -16,53 +14,44 @@ TRIED_SHARE = 0.4
 _ROWS_OF_HEAD = 64
 
 
-def try_parts(
-    run: Run, sides: tuple[WeightValues, WeightValues], found: LanguageFacts, rooms: Rooms, progress: Progress
-) -> LanguageFacts:
+def try_parts(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> LanguageFacts:
     """The facts with what is left of the divergence where a part of the model is float, or scales are others.
 
     Args:
-        run: Both models, whose blocks were run; the states of the quantized one are overwritten.
+        bench: Runs the model again on some of the texts.
         sides: Weights of the float and of the quantized model.
         found: What is known without trials.
-        rooms: Places for the hidden states; trials that are finished in their work are not made again.
-        progress: Called after every block that is run again.
 
     Raises:
         ModelError: See ``run_blocks``.
     """
-    work, skeleton = rooms.work, run.skeleton
-
-    def gain_of_embedding() -> float | None:
-        mixed = MixedValues(sides[1], sides[0], f"{skeleton.name_of(skeleton.embedding)}.")
-        run_alone(skeleton, mixed, run.texts, rooms, run.simulation, progress, step="embedding_blocks")
-        # Tied, both are one tensor, and it is mended in both places.
-        is_tied = bool(getattr(skeleton.model.config, "tie_word_embeddings", False))
-        return _gain(run, found, with_float_head=is_tied)
-
-    def divergence_of_mended() -> float:
-        mixed = MixedValues(sides[1], sides[0], f"{found.worst_block}.")
-        worst = [block.name for block in found.blocks].index(found.worst_block or "")
-        first = rooms.first_of_trial(worst)
-        run_alone(skeleton, mixed, run.texts, rooms, run.simulation, progress, step="worst_blocks", first=first)
-        return float(run.score().divergence.mean())
-
+    run = bench.run
     update: dict[str, float | None] = {}
+    float_heads = run.heads[0], run.heads[0]
     if _is_changed(run):
-        update["head_gain"] = work.once("head_gain", lambda: _gain(run, found, with_float_head=True))
+        update["head_gain"] = Gain.of(bench.before, bench.with_heads("head", float_heads)).share
     if (found.embedding_share or 0.0) > TRIED_SHARE:
-        update["embedding_gain"] = work.once("embedding_gain", gain_of_embedding)
-    update |= try_sources(run, sides[1], found, rooms, progress)
+        mixed = MixedValues(sides[1], sides[0], f"{run.skeleton.name_of(run.skeleton.embedding)}.")
+        # Tied, both are one tensor, and it is mended in both places.
+        is_tied = bool(getattr(run.skeleton.model.config, "tie_word_embeddings", False))
+        left = bench.left("embedding", mixed, run.simulation, heads=float_heads if is_tied else None)
+        update["embedding_gain"] = Gain.of(bench.before, left).share
+    update |= try_sources(bench, sides[1], found)
     if (found.worst_block_share or 0.0) > TRIED_SHARE:
-        mended = work.once("kl_mended", divergence_of_mended)
-        update |= {"kl_mended": mended, "worst_block_gain": share_gone(found.kl_mean, mended)}
+        update |= _try_worst(bench, sides, found)
     return found.model_copy(update=update)
 
 
-def _gain(run: Run, found: LanguageFacts, *, with_float_head: bool) -> float | None:
-    """Share of the divergence that the states as they are now take away."""
-    heads = (run.heads[0], run.heads[0]) if with_float_head else run.heads
-    return share_gone(found.kl_mean, float(run.score(heads).divergence.mean()))
+def _try_worst(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> dict[str, float | None]:
+    mixed = MixedValues(sides[1], sides[0], f"{found.worst_block}.")
+    worst = [block.name for block in found.blocks].index(found.worst_block)
+    left = bench.left("worst", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
+    return {"kl_mended": bench.mean(left), **facts_of_worst(Gain.of(bench.before, left))}
+
+
+def facts_of_worst(gain: Gain) -> dict[str, float | None]:
+    """What is said of the trial of the worst block."""
+    return {"worst_block_gain": gain.share, "worst_block_gain_low": gain.low, "worst_block_gain_high": gain.high}
 
 
 def _is_changed(run: Run) -> bool:

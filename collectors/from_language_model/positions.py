@@ -38,6 +38,11 @@ class Positions:
         )
 
 
+def means_of(sums: Floats, counts: Floats) -> tuple[float | None, ...]:
+    """Means of bins; None where one has no token."""
+    return tuple(float(own / count) if count else None for own, count in zip(sums, counts, strict=True))
+
+
 @dataclass
 class Means:
     """Means per bin over texts, whose values are not kept."""
@@ -57,7 +62,7 @@ class Means:
         """None where no text has a token."""
         if self._sums is None or self._counts is None:
             return ()
-        return tuple(float(own / count) if count else None for own, count in zip(self._sums, self._counts, strict=True))
+        return means_of(self._sums, self._counts)
 
     @property
     def overall(self) -> float | None:

@@ -1,6 +1,7 @@
 """Places on disk for the hidden states of both models."""
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,19 +62,15 @@ class Rooms:
         """What comes out of it."""
         return self.turns[(step + 1) % 2]
 
-    @property
-    def of_quantized(self) -> tuple[Values, Values]:
-        """Those of the quantized model."""
-        return self.turns[0].quantized, self.turns[1].quantized
-
     def keep_before(self, block: int) -> None:
         """Keep what goes into this block of the quantized model; it makes the most noise so far."""
         values = self.before(block).quantized
         kept = self.work.room(_WORST.format(block), (values.shape[0], values.shape[1]))
-        step = max((1 << 24) // values.shape[1], 1)
+        step = max((1 << 20) // values.shape[1], 1)
         for start in range(0, len(values), step):
             kept[start : start + step] = values[start : start + step]
             let_go(kept)
+            let_go(values)
         _flush(kept)
 
     def forget_before(self, block: int) -> None:
@@ -85,10 +82,6 @@ class Rooms:
     def has_before(self, block: int) -> bool:
         """What goes into this block was kept."""
         return (self.work.folder / _WORST.format(block)).is_file()
-
-    def first_of_trial(self, block: int) -> int:
-        """The block that a trial begins at which changes this one and none before it."""
-        return block if self.has_before(block) else 0
 
     def kept_before(self, block: int) -> Values:
         """What ``keep_before`` has kept of it."""
@@ -108,6 +101,58 @@ class Rooms:
         for states in self.turns:
             for values in (states.floats, states.quantized):
                 _flush(values)
+
+
+@dataclass(frozen=True)
+class TrialRooms:
+    """Two places for the hidden states of the quantized model on the texts of trials, which blocks take in turns.
+
+    Attributes:
+        turns: See ``Rooms``.
+        spans: Where these texts stand among the tokens of all.
+        rooms: Those of all texts.
+    """
+
+    turns: tuple[Values, Values]
+    spans: Sequence[slice]
+    rooms: Rooms
+
+    @classmethod
+    def of_spans(cls, rooms: Rooms, spans: Sequence[slice]) -> "TrialRooms":
+        """Open them, with what is in them.
+
+        Raises:
+            OutputError: There is not enough room on the disk.
+        """
+        shape = sum(span.stop - span.start for span in spans), rooms.turns[0].floats.shape[1]
+        first, second = (rooms.work.room(f"trial-{turn}", shape) for turn in (0, 1))
+        return cls((first, second), spans, rooms)
+
+    @property
+    def work(self) -> Work:
+        """Holds them."""
+        return self.rooms.work
+
+    def before(self, step: int) -> Values:
+        """What goes into a step."""
+        return self.turns[step % 2]
+
+    def behind(self, step: int) -> Values:
+        """What comes out of it."""
+        return self.turns[(step + 1) % 2]
+
+    def first_of_trial(self, block: int) -> int:
+        """The block that a trial begins at which changes this one and none before it."""
+        return block if self.rooms.has_before(block) else 0
+
+    def kept_before(self, block: int) -> Values:
+        """What goes into this block, of all texts."""
+        return self.rooms.kept_before(block)
+
+    def flush(self) -> None:
+        """Write to disk what is not there yet."""
+        for values in self.turns:
+            _flush(values)
 
 
 def let_go(values: Values) -> None:

@@ -6,15 +6,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
-from quantmedic.collectors.from_language_model.blocks import spans_of
 from quantmedic.collectors.from_language_model.rooms import States
-from quantmedic.collectors.from_language_model.scores import Head, Scores, score_tokens
+from quantmedic.collectors.from_language_model.scores import Head, score_tokens
 from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
+from quantmedic.collectors.from_language_model.spans import groups_of
+from quantmedic.collectors.from_language_model.text_scores import Scores, ScoreSums
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.errors import ModelError
+
+#: Tokens that are scored together: of each some numbers are kept until all rows of the output layers were there.
+_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Run:
         skeleton: The network without weights.
         texts: Token ids.
         states: Hidden states of both behind the norm.
+        spans: Where the tokens of each text stand there, of both models.
         heads: Output layers of both.
         simulation: What is quantized beside the weights.
     """
@@ -32,6 +38,7 @@ class Run:
     skeleton: Skeleton
     texts: Sequence[Ids]
     states: States
+    spans: tuple[Sequence[slice], Sequence[slice]]
     heads: tuple[Head, Head]
     simulation: Simulation
 
@@ -41,15 +48,25 @@ class Run:
         Args:
             heads: Other output layers than those of both.
         """
-        before = np.concatenate([np.arange(span.start, span.stop - 1) for span in spans_of(self.texts)])
-        return score_tokens(
-            (self.states.floats, self.states.quantized),
-            before,
-            np.concatenate([ids[1:] for ids in self.texts]),
-            heads or self.heads,
-            shape_of_head(self.skeleton)[0],
-            _logit_shape(self.skeleton.model.config),
-        )
+        sums = ScoreSums([len(ids) for ids in self.texts])
+        for group in groups_of(self.texts, _TOKENS):
+            texts = [self.texts[place] for place in group]
+            floats, quantized = (_followed(spans[group.start : group.stop]) for spans in self.spans)
+            found = score_tokens(
+                (self.states.floats, self.states.quantized),
+                (floats, quantized),
+                np.concatenate([ids[1:] for ids in texts]),
+                heads or self.heads,
+                shape_of_head(self.skeleton)[0],
+                _logit_shape(self.skeleton.model.config),
+            )
+            sums.add(found, [len(ids) for ids in texts])
+        return sums.scores()
+
+
+def _followed(spans: Sequence[slice]) -> NDArray[np.int64]:
+    """Places of the tokens that are followed by another one in their text."""
+    return np.concatenate([np.arange(span.start, span.stop - 1) for span in spans])
 
 
 def shape_of_head(skeleton: Skeleton) -> tuple[int, int]:

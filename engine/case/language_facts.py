@@ -101,22 +101,30 @@ class LanguageFacts(Facts):
     blocks: tuple[BlockFacts, ...] = Field(default=(), description="blocks in the order in which they are run")
     worst_block: str | None = fact("block with the largest own_noise")
     worst_block_share: float | None = fact("own_share of that block", "share")
+    trial_texts: tuple[int, ...] = Field(
+        default=(), description="texts that trials were run on, from 1: a quarter of them, evenly by their divergence"
+    )
+    kl_tried: float | None = fact("kl_mean of these texts with all that is quantized", "nats")
     kl_mended: float | None = fact(
-        "kl_mean of the quantized model with the float weights of worst_block; run where worst_block_share is over 0.4",
+        "kl_mean of these texts with the float weights of worst_block; run where worst_block_share is over 0.4",
         "nats",
     )
-    worst_block_gain: float | None = fact("1 - kl_mended / kl_mean", "share")
+    worst_block_gain: float | None = fact("1 - kl_mended / kl_tried", "share")
+    worst_block_gain_low: float | None = fact(
+        "lower end of its 95 % interval, seeded bootstrap of these texts", "share"
+    )
+    worst_block_gain_high: float | None = fact("upper end of that interval", "share")
     embedding_noise: float | None = fact(
         "mean noise of the tokens in front of the first block: what the embedding makes", "ratio"
     )
     embedding_share: float | None = fact("embedding_noise / sum of it and the own_noise of all blocks", "share")
     embedding_gain: float | None = fact(
-        "1 - kl_mean with the float embedding, and output layer where both are tied, / kl_mean; run where "
+        "1 - kl_tried with the float embedding, and output layer where both are tied, / kl_tried; run where "
         "embedding_share is over 0.4",
         "share",
     )
     head_gain: float | None = fact(
-        "1 - kl_mean with the float output layer / kl_mean; computed where the output layers differ", "share"
+        "1 - kl_tried with the float output layer / kl_tried; computed where the output layers differ", "share"
     )
     positions: tuple[int, ...] = Field(
         default=(), description="first place of each bin of tokens: 0 for the first token, then of the others"
@@ -138,11 +146,11 @@ class LanguageFacts(Facts):
     )
     cache_share: float | None = fact("cache_noise of all blocks / the same sum", "share")
     kl_float_activations: float | None = fact(
-        "kl_mean of the quantized model with inputs of layers in float; run where they are quantized", "nats"
+        "kl_tried with inputs of layers in float; run where they are quantized", "nats"
     )
-    activations_gain: float | None = fact("1 - kl_float_activations / kl_mean", "share")
+    activations_gain: float | None = fact("1 - kl_float_activations / kl_tried", "share")
     token_scales_share: float | None = fact(
-        "share of what inputs in float take away of kl_mean that a scale per token, made while running, takes away, "
+        "share of what inputs in float take away of kl_tried that a scale per token, made while running, takes away, "
         "too; run where activations_gain is over 0.4 and scales are stored",
         "share",
     )
@@ -151,20 +159,18 @@ class LanguageFacts(Facts):
     )
     activation_block_share: float | None = fact("activation_noise of that block / that of all blocks", "share")
     activation_block_gain: float | None = fact(
-        "1 - kl_mean with inputs in float in that block alone / kl_mean; run where activations_gain is over 0.4",
+        "1 - kl_tried with inputs in float in that block alone / kl_tried; run where activations_gain is over 0.4",
         "share",
     )
-    kl_float_cache: float | None = fact(
-        "kl_mean of the quantized model with keys and values in float; run where they are quantized", "nats"
-    )
-    cache_gain: float | None = fact("1 - kl_float_cache / kl_mean", "share")
+    kl_float_cache: float | None = fact("kl_tried with keys and values in float; run where they are quantized", "nats")
+    cache_gain: float | None = fact("1 - kl_float_cache / kl_tried", "share")
     text_scales_share: float | None = fact(
-        "share of what keys and values in float take away of kl_mean that scales made of each text take away, too; run "
-        "where cache_gain is over 0.4 and scales are stored",
+        "share of what keys and values in float take away of kl_tried that scales made of each text take away, too; "
+        "run where cache_gain is over 0.4 and scales are stored",
         "share",
     )
     keys_gain: float | None = fact(
-        "1 - kl_mean with keys in float and values quantized / kl_mean; run where cache_gain is over 0.4", "share"
+        "1 - kl_tried with keys in float and values quantized / kl_tried; run where cache_gain is over 0.4", "share"
     )
     cache_block: BlockFacts = Field(
         default=BlockFacts(), description="the block with the largest cache_noise, where keys and values are quantized"

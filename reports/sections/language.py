@@ -111,12 +111,14 @@ def _sources(language: LanguageFacts) -> Iterator[str]:
     if language.activations is not None:
         yield (
             f"Inputs of layers were quantized ({language.activations}); with them in float the divergence is "
-            f"{number(language.kl_float_activations)} nats{_scales_text('token', language.token_scales_share)}."
+            f"{number(language.kl_float_activations)} nats{_tried_text(language)}"
+            f"{_scales_text('token', language.token_scales_share)}."
         )
     if language.cache is not None:
         yield (
             f"Keys and values were quantized ({language.cache}); with them in float the divergence is "
-            f"{number(language.kl_float_cache)} nats{_scales_text('text', language.text_scales_share)}."
+            f"{number(language.kl_float_cache)} nats{_tried_text(language)}"
+            f"{_scales_text('text', language.text_scales_share)}."
         )
     if language.not_simulated is not None:
         yield f"Not simulated: {language.not_simulated}."
@@ -129,7 +131,19 @@ def _scales_text(what: str, share: float | None) -> str:
 def _trial_text(language: LanguageFacts) -> str:
     if language.kl_mended is None:
         return ""
-    return f" With the float weights of that block, the divergence is {number(language.kl_mended)} nats."
+    low, high = language.worst_block_gain_low, language.worst_block_gain_high
+    interval = "" if low is None or high is None else f" ({percent(low, 0)} … {percent(high, 0)})"
+    return (
+        f" With the float weights of that block, the divergence is {number(language.kl_mended)} nats"
+        f"{_tried_text(language)}: {percent(language.worst_block_gain, 0)}{interval} of it is gone."
+    )
+
+
+def _tried_text(language: LanguageFacts) -> str:
+    """Of which texts that is; empty where an older release tried all."""
+    if language.kl_tried is None:
+        return ""
+    return f" in place of {number(language.kl_tried)} on {count(len(language.trial_texts), 'text')}"
 
 
 def _block_line(block: BlockFacts) -> BlockLine:

@@ -21,7 +21,7 @@ FLOAT is the float model, CALIBRATION the representative data as quantmedic was 
 module:function), OUTPUT the quantized model to write. In a script of your own, take the reader that you quantize with.
 """
 
-import os
+import re
 import runpy
 import sys
 import tempfile
@@ -32,20 +32,16 @@ import quantmedic
 if len(sys.argv) != 4:
     sys.exit(__doc__)
 float_model, output = (str(Path(given).resolve()) for given in (sys.argv[1], sys.argv[3]))
-data = str(Path(sys.argv[2]).resolve()) if Path(sys.argv[2]).exists() else sys.argv[2]
-reader = quantmedic.calibration_reader(float_model, data{options})
+reader = quantmedic.calibration_reader(float_model, sys.argv[2]{options})
 
 code = (Path(__file__).resolve().parent / "prescription.py").read_text(encoding="utf-8")
-code = code.replace('"float.onnx"', repr(float_model)).replace('"int8.onnx"', repr(output))
-here = os.getcwd()
 with tempfile.TemporaryDirectory() as folder:  # what else the prescription writes on its way is not kept
+    places = {{"float.onnx": float_model, "int8.onnx": output}}
+    named = r'"([A-Za-z0-9_-]+[.]onnx)"'
+    code = re.sub(named, lambda name: repr(places.get(name[1], str(Path(folder, name[1])))), code)
     script = Path(folder, "prescription.py")
     script.write_text(code, encoding="utf-8")
-    os.chdir(folder)
-    try:
-        runpy.run_path(str(script), init_globals={{"reader": reader}})
-    finally:
-        os.chdir(here)
+    runpy.run_path(str(script), init_globals={{"reader": reader}})
 print(f"wrote {{sys.argv[3]}}")
 '''
 

@@ -20,7 +20,7 @@ WEIGHTS_ONLY = (
     "Weights alone were compared: what their errors do to the outputs was not measured; --tokens runs language models."
 )
 #: Beside it, where the configuration quantizes more than weights.
-RUNNING_GRIDS = "Not judged: {grids}, which are quantized while the network runs. Give texts: --tokens."
+RUNNING_GRIDS = "Not judged is what the configuration quantizes while the network runs: {grids}. Give texts: --tokens."
 #: The same where both models were read and not run.
 STATIC_VERDICTS = {
     "healthy": "No fault of medium or high severity was found in weights, graph and quantization parameters.",

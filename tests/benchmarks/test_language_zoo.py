@@ -16,6 +16,7 @@ from zoo_language.activations import (
     built_model,
     reached,
     with_cache,
+    with_constant_keys,
     with_inputs,
     with_loud_keys,
     with_massive_tokens,
@@ -25,6 +26,7 @@ from zoo_language.cases import Spec, specs
 from zoo_language.networks import ARCHITECTURES, Network, trained
 from zoo_language.patient import float_patient
 from zoo_language.registry import BASES, CONTROLS, FAULTS
+from zoo_language.surgery import Inapplicable
 from zoo_language.tables import render, render_misses
 from zoo_language.texts import VOCABULARY, drawn_texts, held_out_bytes, training_bytes, unigram_entropy
 
@@ -39,6 +41,7 @@ def test_tuning_does_not_see_the_untouched_part() -> None:
     unseen = {spec.architecture.name for spec in untouched} - {spec.architecture.name for spec in tune}
     assert unseen == {"phi3", "qwen3moe"}
     assert len({spec.name for spec in [*tune, *untouched]}) == len(tune) + len(untouched)
+    assert {spec.seed for spec in specs("untouched", 7)} == {7}
     assert len(FAULTS) >= 20 and len(CONTROLS) >= 30
 
 
@@ -93,6 +96,21 @@ def test_larger_activations_and_keys_leave_the_float_function(
     first, second = reached(own, patient.floats), reached(own, changed)
     figures = [found.inputs if change is with_massive_tokens else found.caches for found in (first, second)]
     assert any(np.max(figures[1][name]) > 4 * np.max(figures[0][name]) for name in figures[0])
+
+
+def test_a_constant_in_keys_hardly_changes_what_the_float_network_predicts(network: Network, tmp_path: Path) -> None:
+    """And only networks whose keys have biases can have one."""
+    with pytest.raises(Inapplicable, match="no biases"):
+        with_constant_keys(float_patient(network, 1), 512.0)
+    own = trained(ARCHITECTURES["qwen2"], 1, tmp_path, steps=4)
+    patient = float_patient(own, 1)
+    changed = with_constant_keys(patient, 512.0)
+    ids = torch.from_numpy(drawn_texts(held_out_bytes(), 2, 32, 5))
+    with torch.inference_mode():
+        before, after = (built_model(own, weights)(ids).logits for weights in (patient.floats, changed))
+    assert (after - before).abs().mean() < 0.05 * before.std()
+    first, second = (reached(own, weights).caches for weights in (patient.floats, changed))
+    assert all(second[name][0] > 50 * first[name][0] and second[name][1] < 2 * first[name][1] for name in first)
 
 
 def test_scales_of_caches_and_inputs_are_stored(network: Network, tmp_path: Path) -> None:

@@ -87,6 +87,18 @@ def test_a_row_that_goes_on_at_the_side_shows_it(opened: Callable[..., Any], dem
     )
 
 
+@pytest.mark.parametrize("width", [320, 390])
+def test_no_page_of_the_manual_is_wider_than_a_phone(browser: Any, demo: Path, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 844}, offline=True)
+    wide = {}
+    for path in sorted((demo / "manual").glob("general/*.html")):
+        page.goto(path.as_uri())
+        if (found := page.evaluate("document.documentElement.scrollWidth")) > width:
+            wide[path.stem] = found
+    page.close()
+    assert wide == {}
+
+
 def test_the_first_step_names_its_cause(opened: Callable[..., Any], demo: Path) -> None:
     first = opened(demo).locator(".first h2").inner_text()
     assert "D005 preprocessing-mismatch" in first and "confidence 98 %" in first

@@ -21,7 +21,8 @@ from builders.commands import run_quantmedic
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import perplexity_facts, run_language_models
 from quantmedic.collectors.from_language_model.import_noise import without_import_noise
-from quantmedic.collectors.from_language_model.scores import Scores, score_tokens
+from quantmedic.collectors.from_language_model.scores import TokenScores, score_tokens
+from quantmedic.collectors.from_language_model.text_scores import ScoreSums
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
@@ -74,14 +75,15 @@ def test_slices_of_the_vocabulary_change_nothing(rows: int, tokens: int, monkeyp
     import quantmedic.collectors.from_language_model.scores as scores
 
     monkeypatch.setattr(scores, "ROWS", rows)
-    monkeypatch.setattr(scores, "_TOKENS", tokens)
+    monkeypatch.setattr(scores, "TOKENS", tokens)
+    monkeypatch.setattr(scores, "_TILE", 5 * rows)
     random = np.random.default_rng(0)
     hidden = [random.normal(size=(20, 8)).astype(np.float32) for _ in range(2)]
     weights = [torch.from_numpy(9 * random.normal(size=(50, 8)).astype(np.float32)) for _ in range(2)]
     targets = random.integers(0, 50, 20)
     found = score_tokens(
         (hidden[0], hidden[1]),
-        np.arange(20),
+        (np.arange(20), np.arange(20)),
         targets,
         (lambda rows: (weights[0][rows], None), lambda rows: (weights[1][rows], None)),
         50,
@@ -124,7 +126,10 @@ def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> Non
     language = found.model.language
     repaired = lm.opened(patients["sick"])
     repaired.model.layers[2].load_state_dict(lm.opened(patients["float"]).model.layers[2].state_dict())
-    wanted = lm.expected(lm.opened(patients["float"]), repaired, np.load(patients["texts"])["ids"])
+    ids = np.load(patients["texts"])["ids"][np.array(language.trial_texts) - 1]
+    wanted = lm.expected(lm.opened(patients["float"]), repaired, ids)
+    before = lm.expected(lm.opened(patients["float"]), lm.opened(patients["sick"]), ids)
+    assert len(ids) == 6 and language.kl_tried == pytest.approx(before["kl_mean"], rel=1e-4)
     assert language.kl_mended == pytest.approx(wanted["kl_mean"], rel=1e-4), "what is called measured was carried out"
     assert found.verdict == "degraded" and found.model.harmed and (found.metrics.drop_low or 0) > 0
     markdown = render_markdown(build_context(found, {}))
@@ -169,7 +174,9 @@ def test_the_interval_of_the_perplexity_is_that_of_what_is_lost() -> None:
     hard = np.repeat(random.uniform(1, 6, 16), counts)
     lost = hard + 2 + random.normal(0, 0.5, len(hard))
     nothing = np.zeros(len(hard))
-    metric = perplexity_facts(Scores(hard, lost, nothing, nothing > 0, nothing), texts)
+    sums = ScoreSums([len(ids) for ids in texts])
+    sums.add(TokenScores(hard, lost, nothing, nothing > 0, nothing), [len(ids) for ids in texts])
+    metric = perplexity_facts(sums.scores())
     assert metric.drop is not None and metric.float_value is not None and metric.drop_low is not None
     exact = metric.float_value * np.expm1(2)
     assert metric.drop_low < metric.drop < (metric.drop_high or 0.0) and metric.drop_low > 0.9 * exact

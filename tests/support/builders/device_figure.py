@@ -78,7 +78,8 @@ def altered(own: Patient, seed: int) -> tuple[str, str, dict[str, Array]]:
     layer = rng.choice(np.array([node.name for node in own.layers]))
     node = next(node for node in model.graph.node if node.name == layer)
     weights, bias = own.constant_of(node, 1), own.constant_of(node, 2)
-    kinds = [kind for kind in _OF_WEIGHTS if weights is not None and (kind != "negated bias" or bias is not None)]
+    is_layer = node.op_type in ("Conv", "Gemm", "MatMul") and weights is not None
+    kinds = [kind for kind in _OF_WEIGHTS if is_layer and (kind != "negated bias" or bias is not None)]
     kind = str(rng.choice([*kinds, *_OF_ANY]))
     if kind in _OF_ANY:
         _change_output(own, model, node, *_OF_ANY[kind])

@@ -1,0 +1,131 @@
+"""Trials: the quantized model run again with something in float, on a few of the texts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_language_model.blocks import run_alone
+from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms
+from quantmedic.collectors.from_language_model.runs import Run
+from quantmedic.collectors.from_language_model.scores import Head
+from quantmedic.collectors.from_language_model.simulation import Simulation
+from quantmedic.collectors.from_language_model.spans import spans_of
+from quantmedic.collectors.from_language_model.text_scores import Scores
+from quantmedic.engine.metrics.paired import relative_drop_interval
+
+Floats = NDArray[np.float64]
+#: A trial takes every fourth text, but so many at least and at most.
+_EVERY, _FEWEST, _MOST = 4, 4, 16
+
+
+def texts_of_trials(scores: Scores) -> list[int]:
+    """Places of the texts that trials run on, evenly among all in the order of their divergence.
+
+    A trial asks for a share of the divergence, which texts have in common more than the divergence itself: both runs
+    read the same texts, so that what makes some harder than others cancels.
+    """
+    count = len(scores.tokens)
+    taken = min(max(count // _EVERY, _FEWEST), _MOST, count)
+    order = np.argsort(scores.divergence / scores.tokens, kind="stable")
+    return sorted(order[((np.arange(taken) + 0.5) * count / taken).astype(int)].tolist())
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Share of a divergence that is gone, and its 95 % interval over texts; one text alone has no interval.
+
+    A share of nothing is not known.
+    """
+
+    share: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, before: Floats, after: Floats) -> "Gain":
+        """The share by divergences of the same texts, each summed over its tokens.
+
+        The interval is that of a ratio of sums: a seeded studentized bootstrap of the texts, in pairs.
+        """
+        if not before.sum() > 0:
+            return cls(None)
+        if len(before) == 1:
+            return cls(float(1 - after.sum() / before.sum()))
+        return cls(*relative_drop_interval(before, after, higher_is_better=True))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Runs the quantized model with something else on the texts of trials.
+
+    Attributes:
+        run: Both models on these texts, as they were run.
+        rooms: Places for the hidden states; trials that are finished in their work are not made again.
+        before: Divergence of each of these texts with all that is quantized, summed over its tokens, in nats.
+        progress: Called after every block that is run again.
+    """
+
+    run: Run
+    rooms: TrialRooms
+    before: Floats
+    progress: Progress
+
+    @classmethod
+    def of(cls, run: Run, scores: Scores, chosen: Sequence[int], rooms: Rooms, progress: Progress) -> "Bench":
+        """Of a run on all texts, its scores, and the texts that are chosen of them."""
+        floats, quantized = ([spans[place] for place in chosen] for spans in run.spans)
+        own = replace(run, texts=[run.texts[place] for place in chosen], spans=(floats, quantized))
+        return cls(own, TrialRooms.of_spans(rooms, quantized), scores.divergence[list(chosen)], progress)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are predicted."""
+        return sum(len(ids) - 1 for ids in self.run.texts)
+
+    def with_heads(self, step: str, heads: tuple[Head, Head]) -> Floats:
+        """Divergence of each text with other output layers behind the same blocks; see ``left``."""
+        return self._once(step, lambda: self.run.score(heads))
+
+    def left(
+        self,
+        step: str,
+        weights: Weights,
+        simulation: Simulation,
+        *,
+        first: int = 0,
+        heads: tuple[Head, Head] | None = None,
+    ) -> Floats:
+        """Divergence of each text that is left, summed over its tokens, in nats.
+
+        Args:
+            step: Name of the trial, by which a run that was interrupted in it finds what is finished.
+            weights: Of the model that is run in place of the quantized one.
+            simulation: What is quantized beside the weights.
+            first: The first block in which it is another one, where what goes into it was kept.
+            heads: Other output layers than those of both.
+
+        Raises:
+            ModelError: See ``run_blocks``.
+        """
+        run, rooms = self.run, self.rooms
+        behind = rooms.behind(len(run.skeleton.layers))
+        tried = replace(run, states=States(run.states.floats, behind), spans=(run.spans[0], spans_of(run.texts)))
+
+        def compute() -> Scores:
+            run_alone(
+                run.skeleton, weights, run.texts, rooms, simulation, self.progress, step=f"{step}_blocks", first=first
+            )
+            return tried.score(heads)
+
+        return self._once(step, compute)
+
+    def mean(self, divergence: Floats) -> float:
+        """Of a token, in nats."""
+        return float(divergence.sum() / self.tokens)
+
+    def _once(self, step: str, compute: Callable[[], Scores]) -> Floats:
+        return np.array(self.rooms.work.once(step, lambda: compute().divergence.tolist()), np.float64)
