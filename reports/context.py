@@ -356,7 +356,7 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return FILES_ONLY
     if without_data(diagnosis):
         return STATIC_ONLY
-    if (fault := diagnosis.metrics.label_fault) not in (None, "none"):
+    if (fault := diagnosis.metrics.label_fault) not in (None, "none", "weak"):
         return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
     statement, word = diagnosis.evidence_strength.statement, loss_word(diagnosis.metrics.higher_is_better)
     if (high := diagnosis.evidence_strength.high) is not None and high < 0:

@@ -285,6 +285,16 @@ class DatasetFacts(Facts):
         "cuts off about the same share everywhere, and gives about 1",
         "ratio",
     )
+    odd_set_reading: str | None = fact(
+        "of the representative set: which of both sets is the one to change where they differ, in words; the float "
+        "model's kappa on the validation labels tells"
+    )
+    input_unused_side: float | None = fact(
+        "share of that range on a side of zero that none of these values reaches, 0 where values lie on both sides. "
+        "Of a symmetric grid it counts where activations without negative values have grids that begin at zero",
+        "share",
+    )
+    input_fit_reading: str | None = fact("that range and what these samples span, in words")
     input_range_reading: str | None = fact(
         "that range against the values of this set in words, with the factor between the two and what is left as offset"
     )

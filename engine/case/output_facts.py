@@ -140,14 +140,20 @@ class MetricFacts(Facts):
         "/ scale of the metric; 0 inside it, and never negative: either may be the better one",
         "ratio",
     )
-    label_fault: Literal["none", "shifted", "reordered", "chance", "few"] | None = fact(
-        "why the labels cannot judge class scores or boxes; then no drop is given. Shifted and reordered labels agree "
-        "with the float model's classes after that change only, at chance they do not agree at all; few: the float "
+    label_fault: Literal["none", "shifted", "reordered", "chance", "weak", "few"] | None = fact(
+        "why the labels cannot judge class scores or boxes; then no drop is given, but for weak. Shifted and reordered "
+        "labels agree with the float model's classes after that change only, at chance they do not agree at all; weak: "
+        "a float model with a kappa of slight_kappa at most that does not reach what is expected of it; few: the float "
         "model finds few of the labelled boxes, no loss is proven, and nobody expects so"
     )
     chance: float | None = fact(
         "share of samples that a guess would get right: labels and the float model's classes independent (Cohen 1960)",
         "share",
+    )
+    kappa: float | None = fact(
+        "Cohen's kappa of labels and the float model's classes: what share of what chance leaves is right beyond it; "
+        "0 is a guess, 1 is always right. Not of labels of one class alone",
+        "kappa",
     )
     relabelled_value: float | None = fact(
         "share of samples where label and the float model's class are equal after the labels are shifted or reordered",

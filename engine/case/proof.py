@@ -33,6 +33,11 @@ class MetricTrial(Record):
     left_low: float = Field(description="lower end of its 95 % interval")
     left_high: float
 
+    @property
+    def lost(self) -> float:
+        """What these samples lost before, against the float model; positive is worse."""
+        return self.left + self.gain
+
 
 class TrialRecord(Record):
     """One remedy on a copy of the quantized model.

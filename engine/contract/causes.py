@@ -46,6 +46,11 @@ class CauseReport(Contract):
     harm: Harm | None = Field(
         default=None, description="what it costs now; None: no repair was tried or simulated, or harm was not measured"
     )
+    doubt: str | None = Field(
+        default=None,
+        description="why what was measured does not tell what quantization costs; such a cause explains no loss, and "
+        "the verdict is undecided where none is proven",
+    )
     confidence: float = Field(
         description="probability that this is a true cause: as the rule states it, and where the noise was divided by "
         "experiment, moved by what that showed"
@@ -88,6 +93,9 @@ class CauseReport(Contract):
         default=(), description="remedies of the rules that are not advised, and why"
     )
     absorbs: tuple[Explained, ...] = ()
+    explained_by: str | None = Field(
+        default=None, description="cause whose repair makes it vanish, too: another name for the same fault"
+    )
     tried: tuple[Tried, ...] = Field(
         default=(), description="its remedies that were applied since the previous case without effect"
     )

@@ -12,10 +12,20 @@ Harm = Literal["proven", "latent", "none"]
 
 
 class Undecided(Contract):
-    """A repair recovers noise, and what was measured does not tell whether that noise costs accuracy."""
+    """What was measured does not tell whether a loss matters.
 
-    cause: str | None = Field(description="cause whose repair recovers most of it; None: no rule has a name for it")
-    gain_db: float = Field(description="what that repair recovers at the output with the bits in force")
+    A repair recovers noise of which it is open whether it costs accuracy, or the samples are none of this network.
+    """
+
+    doubt: str | None = Field(
+        default=None, description="why the samples tell nothing, whatever a repair recovers; None: they do"
+    )
+    cause: str | None = Field(
+        description="cause whose repair recovers most of the noise, or that makes doubtful; None: no rule has a name"
+    )
+    gain_db: float | None = Field(
+        default=None, description="what that repair recovers at the output with the bits in force; None: in doubt"
+    )
     metric: str | None = Field(
         description="task metric whose interval holds both zero and a loss that matters, or None"
     )

@@ -32,6 +32,7 @@ def cause_report(
         cause=lead.rule.cause,
         rules=tuple(dict.fromkeys(f.rule.id for f in ordered)),
         severity=lead.rule.severity,
+        doubt=next((f.rule.doubt for f in ordered if f.rule.doubt), None),
         confidence=max(f.rule.confidence for f in ordered),
         subjects=tuple(dict.fromkeys(f.subject for f in ordered)),
         layers=tuple(_layer_name(name, names) for name in layers),

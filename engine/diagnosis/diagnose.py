@@ -197,8 +197,8 @@ def _verdict_of(causes: tuple[CauseReport, ...], loss: Loss, undecided: Undecide
 
 
 def _explains_loss(causes: tuple[CauseReport, ...]) -> bool:
-    """A cause is severe enough to account for a loss."""
-    return any(cause.is_serious for cause in causes)
+    """A cause is severe enough to account for a loss, and does not make doubtful whether there is one."""
+    return any(cause.is_serious and cause.doubt is None for cause in causes)
 
 
 def _notes(results: list[RuleResult], verdict: str, base: RuleBase) -> tuple[RuleNote, ...]:

@@ -192,8 +192,15 @@ class Loss:
             return metric.drop_high <= limit or is_clean(self.facts, self.base)
         return self._hardly_changes() or is_clean(self.facts, self.base)
 
-    def undecided(self, causes: Iterable[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
+    def undecided(self, causes: Sequence[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
         """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
+        if self.is_proven:
+            return None
+        if (found := next((cause for cause in causes if cause.doubt), None)) is not None:
+            metric = self.facts.model.metric
+            return Undecided(
+                doubt=found.doubt, cause=found.cause, metric=metric.name, samples=metric.samples, most=MOST_LABELS
+            )
         latent: list[tuple[float, str | None]] = [
             (recoverable_db(outcomes[c.cause], self.base) or _inferred_gain_db(c), c.cause)
             for c in causes
@@ -202,7 +209,7 @@ class Loss:
         gain, cause = max(latent, default=(0.0, None), key=lambda found: found[0])
         if not stands_out(gain, self.base):
             gain, cause = self.probed_db or 0.0, None
-        if not stands_out(gain, self.base) or self.is_proven or self.is_excluded:
+        if not stands_out(gain, self.base) or self.is_excluded:
             return None
         metric = self.facts.model.metric
         limit = self._limit(metric) if metric.drop_high is not None else None

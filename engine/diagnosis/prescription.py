@@ -127,7 +127,7 @@ def _float_is_worse(metrics: MetricFacts) -> bool:
     """The quantized model is better at its task than the float one: what made it alike would harm it."""
     if metrics.drop_high is not None:
         return metrics.drop_high < 0
-    if metrics.label_fault != "chance" or metrics.quantized_value is None or metrics.float_value is None:
+    if metrics.label_fault not in ("chance", "weak") or metrics.quantized_value is None or metrics.float_value is None:
         return False
     return metrics.quantized_value > metrics.float_value + BETTER
 

@@ -126,6 +126,7 @@ def absorb(
     gone = [(cause, s) for (cause, s), (_, own) in zip(ranked, left, strict=True) if not own]
     best = max((_gain(outcomes[c.cause]) for c in causes), default=0.0)
     others = _other_names(gone, outcomes, base, carried, best) if not supposed else []
+    others = [cause.model_copy(update={"explained_by": _explainer(cause, absorbs)}) for cause in others]
     return tuple(sorted([*others, *causes], key=lambda cause: SEVERITIES.index(cause.severity)))
 
 
@@ -150,6 +151,12 @@ def _other_names(
         if heals or share > base.threshold("grave_share"):
             found.append(cause.model_copy(update={"severity": "low"}))
     return found
+
+
+def _explainer(cause: CauseReport, absorbs: Mapping[str, Sequence[Explained]]) -> str | None:
+    """The cause whose repair takes the gravest rule of this one away."""
+    lead = cause.rules[0]
+    return next((name for name, found in absorbs.items() if any(each.rule == lead for each in found)), None)
 
 
 def _gain(outcome: RemedyOutcomes) -> float:

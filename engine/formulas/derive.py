@@ -47,7 +47,7 @@ from quantmedic.engine.formulas.sources import (
     width_of,
 )
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.formulas.task_metric import metric_facts, with_label_fit
+from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit, with_odd_set
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
@@ -92,9 +92,11 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     layers = layers_with_decoders(layers_with_device(layers, case), case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     layers = layers_with_blocks(layers, case.record.model, thresholds)
+    model = _facts_of_model(case, thresholds, layers, tensors, outputs)
+    odd = odd_set_reading(model.metric, thresholds.threshold("slight_kappa"), thresholds.threshold("substantial_kappa"))
     return CaseFacts(
-        model=_facts_of_model(case, thresholds, layers, tensors, outputs),
-        datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
+        model=model,
+        datasets=tuple(with_odd_set(_dataset_facts(case, role, tensors), odd) for role in ROLES),
         layers=layers,
         tensors=tensors,
         operands=tuple(_operand_facts(case, tensors)),
@@ -357,7 +359,8 @@ def _facts_of_model(
     first, where = _first_nonfinite(case, layers)
     samples = case.statistics[main_role(case)].samples if case.statistics else np.zeros(0, SAMPLE_DTYPE)
     classified = samples[samples["class_float"] >= 0]
-    metric = with_label_fit(metric_facts(case), case, thresholds.threshold("label_margin"))
+    limits = map(thresholds.threshold, ("label_margin", "slight_kappa", "float_metric_shortfall"))
+    metric = with_label_fit(metric_facts(case), case, *limits)
     same = classified["class_float"] == classified["class_quantized"]
     agreement = float(same.mean()) if same.size else None
     update = {

@@ -43,6 +43,10 @@ _NAMED = 0.02
 _MOVED = 0.1
 #: Steps of a grid that the values of a pixel cannot span, with some room for grids that do not meet.
 _PIXELS = 1.1 * FULL_SPAN
+#: Factor of a range over values from which on it is said what may have made it so.
+_LARGER = 1.5
+#: Share of a range that is as good as none, and activations without negative values that show how grids were chosen.
+_AT_ZERO, _SIGNS_SHOWN = 0.02, 2
 #: Operators whose results have a range by definition, which no calibration sets.
 KNOWN_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")
 #: Channels the other way round, and every other order than their own.
@@ -383,9 +387,9 @@ def input_range_facts(case: Case, tensors: Sequence[TensorFacts], role: Role) ->
 
     Of several inputs that one counts whose range fits least.
     """
-    found = []
+    found, by_sign = [], _follow_signs(tensors, role)
     for place, source in _first_grids(case, tensors).items():
-        facts = _input_range(tensors[place], getattr(tensors[place], role), tensors[source], role)
+        facts = _input_range(tensors[place], getattr(tensors[place], role), tensors[source], role, by_sign=by_sign)
         if facts is not None:
             found.append(facts)
     return max(found, key=_misfit, default={})
@@ -406,8 +410,26 @@ def _first_grids(case: Case, tensors: Sequence[TensorFacts]) -> dict[int, int]:
     return {i: source for i, source in sources.items() if tensors[i].quantizer.scale is not None}
 
 
-def _input_range(tensor: TensorFacts, data: TensorDataFacts, source: TensorFacts, role: Role) -> dict[str, Any] | None:
-    """The range against the values of the whole; None where one of them is not known."""
+def _follow_signs(tensors: Sequence[TensorFacts], role: Role) -> bool:
+    """Activations that are never negative have grids that begin at zero: none is symmetric but for its values."""
+    ends = [
+        (tensor.quantizer.low, tensor.quantizer.high)
+        for tensor in tensors
+        if tensor.producer != "Input"
+        and tensor.producer not in KNOWN_RANGE
+        and getattr(tensor, role).values.min == 0.0
+        and tensor.quantizer.high is not None
+    ]
+    return len(ends) >= _SIGNS_SHOWN and all(low is not None and low >= -_AT_ZERO * high for low, high in ends)
+
+
+def _input_range(
+    tensor: TensorFacts, data: TensorDataFacts, source: TensorFacts, role: Role, *, by_sign: bool
+) -> dict[str, Any] | None:
+    """The range against the values of the whole; None where one of them is not known.
+
+    Where grids follow the sign of what they hold, one that reaches as far to either side is no choice of the toolchain.
+    """
     quantizer, values = tensor.quantizer, getattr(source, role).values
     if quantizer.dynamic or quantizer.low is None or quantizer.high is None or not quantizer.scale:
         return None
@@ -425,12 +447,31 @@ def _input_range(tensor: TensorFacts, data: TensorDataFacts, source: TensorFacts
     if not 0 < factor < math.inf:  # a range that is none, as a damaged case says
         return None
     beyond = f", and shifted by {moved:.3g}" if moved else ""
+    if factor > _LARGER and not moved:
+        beyond = "; a single calibration sample that is so much larger gives the same range"
     return {
         "input_range_ratio": factor,
         "input_clipped_share": data.clipping.share,
+        "input_unused_side": _unused_side(
+            low, high, (values.min, values.max), symmetric=quantizer.symmetric, by_sign=by_sign
+        ),
+        "input_fit_reading": f"{source.float_name or source.name} is quantized from {low:.4g} to {high:.4g}, and these "
+        f"samples span {values.min:.4g} to {values.max:.4g}",
         "input_range_reading": f"the range of {source.float_name or source.name} is {low:.4g} to {high:.4g}, "
         f"{_factor_text(factor)} that of these samples, {values.min:.4g} to {values.max:.4g}{beyond}",
     }
+
+
+def _unused_side(
+    low: float, high: float, values: tuple[float, float], *, symmetric: bool | None, by_sign: bool
+) -> float | None:
+    """Share of the range on a side of zero that no value reaches; None of a grid that is symmetric by choice."""
+    if symmetric is not False and not by_sign:
+        return None
+    width = high - low
+    below = -low if values[0] > -_AT_ZERO * width else 0.0
+    above = high if values[1] < _AT_ZERO * width else 0.0
+    return max(below, above, 0.0) / width
 
 
 def _fit_range(grid: tuple[float, float], values: tuple[float, float], step: float) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import (
+    DatasetFacts,
     MetricFacts,
     Role,
 )
@@ -29,6 +30,8 @@ EXPECTED_CONFIDENCE = 0.99
 _CONFIDENCE = 0.95
 #: Samples from which on labels are held against the predicted classes.
 _LABELS_JUDGED = 32
+#: Faults of labels that the quantized model must not have less of.
+_NEAR_CHANCE = ("chance", "weak")
 
 
 def metric_facts(case: Case) -> MetricFacts:
@@ -46,15 +49,18 @@ def metric_facts(case: Case) -> MetricFacts:
     return MetricFacts(name=name, higher_is_better=case.record.metric_higher_is_better)
 
 
-def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFacts:
+def with_label_fit(metric: MetricFacts, case: Case, margin: float, slight: float, shortfall: float) -> MetricFacts:
     """A metric of classes or boxes, with how the labels fit the classes of the first output, or the boxes found.
 
-    Where they do not, no drop is given: it would say nothing.
+    Where they do not, no drop is given: it would say nothing. A weak float model may lose what it has. It is as good as
+    it can be where it reaches what the user expects of it.
 
     Args:
         metric: As measured.
         case: What was measured.
         margin: Share by which the float model has to exceed chance.
+        slight: Kappa up to which it is weak.
+        shortfall: Share of the metric's scale by which it may miss what is expected of it.
     """
     if metric.name in BOX_METRICS:
         few = _finds_few_boxes(metric)
@@ -69,14 +75,39 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFact
     if len(classified) < _LABELS_JUDGED:
         return metric
     labels, predicted = (classified[name].astype(np.int64) for name in ("label", "class_float"))
-    fit = fit_of_labels(labels, predicted, classified["hash"] % 2 == 0, margin)
+    fit = fit_of_labels(labels, predicted, classified["hash"] % 2 == 0, margin, slight)
     if fit is None:
         return metric
-    if fit.fault == "chance" and metric.drop_high is not None and metric.drop_high < -margin:
+    if fit.fault in _NEAR_CHANCE and metric.drop_high is not None and metric.drop_high < -margin:
         return metric  # The labels fit the quantized model: it is the float one that is another.
+    if fit.fault == "weak" and metric.expected_shortfall is not None and metric.expected_shortfall <= shortfall:
+        fit = fit._replace(fault="none")
     found = {"label_fault": fit.fault, "chance": fit.chance, "relabelled_value": fit.share, "label_shift": fit.shift}
-    unknown = dict.fromkeys(_OF_THE_DROP) if fit.fault != "none" else {}
+    found |= {"kappa": fit.kappa}
+    unknown = dict.fromkeys(_OF_THE_DROP) if fit.fault not in ("none", "weak") else {}
     return metric.model_copy(update={**found, **unknown})
+
+
+def odd_set_reading(metric: MetricFacts, slight: float, substantial: float) -> str:
+    """Which of two sets that were prepared differently is to be changed, in words.
+
+    Args:
+        metric: Its kappa is the float model's on the validation labels.
+        slight: Kappa up to which the model hardly does better than a guess.
+        substantial: Kappa from which on it gets what it was made for.
+    """
+    if metric.kappa is None or metric.dataset != "validation":
+        return "one of both sets is prepared wrongly, and labels of the validation set would tell which"
+    if metric.kappa > substantial:
+        return "the representative set is prepared wrongly"
+    if metric.kappa <= slight:
+        return "the validation set is prepared wrongly, if not both"
+    return "one of both sets is prepared wrongly"
+
+
+def with_odd_set(view: DatasetFacts, reading: str) -> DatasetFacts:
+    """A set that was held against the other one, with what `odd_set_reading` says of both."""
+    return view.model_copy(update={"odd_set_reading": reading}) if view.relation.kind else view
 
 
 def _finds_few_boxes(metric: MetricFacts) -> bool:

@@ -305,9 +305,13 @@ def undecided_line(found: Undecided, line: int) -> GateLine:
         found: What is open.
         line: Line of the policy that asks.
     """
+    if found.doubt is not None:
+        return GateLine(kind="harm", name="harm", status="undecided", message=found.doubt, line=line)
     decide = f"; about {rounded_up(found.needed)} would decide" if found.needed is not None else ""
     samples = f" on {found.samples} samples{decide}" if found.metric is not None else ": no task metric was measured"
-    message = f"a repair recovers {found.gain_db:.1f} dB of noise, and whether it costs accuracy is open{samples}"
+    message = (
+        f"a repair recovers {found.gain_db or 0.0:.1f} dB of noise, and whether it costs accuracy is open{samples}"
+    )
     return GateLine(kind="harm", name="harm", status="undecided", message=message, line=line)
 
 

@@ -158,7 +158,7 @@ class _Gate:
             yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
         elif self._is_unjudged_loss:
             yield self._loss()
-        elif (found := self.diagnosis.undecided) is not None and self.file.policy.check.verdicts.undecided == "fail":
+        elif (found := self.diagnosis.undecided) and self.file.policy.check.verdicts.undecided == "fail":
             yield undecided_line(found, self.file.line("check.verdicts.undecided"))
         if (gain := self.facts.model.metric.gain_share) is not None:
             yield self._gain(gain)
@@ -167,12 +167,14 @@ class _Gate:
         yield from self._exemptions_gate()
 
     def _data(self) -> Iterator[GateLine]:
-        """An interrupted run is incomplete, and its first samples need not be like the others."""
+        """An interrupted run is incomplete; samples that are none of this network's tell nothing of it."""
         datasets = self.case.record.datasets
         unread = [f"{role}, {d.seen} samples" for role, d in datasets.items() if not d.complete]
         if unread:
             message = f"not read to the end: {'; '.join(unread)}; go on with --resume"
             yield GateLine(kind="data", name="data", status="not-judged", message=message)
+        if (found := self.diagnosis.undecided) is not None and found.doubt is not None:
+            yield GateLine(kind="data", name="data", status="not-judged", message=found.doubt)
 
     @property
     def _incomparable(self) -> str:
@@ -361,6 +363,9 @@ class _Gate:
         fail_on = self.file.policy.check.fail_on
         if status == "known" and not fail_on.known:
             return False
+        # What makes the figures doubtful is no loss: the data are a gate of their own.
+        if finding.rule.doubt is not None:
+            return any(matches(finding.rule, selector) for selector in fail_on.rules)
         grave = fail_on.severity != "never" and SEVERITIES.index(severity) <= SEVERITIES.index(fail_on.severity)
         return grave or any(matches(finding.rule, selector) for selector in fail_on.rules)
 

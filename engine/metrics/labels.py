@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from quantmedic.engine.metrics.paired import share_interval
 
 Integers = NDArray[np.int64]
-LabelFault = Literal["none", "shifted", "reordered", "chance", "few"]
+LabelFault = Literal["none", "shifted", "reordered", "chance", "weak", "few"]
 #: What each fault means for the metric, in words.
 FAULT_WORDS: dict[LabelFault, str] = {
     "shifted": "the labels are shifted against the model's classes by one",
     "reordered": "the labels number the classes in another order than the model",
     "chance": "the float model does no better on these labels than chance",
+    "weak": "the float model does hardly better on these labels than chance",
     "few": "the float model finds few of the labelled boxes, and no loss is proven",
 }
 #: Labels that agree more often than this are not looked at further.
@@ -33,31 +34,55 @@ class LabelFit(NamedTuple):
         chance: Share of equal classes that chance would give, from how often each is labelled and predicted.
         share: Share of samples where both are equal after the repair of a fault; None without one.
         shift: What has to be added to the labels, where they are shifted.
+        kappa: Cohen's: what share of what chance leaves is right beyond it.
     """
 
     fault: LabelFault
     chance: float
     share: float | None = None
     shift: int | None = None
+    kappa: float | None = None
 
 
-def fit_of_labels(labels: Integers, predicted: Integers, halves: NDArray[np.bool_], margin: float) -> LabelFit | None:
-    """How well labels and classes fit; None where the samples are too few to tell.
+def fit_of_labels(
+    labels: Integers, predicted: Integers, halves: NDArray[np.bool_], margin: float, slight: float
+) -> LabelFit | None:
+    """How well labels and classes fit; None where the samples are too few to tell, or all of one class.
 
     The chance agreement is Cohen's (1960). Labels are shifted or reordered where the agreement afterwards is proven to
     exceed it by twice the margin, and the present agreement by the margin. An order is fitted on one half of the
-    samples and counted on the other, for a fit to many classes finds one in noise as well. Else the model is at chance
-    where its agreement is proven to exceed that by less than the margin. Ends of 95 % intervals decide.
+    samples and counted on the other, for a fit to many classes finds one in noise as well. Ends of 95 % intervals
+    decide. Else the model is weak where it is right beyond chance in no more than a slight share of what chance leaves
+    (Cohen's kappa, as measured), and at chance where its agreement is also proven to exceed chance by less than the
+    margin.
 
     Args:
         labels: Class of each sample, at least one.
         predicted: Class that the float model gives it.
         halves: Which half each sample belongs to.
         margin: Share by which a model has to exceed chance.
+        slight: Kappa up to which a model is weak.
     """
+    if (labels == labels[0]).all():  # answers to one class do not show whether the model tells classes apart
+        return None
     chance = chance_agreement(labels, predicted)
+    kappa = (float((labels == predicted).mean()) - chance) / (1.0 - chance)
+    fault = _fault_of(labels, predicted, chance, kappa, halves, margin, slight)
+    return fault._replace(kappa=kappa) if fault is not None else None
+
+
+def _fault_of(
+    labels: Integers,
+    predicted: Integers,
+    chance: float,
+    kappa: float,
+    halves: NDArray[np.bool_],
+    margin: float,
+    slight: float,
+) -> LabelFit | None:
+    """What is wrong with the labels, without kappa."""
     low, high = _interval(labels == predicted)
-    if low > max(_MOSTLY, chance + margin):
+    if kappa > slight and low > max(_MOSTLY, chance + margin):
         return LabelFit("none", chance)
 
     def explains(moved: Integers) -> bool:
@@ -70,9 +95,9 @@ def fit_of_labels(labels: Integers, predicted: Integers, halves: NDArray[np.bool
     renamed = _rename_classes(labels, predicted, halves)
     if renamed is not None and explains(renamed):
         return LabelFit("reordered", chance, float((renamed == predicted).mean()))
-    if low > chance + margin:
-        return LabelFit("none", chance)
-    return LabelFit("chance", chance) if high <= chance + margin else None
+    if kappa <= slight:  # of rare classes chance leaves so little that a margin of it alone is no measure
+        return LabelFit("chance" if high <= chance + margin else "weak", chance)
+    return LabelFit("none", chance) if low > chance + margin else None
 
 
 def chance_agreement(labels: Integers, predicted: Integers) -> float:

@@ -83,15 +83,18 @@ class RuleResult:
     unknown: tuple[Unknown, ...]
     judged: int
     without_data: bool = False
+    explained: bool = False
 
     @property
     def verdict(self) -> str:
-        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind).
+        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind, or others explain all).
 
         Where no data were given, a rule passes only if all of its subjects were judged.
         """
         if self.findings:
             return "fired"
+        if self.explained:
+            return "not-applicable"
         if self.judged and not (self.unknown and self.without_data):
             return "passed"
         return "not-judged" if self.unknown else "not-applicable"
@@ -152,7 +155,7 @@ def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleR
     """Without findings on subjects that another rule, to which this one yields, explains better."""
     better = result.rule.yields_to
     kept = tuple(f for f in result.findings if not any((r, k) in fired for r in better for k in _about(f.view)))
-    return replace(result, findings=kept)
+    return replace(result, findings=kept, explained=bool(result.findings))
 
 
 def _about(view: Facts) -> tuple[int, ...]:

@@ -44,7 +44,9 @@ class Rule(Data):
     ``when`` holds the symptom, ``experiment`` what stands in for it where the loss budget was measured, ``where`` the
     subjects that both are asked of, ``shows`` facts that belong to the evidence without being compared. ``yields_to``
     names rules of the same scope, of tensors also rules about outputs, that explain a subject better where they fire.
-    ``harm`` says what shows that the network is harmed, where the rule does not ask for ``model.harmed``.
+    ``harm`` says what shows that the network is harmed, where the rule does not ask for ``model.harmed``. ``doubt``
+    says why nothing that was measured tells what quantization costs: such a finding explains no loss, and excludes one
+    as little.
     """
 
     id: str = Field(pattern=r"^[A-Z]\d{3}$")
@@ -53,6 +55,7 @@ class Rule(Data):
     scope: Scope
     severity: Severity
     harm: str | None = None
+    doubt: str | None = None
     confidence: float = Field(gt=0, le=1)
     where: Node | None = None
     when: Node

@@ -205,8 +205,8 @@ def prove_remedies(
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
-    A healthy model needs none. Where ``first`` alone is tried, neither does one that is not measurably harmed, unless
-    that is undecided.
+    A healthy model needs none, and samples that are none of the network's would tell nothing of any. Where ``first``
+    alone is tried, neither does one that is not measurably harmed, unless that is undecided.
 
     Args:
         case: What was measured.
@@ -231,6 +231,8 @@ def prove_remedies(
         spoiled = facts.model.nonfinite_output in ("float", "both")
         why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
         return Proof(with_notice(case, f"no remedy was tried: {why}"))
+    if judged.undecided is not None and judged.undecided.doubt is not None:
+        return Proof(with_notice(case, f"no remedy was tried: {judged.undecided.doubt}"))
     suspects, pair = _to_try(opened, judged, base)
     try:
         copies = measurement.models.editable()
@@ -242,7 +244,7 @@ def prove_remedies(
             measurement.datasets,
             options=measurement.options,
             # Of a float model at chance level the metric still shows which of two quantized models is better.
-            metric=measurement.metric if facts.model.metric.label_fault in (None, "none", "chance") else None,
+            metric=measurement.metric if facts.model.metric.label_fault in (None, "none", "chance", "weak") else None,
             allowance=allowance,
             progress=measurement.progress,
             execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, groupby, takewhile
 from typing import Annotated
 
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
+from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
@@ -21,6 +22,7 @@ from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
 from quantmedic.reports.sections.proof import (
     TYPICAL,
+    by_toolchain,
     gain_text,
     integer_text,
     judged_text,
@@ -32,6 +34,7 @@ from quantmedic.reports.sections.proof import (
     still_lost,
     trial_gain_text,
     trial_text,
+    tried_advice,
 )
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, visible
 
@@ -143,6 +146,7 @@ class CauseCard:
     confidence: Annotated[str, "probability that the cause is real, as percent"]
     scope: Annotated[str, "how much it concerns: '9 layers', 'representative', 'model'"]
     message: Annotated[str, "what is wrong, one sentence"]
+    same_as: Annotated[str, "code of the cause that it is another name of; empty: a fault of its own"]
     gains: Annotated[tuple[Gain, ...], "measured and predicted gains, measured first"]
     layers: Annotated[tuple[str, ...], "names of the layers concerned, worst first"]
     found: Annotated[str, "what was found, where a fact says it in words: how the data differ, say; may be empty"]
@@ -183,6 +187,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         confidence=f"{100 * cause.confidence:.0f} %",
         scope=_scope_text(cause),
         message=visible(cause.message.strip(), 600),
+        same_as=_same_as(cause, diagnosis),
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
         found=next((visible(row.value) for row in first if row.comparison == SHOWN and isinstance(row.value, str)), ""),
@@ -201,6 +206,12 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         manual=f"manual/{code}" if code in pages else "",
         asked=any(is_about_asked(row.fact) for row in first) and bool(asked_box(diagnosis.layers).lines),
     )
+
+
+def _same_as(cause: CauseReport, diagnosis: Diagnosis) -> str:
+    """Code of the cause that this one is another name of; empty where it is a fault of its own."""
+    other = next((each for each in diagnosis.causes if each.cause == cause.explained_by), None)
+    return visible(next(iter(other.rules), other.cause)) if other is not None else ""
 
 
 def _scope_text(cause: CauseReport) -> str:
@@ -281,7 +292,8 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         known = trial is not None and trial.metric is not None and trial.metric.gain == cause.measured_gain_metric
         text = metric_text(trial.metric) if trial is not None and known else ""
         measured.append(text or signed_gain(cause.measured_gain_metric, diagnosis.metrics.name))
-    look = "unproven" if cause.proven is False or nothing_beyond(_trial_of(cause), diagnosis.proof) else "measured"
+    is_beside = bool(nothing_beyond(tried_advice(cause.remedies), diagnosis.proof))
+    look = "unproven" if cause.proven is False or is_beside else "measured"
     judged = judged_text(cause, diagnosis.proof)
     gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
     if (alone := cause.predicted_gain_db) is not None:
@@ -332,7 +344,8 @@ def _executed_beside(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -
 
 
 def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> RemedyCard:
-    toolchain, beside = diagnosis.toolchain, nothing_beyond(advice.measured, diagnosis.proof)
+    toolchain = diagnosis.toolchain
+    beside = nothing_beyond(advice, diagnosis.proof) or by_toolchain(advice, diagnosis)
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(
@@ -351,6 +364,8 @@ def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> Re
         for tool, found in examples.items()
     ]
     title = toolchain.title if toolchain is not None and own is not None else ""
+    if _asks_for_other_data(advice, cause):
+        return _card_of_other_data(advice, tuple(blocks))
     return RemedyCard(
         title=capital(advice.title),
         changes=advice.changes,
@@ -363,6 +378,32 @@ def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> Re
         ),
         left_integer=integer_text(advice.measured),
         no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
+        cost=advice.cost.says,
+        unsafe=advice.unsafe,
+        toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
+    )
+
+
+def _asks_for_other_data(advice: Advice, cause: CauseReport) -> bool:
+    """Its figures are those of the inputs that were given, which a remedy before it takes as they are."""
+    before = takewhile(lambda other: other is not advice, cause.remedies)
+    return advice.measured is not None and any(
+        other.id in NOTHING_CHANGED and other.measured == advice.measured for other in before
+    )
+
+
+def _card_of_other_data(advice: Advice, blocks: tuple[ToolchainBlock, ...]) -> RemedyCard:
+    """A remedy for whoever has other data than were given: no figure is of these."""
+    return RemedyCard(
+        title=capital(advice.title),
+        changes=f"only if the inputs given are not like those of the application: {advice.changes}",
+        now=(),
+        concerns="",
+        unsure="",
+        predicted="",
+        measured="no, that takes other inputs than those given",
+        left_integer="",
+        no_option="",
         cost=advice.cost.says,
         unsafe=advice.unsafe,
         toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),

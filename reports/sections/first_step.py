@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Annotated
 
-from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
@@ -15,7 +14,7 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
-from quantmedic.reports.sections.prescription import REQUANTIZED
+from quantmedic.reports.sections.prescription import requantized_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
@@ -214,7 +213,8 @@ def _predicted_gain(remedy: RemedyCard | None) -> Gain | None:
 def _first_label(diagnosis: Diagnosis) -> str:
     """What a gate accepts, or what may cost nothing, need not be changed first."""
     accepted = diagnosis.check is not None and diagnosis.check.verdict == "ACCEPT"
-    return OPEN_LABEL if accepted or diagnosis.verdict == "undecided" else DO_FIRST
+    noise_is_open = diagnosis.undecided is not None and diagnosis.undecided.doubt is None
+    return OPEN_LABEL if accepted or noise_is_open else DO_FIRST
 
 
 def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:
@@ -224,7 +224,7 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
         return None
     trial, gain = given.executed.trial, executed_gain(diagnosis, given.executed.trial)
     if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
-        gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
+        gain = replace(gain, text=_share_of_drop(trial.metric.gain, trial.metric.lost, diagnosis.metrics.name))
     names = {name for step in given.steps for name in step.causes}
     proof = diagnosis.proof
     again = proof is not None and proof.baseline is not None and given.executed == proof.executions[proof.baseline]
@@ -233,20 +233,21 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     title = ", and ".join(step.title for step in given.steps)
     return FirstStep(
         capital(visible(title, 300)),
-        visible(REQUANTIZED if again and not code else changes, 600),
+        visible(requantized_text(given.steps) if again and not code else changes, 600),
         gain,
         code,
         _first_label(diagnosis) if trial.share is None or trial.share >= HALF else NOT_ENOUGH,
     )
 
 
-def _share_of_drop(gain: float, metrics: MetricFacts) -> str:
-    """A gain of the task metric, and the drop that it is a part of."""
-    unit = " points" if is_share(metrics.name) else ""
-    if metrics.drop is None or gain > metrics.drop:
-        return f"{signed_gain(gain, metrics.name)}"
-    back = signed_gain(gain, metrics.name).removesuffix(unit)
-    return f"{back} of {metric_change(metrics.drop, metrics.name)}"
+def _share_of_drop(gain: float, lost: float, metric: str | None) -> str:
+    """A gain of the task metric, and the loss that it is a part of, both of the same samples."""
+    unit = " points" if is_share(metric) else ""
+    if lost <= 0:
+        return signed_gain(gain, metric)
+    if gain > lost:
+        return f"{signed_gain(gain, metric)}, all that was lost and {metric_change(gain - lost, metric)} more"
+    return f"{signed_gain(gain, metric).removesuffix(unit)} of {metric_change(lost, metric)}"
 
 
 def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:
@@ -265,7 +266,9 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
     gain, drop = next(iter(card.gains), None), diagnosis.metrics.drop
     measured = diagnosis.causes[card.rank - 1].measured_gain_metric
     tried = next((a.measured for a in diagnosis.causes[card.rank - 1].remedies if a.measured is not None), None)
-    unsure = tried is not None and tried.metric is not None and tried.metric.low <= 0
+    own = tried.metric if tried is not None else None
+    unsure = own is not None and own.low <= 0
     if gain is None or gain.kind != "measured" or measured is None or drop is None or unsure:
         return gain
-    return replace(gain, text=_share_of_drop(measured, diagnosis.metrics))
+    lost = own.lost if own is not None and own.gain == measured else drop
+    return replace(gain, text=_share_of_drop(measured, lost, diagnosis.metrics.name))

@@ -19,6 +19,7 @@ OPEN = "not decided"
 HARMFUL = "harms the outputs"
 #: How notices on labels begin that no metric read.
 UNUSED = "the labels were not used"
+CLEAR_FIRST = "Put that right first: no figure of this report tells what quantization costs before."
 DECIDE = "A task metric would decide: give a validation set with labels."
 
 
@@ -140,7 +141,9 @@ def withstood_text(diagnosis: Diagnosis) -> str:
 
 def undecided_text(found: Undecided, metrics: MetricFacts) -> str:
     """What is open, and what would decide."""
-    gain = f"a repair recovers {decibels(found.gain_db)} of noise"
+    if found.doubt is not None:
+        return f"Whether quantization costs accuracy is undecided: {found.doubt}. {CLEAR_FIRST}"
+    gain = f"a repair recovers {decibels(found.gain_db or 0.0)} of noise"
     if found.limit is None:
         return f"Whether quantization costs accuracy is undecided: {gain}, and no task metric was measured. {DECIDE}"
     limit = metric_change(found.limit, found.metric)

@@ -1,6 +1,6 @@
 """The prescription as reports show it, and the files that hold what is to be pasted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -32,6 +32,11 @@ REQUANTIZED = (
     "No option is another than before. So the quantized model at hand was not made from this float model and these "
     "representative data with these settings, or it was changed afterwards: look for options of single tensors, such "
     "as TensorQuantOverrides, and for edits of the file."
+)
+RECALIBRATED = (
+    "No option is another than before: the quantized model at hand was calibrated on other inputs than these. If yours "
+    "comes out as it was, its calibration reader yields others than were given here: look at what it yields, all "
+    "samples and single ones."
 )
 #: The float model that a prescription opens, beside what the user defines.
 FLOAT_FILES = ("float.onnx", "float.tflite")
@@ -152,21 +157,26 @@ def _execution_text(given: Prescription, diagnosis: Diagnosis) -> str:
         return f"Run with {by}, it failed: {visible(trial.failed, 600)}"
     return (
         f"Run with {by} on {visible(run.reads)}; the model that came out, on {samples_text(trial, diagnosis)}: "
-        f"{trial_text(trial)}.{_baseline_text(run, diagnosis.proof)}"
+        f"{trial_text(trial)}.{_baseline_text(given, run, diagnosis.proof)}"
     )
 
 
-def _baseline_text(run: ExecutionRecord, proof: Proof | None) -> str:
+def _baseline_text(given: Prescription, run: ExecutionRecord, proof: Proof | None) -> str:
     """What of a gain is no merit of the remedies; of quantizing again itself, what its gain means."""
     if proof is None or proof.baseline is None:
         return ""
     alone = proof.executions[proof.baseline]
     if run == alone:
-        return f" {REQUANTIZED}" if alone.trial.proven else ""
+        return f" {requantized_text(given.steps)}" if alone.trial.proven else ""
     if not alone.trial.proven:
         return " Quantizing again with nothing changed recovers none of it."
     gain = trial_gain_text(alone.trial)
     return f" Of this, quantizing again with nothing changed recovers {gain} alone."
+
+
+def requantized_text(steps: Sequence[Step]) -> str:
+    """What it means that quantizing again with nothing changed heals: a cause in the data, or nobody knows."""
+    return RECALIBRATED if any(step.remedy == "calibrate-again" for step in steps) else REQUANTIZED
 
 
 def _toolchain_text(chosen: Chosen) -> str:

@@ -1,14 +1,15 @@
 """What was tried: remedies carried out on copies of the model, and what they recovered."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, TrialRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Proof, TrialRow
+from quantmedic.engine.contract.remedies import Advice, Proof, TrialRow
 from quantmedic.engine.diagnosis.budget_lines import ABOUT
+from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import (
     capital,
@@ -85,10 +86,10 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
         summary=f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}",
         split=_split_text(proof),
         halves=tuple(_halves_texts(proof)),
-        trials=tuple(_trial_row(row, proof) for row in proof.trials),
+        trials=tuple(_trial_row(row, diagnosis) for row in proof.trials),
         executions=tuple(_execution_line(row, proof) for row in proof.executions),
         unexecuted=visible(proof.unexecuted or "", 600),
-        chain=tuple(_trial_row(row, proof) for row in proof.chain),
+        chain=tuple(_trial_row(row, diagnosis) for row in proof.chain),
         chain_text=_chain_text(proof),
         metric=metric_label(metrics[0].name) if metrics else "",
     )
@@ -133,23 +134,53 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
         return f"not proven: {_why_unproven(trial, cause.measured_low_db, cause.measured_high_db)}"
     if proof is None:
         return "proven"
-    trial = next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
+    tried = tried_advice(cause.remedies)
+    trial = tried.measured if tried is not None else None
     on_top = ", on top of the other remedies" if trial is not None and trial.after else ""
     word = proven_word(trial.metric if trial is not None else None)
     samples = "samples, cross-fitted" if proof.cross_fitted else "other samples"
     told = f"{word} on {number(proof.judged)} {samples} (edited){on_top}"
     left = still_lost(trial.metric if trial is not None else None)
-    return "; ".join(text for text in (told, left, nothing_beyond(trial, proof)) if text)
+    return "; ".join(text for text in (told, left, nothing_beyond(tried, proof)) if text)
 
 
-def nothing_beyond(trial: TrialRecord | None, proof: Proof | None) -> str:
-    """That quantizing again with nothing changed recovers about as much of the noise as a proven remedy; else empty."""
-    if trial is None or not trial.proven or trial.after or proof is None or proof.baseline is None:
+def tried_advice(remedies: Iterable[Advice]) -> Advice | None:
+    """The first remedy that was carried out."""
+    return next((advice for advice in remedies if advice.measured is not None), None)
+
+
+def nothing_beyond(advice: Advice | None, proof: Proof | None) -> str:
+    """That quantizing again with nothing changed recovers about as much of the noise as a proven remedy; else empty.
+
+    Where the remedy is to quantize again with nothing changed, that is no objection.
+    """
+    if advice is None or advice.measured is None or advice.id in NOTHING_CHANGED:
         return ""
-    again = proof.executions[proof.baseline].trial
+    return _beside_again(advice.measured, proof)
+
+
+def _beside_again(trial: TrialRecord, proof: Proof | None) -> str:
+    again = _run_again(proof)
+    if again is None or not trial.proven or trial.after:
+        return ""
     if not again.proven or again.share is None or trial.share is None or again.share < ABOUT * trial.share:
         return ""
     return f"no merit of it alone: quantizing again with nothing changed recovers {trial_gain_text(again)}"
+
+
+def by_toolchain(advice: Advice, diagnosis: Diagnosis) -> str:
+    """What the toolchain itself recovers by a remedy that is to quantize again with nothing changed; else empty."""
+    again = _run_again(diagnosis.proof)
+    if advice.id not in NOTHING_CHANGED or advice.measured is None or again is None or not again.proven:
+        return ""
+    gains = ", ".join(text for text in (trial_gain_text(again), metric_text(again.metric)) if text)
+    on = samples_text(again, diagnosis)
+    return f"quantized again by the toolchain with no option changed, {gains} on {on} (executed)"
+
+
+def _run_again(proof: Proof | None) -> TrialRecord | None:
+    """Quantizing again with nothing changed, where that was run."""
+    return proof.executions[proof.baseline].trial if proof is not None and proof.baseline is not None else None
 
 
 def proven_word(metric: MetricTrial | None) -> str:
@@ -171,10 +202,18 @@ def trial_text(trial: TrialRecord | None) -> str:
     if trial is None:
         return ""
     line = _trial_line(trial, "", ())
-    parts = [line.gain, line.metric] if trial.failed is None else []
+    parts = [line.gain, f"{line.metric}{_lost_text(trial)}"] if trial.failed is None else []
     verdict = f"{line.verdict} ({line.grade})" if trial.proven else line.verdict
     said = f"{verdict}: {line.reason}" if line.reason else verdict
     return ", ".join(part for part in (*parts, said) if part)
+
+
+def _lost_text(trial: TrialRecord) -> str:
+    """What the samples of a trial lose, which need not be what all samples do; empty without a task metric."""
+    metric = trial.metric
+    if metric is None or not is_share(metric.name) or metric.lost <= 0:
+        return ""
+    return f" of {metric_change(metric.lost, metric.name)} lost on {number(trial.samples)} samples"
 
 
 def samples_text(trial: TrialRecord, diagnosis: Diagnosis) -> str:
@@ -205,9 +244,11 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
 
 
-def _trial_row(row: TrialRow, proof: Proof) -> TrialLine:
+def _trial_row(row: TrialRow, diagnosis: Diagnosis) -> TrialLine:
     line = _trial_line(row.trial, row.remedy, row.causes)
-    said = (line.reason, nothing_beyond(row.trial, proof))
+    advised = (advice for cause in diagnosis.causes for advice in cause.remedies)
+    is_again = row.remedy in {advice.title for advice in advised if advice.id in NOTHING_CHANGED}
+    said = (line.reason, "" if is_again else _beside_again(row.trial, diagnosis.proof))
     return replace(line, reason="; ".join(text for text in said if text))
 
 

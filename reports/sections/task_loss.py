@@ -36,8 +36,8 @@ class LossWords:
                 f"On these {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
             )
         return (
-            f"What it costs of {self.label} cannot be divided by these {samples}: they alone show a loss of "
-            f"{self.figure(whole.lost)} ({self.ends(whole)}), and zero lies inside."
+            f"What it costs of {self.label} is not judged piece by piece: the {samples} that were run for this are too "
+            f"few to tell a loss from none ({self.ends(whole)})."
         )
 
     def notes(self, parts: Iterable[LossPart]) -> Iterator[str]:

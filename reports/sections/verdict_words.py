@@ -52,10 +52,10 @@ UNKNOWN_FAILURE = (
 )
 STRENGTHS = {
     "proven": "The {word} is proven: its whole 95 % interval lies above zero.",
-    "unproven": "The {word} is unproven: zero lies inside its 95 % interval, so chance may explain it.",
+    "unproven": "No {word} is proven: zero lies inside the 95 % interval, so chance may explain what was measured.",
     "gained": "The quantized model is proven to be better: the whole 95 % interval lies below zero. Are they swapped?",
     "no-loss": "Nothing is lost: the whole 95 % interval of the {word} lies below zero.",
-    "no-interval": "The {word} is unproven: it has no interval, which takes several samples.",
+    "no-interval": "No {word} is proven: there is no interval, which takes several samples.",
     "no-number": "No {word} was measured: the quantized model predicts what is no number.",
     "unused": "The drop in accuracy was not measured: no metric read the labels.",
     "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",

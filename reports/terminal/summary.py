@@ -179,6 +179,8 @@ def _cause_line(card: CauseCard, paint: Paint) -> str:
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
     named = f"{card.severity:<6} {card.code} {visible(card.cause, NAME_LIMIT)}{where}"
     start = f"{named}{harm}{gain}, confidence {card.confidence}"
+    if card.same_as:
+        start = f"{named}, the same fault as {card.same_as} where it shows"
     (line,) = wrap_line(f"{start}: {card.message}", most=1)
     return line.replace(card.severity, paint(card.severity, card.severity), 1)
 

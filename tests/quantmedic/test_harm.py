@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from builders.contradictions import contradictions
 from builders.mild_patients import options, pair
@@ -63,13 +65,33 @@ def test_the_samples_that_decide_are_named_and_decide(pairs: dict[float, tuple[P
     assert diagnosed(pairs[8.0], found.undecided.needed).verdict == "healthy"
 
 
-def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[Path, Path]]) -> None:
-    found = diagnosed(pairs[8.0], 100, labels=False)
+def with_narrower_input(models: tuple[Path, Path], by: float, folder: Path) -> tuple[Path, Path]:
+    """The same, with a range of the input that is narrower by this: those behind it stay too wide."""
+    model = onnx.load(models[1])
+    (scale,) = (each for each in model.graph.initializer if each.name == "features_scale")
+    scale.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) / np.float32(by), scale.name))
+    onnx.save(model, folder / "own.onnx")
+    return models[0], folder / "own.onnx"
+
+
+def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
+    found = diagnosed(with_narrower_input(pair(tmp_path, 12.0), 6.0, tmp_path), 100, labels=False)
     assert found.verdict == "undecided" and found.undecided is not None and found.undecided.metric is None
     assert "no task metric was measured" in " ".join(render_console(found).split())
     assert contradictions(found) == []
     # Of so many samples, hardly an answer changed: no metric of answers can lose what matters.
-    assert diagnosed(pairs[8.0], 4000, labels=False).verdict == "healthy"
+    mild = with_narrower_input(pairs[8.0], 4.0, tmp_path)
+    assert diagnosed(mild, 4000, labels=False).verdict == "healthy"
+
+
+def test_without_labels_a_range_of_the_input_that_does_not_fit_leaves_it_open(
+    pairs: dict[float, tuple[Path, Path]],
+) -> None:
+    """Either the calibration or the samples are of another kind; labels show that the samples are right."""
+    found = diagnosed(pairs[8.0], 4000, labels=False)
+    assert found.verdict == "undecided" and found.causes[0].rules == ("S047",)
+    assert found.undecided is not None and found.undecided.doubt is not None
+    assert contradictions(found) == []
 
 
 def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
 def test_a_loss_that_is_not_told_from_none_is_not_divided(diagnosis: Diagnosis) -> None:
     found = with_task(diagnosis, whole=loss(0.01, 0.05, judged=False))
     box = box_of(found)
-    assert "cannot be divided by these 48 samples: they alone show a loss of 1.00 points (-4.00 … 6.00), " in box.task
+    assert "the 48 samples that were run for this are too few to tell a loss from none (-4.00 … 6.00)." in box.task
     assert box.task_chart is None and box.metric == "" and not any(row.lost for row in box.rows)
     assert "loss of top-1" not in " ".join(short_budget(found))
 

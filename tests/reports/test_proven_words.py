@@ -11,7 +11,8 @@ from quantmedic.reports.sections.proof import proven_word, trial_text
 
 
 def metric_trial(name: str, low: float, high: float) -> MetricTrial:
-    return MetricTrial.model_construct(name=name, gain=(low + high) / 2, low=low, high=high)
+    gain = (low + high) / 2
+    return MetricTrial.model_construct(name=name, gain=gain, low=low, high=high, left=0.01, left_low=0.0)
 
 
 def trial(low_db: float, points: tuple[float, float] | None = None, **fields: object) -> TrialRecord:
@@ -59,6 +60,25 @@ def test_what_quantizing_again_recovers_as_well_is_no_merit_of_a_remedy(
     assert ("no merit of it alone" in gain.judged) == said == ("no merit of it alone" in card.remedies[0].measured)
     assert gain.look == ("unproven" if said else "measured")
     assert ("quantizing again with nothing changed" in render_markdown(build_context(found, {}))) == said
+
+
+def test_quantizing_again_with_nothing_changed_is_confirmed_by_the_toolchain_and_not_refuted(proven: Diagnosis) -> None:
+    """And what asks for other data than those given does not carry the figures of these."""
+    first, proof = proven.causes[0], proven.proof
+    assert proof is not None
+    run = trial(9.0, (0.02, 0.15), share=0.95, samples=200)
+    own = first.remedies[0].model_copy(update={"id": "calibrate-again", "measured": run})
+    other = own.model_copy(update={"id": "recalibrate-on-proper-data", "title": "calibrate on proper data"})
+    cause = first.model_copy(update={"remedies": (own, other), "proven": True})
+    again = ExecutionRecord.model_construct(trial=trial(8.0, share=0.95), own=None, choices=(), titles=("again",))
+    tried = proof.model_copy(update={"executions": (again,), "baseline": 0})
+    card = cause_cards(proven.model_copy(update={"causes": (cause,), "proof": tried}), ())[0]
+    assert "no merit of it alone" not in card.gains[0].judged and card.gains[0].look == "measured"
+    assert "of 9.50 points lost on 200 samples" in card.remedies[0].measured
+    assert "quantized again by the toolchain with no option changed, +9.0 dB" in card.remedies[0].measured
+    assert card.remedies[1].measured == "no, that takes other inputs than those given"
+    assert card.remedies[1].changes.startswith("only if the inputs given are not like those of the application")
+    assert card.remedies[1].predicted == ""
 
 
 def test_a_first_step_whose_text_failed_says_so(diagnosis: Diagnosis) -> None:

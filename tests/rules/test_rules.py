@@ -437,7 +437,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                 "training_nodes": 0,
                 "opset_deficit": 0,
                 "cpu_vnni": True,
-                "metric": {"name": "top1", "gain_share": -0.01, "label_fault": "none"},
+                "metric": {"name": "top1", "gain_share": -0.01, "label_fault": "none", "kappa": 0.8},
             },
             "datasets": [
                 {

@@ -723,7 +723,38 @@ def test_range_of_an_input_against_its_values(
     found = facts(case_of(measure(smooth(1))), tensors=(tensor,))
     assert found.input_range_ratio == pytest.approx(factor)
     assert said in (found.input_range_reading or "")
+    assert ("a single calibration sample" in (found.input_range_reading or "")) is (factor > 1.5)
     assert (found.input_clipped_share, found.input_clipped_ratio) == (0.25, 1.0)
+
+
+@pytest.mark.parametrize(
+    "low, high, symmetric, values, others, share",
+    [
+        (-1.0, 1.0, False, (0.0, 1.0), [], 0.5),
+        (-2.1, 2.6, False, (0.0, 1.0), [], 2.1 / 4.7),
+        (-1.0, 1.0, False, (-0.9, 1.0), [], 0.0),
+        (0.0, 40.0, False, (0.0, 1.0), [], 0.0),
+        # A symmetric grid says nothing, unless grids begin at zero where values do.
+        (-1.0, 1.0, True, (0.0, 1.0), [], None),
+        (-1.0, 1.0, True, (0.0, 1.0), [0.0], None),
+        (-1.0, 1.0, True, (0.0, 1.0), [-6.0, 0.0], None),
+        (-1.0, 1.0, True, (0.0, 1.0), [0.0, 0.0], 0.5),
+        (-1.0, 1.0, True, (-0.9, 1.0), [0.0, 0.0], 0.0),
+    ],
+)
+def test_share_of_an_input_range_on_the_side_that_no_sample_reaches(
+    low: float, high: float, symmetric: bool, values: tuple[float, float], others: list[float], share: float | None
+) -> None:
+    data = TensorDataFacts(values=DistributionFacts(min=values[0], max=values[1]))
+    quantizer = QuantizerFacts(low=low, high=high, scale=(high - low) / 255, symmetric=symmetric)
+    image = TensorFacts(producer="Input", float_name="image", quantizer=quantizer, representative=data)
+    reached = TensorDataFacts(values=DistributionFacts(min=0.0, max=3.0))
+    inner = [
+        TensorFacts(producer="Conv", quantizer=QuantizerFacts(low=own, high=6.0, scale=0.1), representative=reached)
+        for own in others
+    ]
+    found = facts(case_of(measure(smooth(1))), tensors=(image, *inner))
+    assert found.input_unused_side == (None if share is None else pytest.approx(share))
 
 
 def test_of_a_reduced_range_the_half_in_use_counts() -> None:

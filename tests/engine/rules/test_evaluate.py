@@ -436,6 +436,19 @@ def test_rule_yields_where_a_better_one_fires() -> None:
     assert subjects(weaker) == ["a", "b"]
 
 
+def test_rule_whose_findings_are_all_explained_by_others_did_not_pass() -> None:
+    better = rule({"fact": "channels", "gt": 4}, "tensor", id="X002", name="better-rule")
+    weaker = rule({"fact": "channels", "gt": 1}, "tensor", yields_to=["X002"])
+
+    def verdicts(channels: int) -> list[str]:
+        facts = CaseFacts.model_validate({"tensors": [{"name": "a", "channels": channels}]})
+        return [each.verdict for each in evaluate(BASE.model_copy(update={"rules": (weaker, better)}), facts)]
+
+    assert verdicts(8) == ["not-applicable", "fired"]
+    assert verdicts(2) == ["fired", "passed"]
+    assert verdicts(1) == ["passed", "passed"]
+
+
 def test_experiment_stands_in_for_the_symptom() -> None:
     """Where the symptom is not seen, or cannot be judged; not where the whole symptom of another cause is seen."""
     shown = {"when": {"fact": "source.share", "gt": 0.2}, "message": "makes {source.share:.0%}"}

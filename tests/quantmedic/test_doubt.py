@@ -1,0 +1,83 @@
+"""Data that are none of the network's leave it open what quantization costs: never healthy, never accepted."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders.contradictions import contradictions
+from builders.mild_patients import CLASSES, options, pair
+
+import quantmedic
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.terminal.console import render_console
+
+SAMPLES = 400
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A sound pair."""
+    return pair(tmp_path_factory.mktemp("sound"), 1.0)
+
+
+def diagnosed(models: tuple[Path, Path], **changes: Any) -> Diagnosis:
+    return quantmedic.diagnose(*models, **(options(SAMPLES) | changes))
+
+
+def random_labels(classes: int) -> np.ndarray:
+    return np.random.default_rng(11).integers(0, classes, SAMPLES)
+
+
+def test_a_sound_pair_is_healthy(models: tuple[Path, Path]) -> None:
+    found = diagnosed(models)
+    assert found.verdict == "healthy" and found.metrics.label_fault == "none"
+    assert found.metrics.kappa is not None and found.metrics.kappa > 0.6
+
+
+@pytest.mark.parametrize("classes", [2, CLASSES])
+def test_random_labels_leave_it_open(models: tuple[Path, Path], classes: int) -> None:
+    found = diagnosed(models, labels=random_labels(classes))
+    assert (found.verdict, found.causes[0].rules, found.causes[0].severity) == ("undecided", ("S018",), "high")
+    assert found.undecided is not None and found.undecided.doubt is not None
+    assert contradictions(found) == []
+    console = " ".join(render_console(found).split())
+    assert (
+        "hardly does better than a guess" in console and "do this first: Prepare the samples as in training" in console
+    )
+
+
+def test_a_model_that_is_right_a_little_more_often_than_a_guess_is_not_healthy(models: tuple[Path, Path]) -> None:
+    """Labels of which one in eight is right: some 34 % where a guess is right on 25 %."""
+    right = options(SAMPLES)["labels"]
+    labels = np.where(np.arange(SAMPLES) % 8 == 0, right, random_labels(CLASSES))
+    found = diagnosed(models, labels=labels)
+    assert found.metrics.label_fault == "weak" and found.metrics.drop is not None
+    assert found.verdict == "undecided"
+    assert contradictions(found) == []
+    known = diagnosed(models, labels=labels, expected_float_metric=found.metrics.float_value)
+    assert known.verdict == "healthy" and known.metrics.label_fault == "none"
+
+
+def test_a_gate_does_not_accept_on_such_data(models: tuple[Path, Path], tmp_path: Path) -> None:
+    """Nor is it a regression: other data have to be given."""
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text('[check]\nfail_on = {severity = "high"}\n', encoding="utf-8")
+    case = quantmedic.collect(*models, **(options(SAMPLES) | {"labels": random_labels(CLASSES)}))
+    found = quantmedic.check(case, policy=policy)
+    assert found.check is not None and (found.gate, found.check.exit_code) == ("INSUFFICIENT_DATA", 3)
+    assert contradictions(found) == []
+
+
+@pytest.mark.parametrize("metric", [None, "mae"])
+def test_samples_of_another_scale_leave_it_open_without_classes(models: tuple[Path, Path], metric: str | None) -> None:
+    """Both models agree on them, and a metric of errors does not show that they mean nothing to either."""
+    given = options(SAMPLES, labels=False)
+    small: dict[str, Any] = {role: np.float32(0.2) * inputs for role, inputs in given.items()}
+    if metric is not None:
+        targets = np.random.default_rng(5).normal(size=(SAMPLES, CLASSES)).astype(np.float32)
+        small |= {"labels": targets, "metric": metric}
+    found = quantmedic.diagnose(*models, **small)
+    assert (found.verdict, found.causes[0].rules) == ("undecided", ("S047",))
+    assert contradictions(found) == []
+    assert quantmedic.diagnose(*models, **given).verdict == "healthy"
