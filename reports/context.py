@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
+from quantmedic.engine.case.facts import DatasetFacts, FloatFacts, MetricFacts
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.labels import FAULT_WORDS
@@ -36,6 +36,15 @@ from quantmedic.reports.sections.prescription import PrescriptionBox, prescripti
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
 from quantmedic.reports.sections.proof import ProofBox, proof_box
 from quantmedic.reports.sections.run import run_lines
+from quantmedic.reports.sections.run_kind import (
+    compares_checkpoints,
+    device_alone,
+    files_only,
+    float_alone,
+    judged_role,
+    weights_only,
+    without_data,
+)
 from quantmedic.reports.sections.samples import Samples
 from quantmedic.reports.sections.tables import (
     ComparisonLine,
@@ -45,18 +54,13 @@ from quantmedic.reports.sections.tables import (
     OutputLine,
     RuleLine,
     ThresholdLine,
-    compares_checkpoints,
     comparison_lines,
     dataset_table,
-    device_alone,
     fact_lines,
-    files_only,
-    judged_role,
     layer_table,
     output_lines,
     rule_lines,
     threshold_lines,
-    without_data,
 )
 from quantmedic.reports.sections.verdict_words import (
     ACCEPTED,
@@ -298,7 +302,7 @@ def _verdict_text(diagnosis: Diagnosis) -> str:
 
 def _finding_text(diagnosis: Diagnosis) -> str:
     model = diagnosis.model
-    if _float_alone(diagnosis):
+    if float_alone(diagnosis):
         return FAILED_VERDICTS[diagnosis.verdict]
     if model.is_twice_the_same:
         return SAME_MODEL
@@ -329,7 +333,7 @@ def _unnamed_source(diagnosis: Diagnosis) -> str:
 
 def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
     """Sentences by verdict, for what was judged."""
-    if _weights_only(diagnosis):
+    if weights_only(diagnosis):
         return WEIGHT_VERDICTS
     if files_only(diagnosis):
         return FILE_VERDICTS
@@ -338,9 +342,9 @@ def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
 
 def judged_alone(diagnosis: Diagnosis) -> str:
     """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
-    if _float_alone(diagnosis):
+    if float_alone(diagnosis):
         return "log and float model alone were judged"
-    if _weights_only(diagnosis):
+    if weights_only(diagnosis):
         return "weights alone were judged"
     if files_only(diagnosis):
         return "files of a toolchain alone were judged"
@@ -348,9 +352,9 @@ def judged_alone(diagnosis: Diagnosis) -> str:
 
 
 def _strength_text(diagnosis: Diagnosis) -> str:
-    if _float_alone(diagnosis):
+    if float_alone(diagnosis):
         return FAILED_ALONE
-    if _weights_only(diagnosis):
+    if weights_only(diagnosis):
         return weights_only_text(diagnosis.model.checkpoint.running_grids)
     if files_only(diagnosis):
         return FILES_ONLY
@@ -376,18 +380,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()
 
 
-def _weights_only(diagnosis: Diagnosis) -> bool:
-    """Checkpoints were compared, and nothing was run."""
-    return compares_checkpoints(diagnosis) and diagnosis.model.language.texts is None
-
-
-def _float_alone(diagnosis: Diagnosis) -> bool:
-    """There is no quantized model."""
-    return diagnosis.model.framework == FLOAT_ALONE
-
-
 def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
-    if not _float_alone(diagnosis):
+    if not float_alone(diagnosis):
         return None
     failure = diagnosis.model.failure
     logs = ", ".join(visible(str(log), NAME_LIMIT) for log in diagnosis.run.get("logs", ()))
@@ -420,7 +414,7 @@ def _advice_text(diagnosis: Diagnosis) -> str:
 
 def _model_text(diagnosis: Diagnosis) -> str:
     model = diagnosis.model
-    if _float_alone(diagnosis):
+    if float_alone(diagnosis):
         return _float_text(model.float_model)
     kind = " ".join(visible(part) for part in (model.framework, model.format) if part)
     parts = (kind, count(len(diagnosis.layers), "layer"), _coverage_text(model.quantized_share))
@@ -441,7 +435,7 @@ def _float_text(model: FloatFacts) -> str:
 
 
 def _samples_text(diagnosis: Diagnosis) -> str:
-    if _float_alone(diagnosis) and diagnosis.model.failure.data_samples is not None:
+    if float_alone(diagnosis) and diagnosis.model.failure.data_samples is not None:
         read = diagnosis.model.failure.data_samples
         fault = " before a fault" if diagnosis.model.failure.data_problem else ""
         return f"{count(read, 'calibration sample')} read{fault}"
@@ -491,7 +485,7 @@ def _relative_change(metrics: MetricFacts) -> str:
 
 
 def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
-    if _float_alone(diagnosis):
+    if float_alone(diagnosis):
         return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "notice"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
     degraded = degraded_text(diagnosis.layers) if known else f"degraded {NOT_MEASURED}"

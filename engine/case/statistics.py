@@ -236,18 +236,7 @@ class SetStatistics:
         Raises:
             CaseError: The sets were measured on different tensors, inputs or outputs.
         """
-        if self._shapes() != other._shapes():
-            raise CaseError("the shards measured different tensors", help="merge only cases of the same two models")
-        mine, theirs = _compared_outputs(self), _compared_outputs(other)
-        if mine != theirs:
-            raise CaseError(
-                "the shards were compared with different outputs",
-                where=[
-                    f"one    {', '.join(_compared_outputs(self)) or 'none'}",
-                    f"other  {', '.join(_compared_outputs(other)) or 'none'}",
-                ],
-                help="give --reference-outputs, --device-outputs and --stage for all shards or for none",
-            )
+        self._require_same_measurement(other)
         a, b = self.columns, other.columns
         total = a["count"] + b["count"]
         share = np.divide(b["count"], total, out=np.zeros(len(total)), where=total > 0)
@@ -291,6 +280,20 @@ class SetStatistics:
                 for key in sorted(self.tallies.keys() | other.tallies.keys())
             },
         )
+
+    def _require_same_measurement(self, other: "SetStatistics") -> None:
+        if self._shapes() != other._shapes():
+            raise CaseError("the shards measured different tensors", help="merge only cases of the same two models")
+        mine, theirs = _compared_outputs(self), _compared_outputs(other)
+        if mine != theirs:
+            raise CaseError(
+                "the shards were compared with different outputs",
+                where=[
+                    f"one    {', '.join(_compared_outputs(self)) or 'none'}",
+                    f"other  {', '.join(_compared_outputs(other)) or 'none'}",
+                ],
+                help="give --reference-outputs, --device-outputs and --stage for all shards or for none",
+            )
 
 
 def add_histograms(a: Histograms, b: Histograms) -> dict[int, NDArray[np.int64]]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.sections.tables import judged_role
+from quantmedic.reports.sections.run_kind import judged_role
 from quantmedic.reports.text import inert_json
 
 #: Fill and text of layers up to so many dB above the threshold of a degraded layer, the worst first.

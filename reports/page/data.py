@@ -17,7 +17,7 @@ from quantmedic.reports.charts.errors import LIMITS, METRICS, NMSE_LIMIT, is_fla
 from quantmedic.reports.page.details import layer_details
 from quantmedic.reports.page.packed import pack_columns
 from quantmedic.reports.sections.columns import layer_columns
-from quantmedic.reports.sections.tables import judged_role
+from quantmedic.reports.sections.run_kind import judged_role
 from quantmedic.reports.text import inert_json, visible
 
 #: Significant digits of numbers that are drawn or listed.

@@ -15,12 +15,12 @@ from quantmedic.engine.case.facts import (
     Role,
     nested_facts,
 )
-from quantmedic.engine.case.records import IMPORTED, STATIC
-from quantmedic.engine.contract.causes import CauseReport, RuleNote
+from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.formulas.debugger import DebuggerRecord, DenylistOutcome
 from quantmedic.engine.rules.rulebase import Threshold
+from quantmedic.reports.sections.run_kind import compares_checkpoints, judged_role, without_data
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
@@ -223,39 +223,6 @@ class ThresholdLine:
     value: Annotated[str, "value with unit"]
     source: Annotated[str, "where the value comes from"]
     description: Annotated[str, "what it decides"]
-
-
-def judged_role(diagnosis: Diagnosis) -> Role:
-    """The data set that layer facts rest on: validation where it was measured, else representative."""
-    measured = any(row.validation.accumulated.sqnr_db is not None for row in diagnosis.layers)
-    return "validation" if measured else "representative"
-
-
-def without_data(diagnosis: Diagnosis) -> bool:
-    """Both models were read and not run, or only what a toolchain says of them was read."""
-    return diagnosis.run.get("mode") in (STATIC, IMPORTED)
-
-
-def files_only(diagnosis: Diagnosis) -> bool:
-    """Nothing but files of a toolchain was read."""
-    return diagnosis.run.get("mode") == IMPORTED
-
-
-def device_alone(diagnosis: Diagnosis) -> bool:
-    """No harm was measured here, and every grave cause rests on what a device computed."""
-    grave = [cause for cause in diagnosis.causes if cause.is_serious]
-    is_harmed = diagnosis.model.harmed or diagnosis.evidence_strength.statement == "proven"
-    return bool(grave) and not is_harmed and all(_is_of_device(cause) for cause in grave)
-
-
-def _is_of_device(cause: CauseReport) -> bool:
-    parts = (part for row in cause.evidence for part in row.fact.split("."))
-    return any(part == "device" or part.startswith("device_") for part in parts)
-
-
-def compares_checkpoints(diagnosis: Diagnosis) -> bool:
-    """Two checkpoints were compared, whether or not their language models were run."""
-    return diagnosis.model.checkpoint.tensors is not None
 
 
 def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> LayerTable:

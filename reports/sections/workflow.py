@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.reports.sections.tables import compares_checkpoints
+from quantmedic.reports.sections.run_kind import compares_checkpoints
 from quantmedic.reports.text import count, visible
 
 State = Literal["passed", "here", "later"]
