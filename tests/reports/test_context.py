@@ -86,7 +86,7 @@ def test_a_healthy_network_needs_nothing(healthy: Diagnosis, manuals: Mapping[st
     context = build_context(healthy, manuals)
     assert context.verdict == "healthy"
     assert context.first is None
-    assert "unproven" in context.strength_text
+    assert "No drop is proven" in context.strength_text
     assert context.drop.interval == "-0.21 … 0.46 points"
 
 
