@@ -146,6 +146,7 @@ class ReportContext:
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
+    doubted: Annotated[bool, "what was measured says nothing of quantization, such as on data of another network"]
     verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
@@ -210,6 +211,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         samples_text=_samples_text(diagnosis),
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
+        doubted=diagnosis.undecided is not None and diagnosis.undecided.doubt is not None,
         verdict_word=_verdict_word(diagnosis),
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),

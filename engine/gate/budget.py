@@ -111,12 +111,13 @@ class _Drop:
 
     def _advice(self, word: str, digits: int) -> str:
         decide, find = self.sizes.at_measured, self.sizes.at_twice
-        parts = [f"about {rounded_up(decide)} would decide a {word} of this size"] if decide else []
+        now = f"{self.sizes.now} samples"
+        if decide:
+            return f"; {now} are too few, about {rounded_up(decide)} would decide a {word} of this size"
         if find is not None and find > self.sizes.now:
             twice = fixed_point(2 * self.limit, digits)
-            parts.append(f"{rounded_up(find)} tell no drop from one of {twice} in 9 of 10 runs")
-        now = f"{self.sizes.now} samples"
-        return f"; {now} are too few: {', '.join(parts)}" if parts else f" (now {now})"
+            return f"; {now} are too few, {rounded_up(find)} tell no drop from one of {twice} in 9 of 10 runs"
+        return f" (now {now})"
 
 
 def _direction(drop: float, digits: int) -> tuple[str, int]:

@@ -45,7 +45,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.sections.prescription_run import FILE as RUN_FILE
-from quantmedic.reports.sections.prescription_run import can_run
+from quantmedic.reports.sections.prescription_run import NEW_CALIBRATION, calibration_in_words, can_run
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 
 #: Options of a measurement that say something of a float model whose quantization failed.
@@ -159,13 +159,20 @@ def diagnose(
     options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
     diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
     if (report.output / RUN_FILE).is_file() and can_run(diagnosis):
-        print_line(f"run the prescription on these data: {_run_command(report.output, float_model, options)}")
+        _print_run(diagnosis, float_model, report.output, options)
 
 
-def _run_command(folder: Path, float_model: Path, options: CollectOptions) -> str:
-    """What runs the prescription, from where the user is."""
-    made = folder / "prescribed.onnx"
-    return shlex.join(map(str, [sys.executable, folder / RUN_FILE, float_model, options.data.representative, made]))
+def _print_run(diagnosis: Diagnosis, float_model: Path, folder: Path, options: CollectOptions) -> None:
+    """What runs the prescription, from where the user is; data that are at fault calibrate nothing again."""
+    run, made = shlex.join(map(str, [sys.executable, folder / RUN_FILE, float_model])), folder / "prescribed.onnx"
+    assert diagnosis.prescription is not None  # which runs
+    if calibration_in_words(diagnosis.prescription) == NEW_CALIBRATION:
+        print_line(f"run the prescription: {run} PROPER_DATA {shlex.quote(str(made))}")
+        print_line(f"  PROPER_DATA: {NEW_CALIBRATION}; not {options.data.representative}")
+    else:
+        data = shlex.join(map(str, [options.data.representative, made]))
+        print_line(f"run the prescription on these data: {run} {data}")
+    print_line(f"  then diagnose {made} with the same arguments")
 
 
 def _refuse_without_model(context: click.Context, options: CollectOptions) -> None:

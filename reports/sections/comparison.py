@@ -201,11 +201,10 @@ def _cause_answer(causes: Sequence[CauseChange]) -> str:
         return "no cause in either"
     if statuses == ["unchanged"] * len(statuses):
         return "causes as before"
-    low = sum(not cause.is_serious for cause in causes)
     (first, size), *rest = counts
     texts = [f"{count(size, 'cause')} {COUNTED.get(first, first)}"]
     texts += [f"{number_of} {COUNTED.get(status, status)}" for status, number_of in rest]
-    return ", ".join(texts) + (f" ({low} of low severity)" if low else "")
+    return ", ".join(texts)
 
 
 def _limits_of_comparison(record: ComparisonReport) -> Iterator[str]:
@@ -218,7 +217,8 @@ def _limits_of_comparison(record: ComparisonReport) -> Iterator[str]:
         have, lack = ("first", "second") if role in roles[True] else ("second", "first")
         yield f"only the {have} case has a {role} set: rules that need one are not judged in the {lack}"
     for shared in record.shared:
-        if shared.share < 1.0:
+        # Other samples calibrate after many a remedy; the table tells how many are the same.
+        if shared.share < 1.0 and shared.role != "representative":
             same = "no sample is" if not shared.share else f"{percent(shared.share, 1)} of the samples are"
             yield f"{same} in both {shared.role} sets"
     if not record.same_data and record.before.samples and record.after.samples:
@@ -254,7 +254,8 @@ def _side_rows(record: ComparisonReport) -> Iterator[Row]:
         yield Row(label, decibels(output.before), decibels(output.after), change, _direction_look(output.direction))
     if any(side.output_agreement is not None for side in sides):
         yield _side_row("same class", [_percent_or_missing(side.output_agreement) for side in sides])
-    yield _side_row("serious causes", [str(side.causes) for side in sides], _cause_answer(record.causes))
+    serious = _cause_answer([cause for cause in record.causes if cause.is_serious])
+    yield _side_row("serious causes", [str(side.causes) for side in sides], serious)
     if any(side.degraded_layers is not None for side in sides):
         yield _side_row("degraded layers", [_degraded_text(side) for side in sides])
     for role in dict.fromkeys(role for side in sides for role in side.samples):

@@ -11,7 +11,7 @@ from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
-from quantmedic.reports.sections.prescription_run import USAGE, can_run
+from quantmedic.reports.sections.prescription_run import USAGE, calibration_in_words, can_run
 from quantmedic.reports.sections.proof import gain_text, samples_text, trial_gain_text, trial_text
 from quantmedic.reports.text import capital, decibels, name, visible
 
@@ -220,7 +220,8 @@ def _option_text(step: Step, chosen: Chosen) -> str:
 
 def _remarks(given: Prescription, chosen: Chosen, runs: bool) -> Iterator[str]:
     if runs:
-        yield f"To run it as it stands on the data that were diagnosed: {USAGE}, in the folder of this report."
+        data = calibration_in_words(given)
+        yield f"To run it as it stands: {USAGE}, in the folder of this report. CALIBRATION: {data}."
     if given.checked and given.grade != "executed":
         yield f"Options were checked with {visible(given.checked)}."
     if given.given:

@@ -1,24 +1,29 @@
-"""A script that runs the prescription on the data that were diagnosed: it defines what the prescription leaves open."""
+"""A script that runs the prescription on calibration data: it defines what the prescription leaves open."""
 
 import math
 from collections.abc import Iterator, Mapping
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Prescription
+from quantmedic.engine.diagnosis.prescription import NEW_DATA
 
 FILE = "run.py"
 #: How it is called, from anywhere.
 USAGE = f"python {FILE} FLOAT CALIBRATION OUTPUT"
+#: What calibrates where the data that did are the fault.
+NEW_CALIBRATION = "inputs as the application sees them, stored and prepared like those given"
 #: What the prescription of this toolchain leaves open.
 _TOOLCHAIN, _GIVEN = "onnxruntime", {"reader"}
 #: Preprocessing that is declared as numbers, and as words.
 _NUMBERS, _WORDS = ("scale",), {"layout": ("NCHW", "NHWC"), "channel_order": ("RGB", "BGR")}
 _TUPLES = ("mean", "std", "resize")
-_SCRIPT = '''"""Run prescription.py, which lies beside this file, on the data that were diagnosed.
+_SCRIPT = '''"""Run prescription.py, which lies beside this file, on calibration data.
 
     {usage}
 
-FLOAT is the float model, CALIBRATION the representative data as quantmedic was given them (a file, a folder or
-module:function), OUTPUT the quantized model to write. In a script of your own, take the reader that you quantize with.
+FLOAT is the float model, CALIBRATION {calibration}
+(a file, a folder or module:function), OUTPUT the quantized model to write. In a script of your own, take the reader
+that you quantize with.
 """
 
 import re
@@ -49,13 +54,19 @@ print(f"wrote {{sys.argv[3]}}")
 def run_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
     """The script, where ONNX Runtime quantizes and the data can be opened again; else nothing."""
     options = _reader_options(diagnosis)
-    if options is not None:
-        yield FILE, _SCRIPT.format(usage=USAGE, options=options).encode()
+    if options is not None and diagnosis.prescription is not None:
+        calibration = calibration_in_words(diagnosis.prescription)
+        yield FILE, _SCRIPT.format(usage=USAGE, options=options, calibration=calibration).encode()
 
 
 def can_run(diagnosis: Diagnosis) -> bool:
     """There is such a script."""
     return _reader_options(diagnosis) is not None
+
+
+def calibration_in_words(given: Prescription) -> str:
+    """Which data calibrate: those that were diagnosed, or others where these are the fault."""
+    return NEW_CALIBRATION if NEW_DATA in given.given.values() else "the representative data as they were given"
 
 
 def _reader_options(diagnosis: Diagnosis) -> str | None:

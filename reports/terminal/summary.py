@@ -76,8 +76,8 @@ def gain_phrase(gain: Gain) -> str:
 
 
 def _origin_lines(context: ReportContext) -> Iterator[str]:
-    """Where the noise comes from, unless none matters."""
-    if context.budget is not None and context.verdict != "healthy":
+    """Where the noise comes from, unless none matters or what was measured says nothing."""
+    if context.budget is not None and context.verdict != "healthy" and not context.doubted:
         yield from short_budget_lines(context.budget)
 
 
@@ -106,7 +106,9 @@ def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) ->
     if not first.code:
         yield from wrap_line(first.detail, indent=2, most=3)
     if card is not None:
-        yield from wrap_line(f"{'because of' if first.code else 'found:'} {_found_text(card)}", indent=2, most=2)
+        # The deciding words stand on a line of their own, or within what was found, which then has room for them.
+        most = 4 if card.found and card.found in card.message else 2
+        yield from wrap_line(f"{'because of' if first.code else 'found:'} {_found_text(card)}", indent=2, most=most)
     elif advice:
         yield from wrap_line(f"quantmedic explain {advice[0]}", indent=2, most=1)
     yield from _change_lines(context, card if first.code else None, first)
@@ -138,7 +140,7 @@ def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstSt
     if remedy is not None and remedy.no_option:
         yield from wrap_line(remedy.no_option, indent=2, most=1)
         return
-    if card is not None and card.found:
+    if card is not None and card.found and card.found not in card.message:
         yield from wrap_line(card.found, indent=4, most=1)
     lines = list(chain.from_iterable(first.sets.values()))
     if lines and max(map(len, lines)) <= WIDTH - 4:
@@ -162,18 +164,24 @@ def _holds(box: PrescriptionBox, title: str) -> bool:
 
 
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
-    """The other causes and the notices, one line each, as many as there is room for."""
+    """The other causes and the notices, whole where there is room, else one line each, as many as there is room for."""
     above = _shown_card(context)
-    lines = [_cause_line(card, paint) for card in context.causes if card is not above]
-    told = (text for text in context.warnings if text != context.reading_text)
-    lines += [*(line for text in told for line in wrap_line(f"warning: {text}", most=1))]
+    others = [card for card in context.causes if card is not above]
+    told = [f"warning: {text}" for text in context.warnings if text != context.reading_text]
+    whole = [*chain.from_iterable(_cause_lines(card, paint, most=3) for card in others)]
+    whole += chain.from_iterable(wrap_line(text, most=3) for text in told)
+    if len(whole) <= room:
+        yield from whole
+        return
+    lines = [*chain.from_iterable(_cause_lines(card, paint, most=1) for card in others)]
+    lines += chain.from_iterable(wrap_line(text, most=1) for text in told)
     shown = lines if len(lines) <= room else lines[: room - 1]
     yield from shown
     if left := len(lines) - len(shown):
         yield f"{count(left, 'more cause or warning', 'more causes and warnings')}"
 
 
-def _cause_line(card: CauseCard, paint: Paint) -> str:
+def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
     where = f" at {visible(card.scope, NAME_LIMIT)}" if card.scope else ""
     harm = f", {card.harm}" if card.latent else ""
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
@@ -181,8 +189,9 @@ def _cause_line(card: CauseCard, paint: Paint) -> str:
     start = f"{named}{harm}{gain}, confidence {card.confidence}"
     if card.same_as:
         start = f"{named}, the same fault as {card.same_as} where it shows"
-    (line,) = wrap_line(f"{start}: {card.message}", most=1)
-    return line.replace(card.severity, paint(card.severity, card.severity), 1)
+    first, *rest = wrap_line(f"{start}: {card.message}", most=most)
+    yield first.replace(card.severity, paint(card.severity, card.severity), 1)
+    yield from rest
 
 
 def _counts_text(context: ReportContext) -> str:
