@@ -294,6 +294,11 @@ class DatasetFacts(Facts):
         "Of a symmetric grid it counts where activations without negative values have grids that begin at zero",
         "share",
     )
+    nearest_range_ratio: float | None = fact(
+        "input_range_ratio of the set that fills the range best: what calibrated the model, where that was given",
+        "ratio",
+    )
+    nearest_unused_side: float | None = fact("input_unused_side of the set that has the smaller one", "share")
     input_fit_reading: str | None = fact("that range and what these samples span, in words")
     input_range_reading: str | None = fact(
         "that range against the values of this set in words, with the factor between the two and what is left as offset"

@@ -32,6 +32,7 @@ from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
+from quantmedic.engine.formulas.input_relation import with_nearest_set
 from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts
@@ -96,7 +97,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     odd = odd_set_reading(model.metric, thresholds.threshold("slight_kappa"), thresholds.threshold("substantial_kappa"))
     return CaseFacts(
         model=model,
-        datasets=tuple(with_odd_set(_dataset_facts(case, role, tensors), odd) for role in ROLES),
+        datasets=with_nearest_set([with_odd_set(_dataset_facts(case, role, tensors), odd) for role in ROLES]),
         layers=layers,
         tensors=tensors,
         operands=tuple(_operand_facts(case, tensors)),

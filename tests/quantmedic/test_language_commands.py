@@ -11,8 +11,9 @@ from builders.commands import run_quantmedic
 from click.testing import CliRunner
 
 import quantmedic
+from quantmedic.api.grouping import group_arguments
 from quantmedic.api.language_models import _INSTEAD, _TAKEN
-from quantmedic.api.options import CollectArguments, CollectOptions, group_arguments
+from quantmedic.api.options import CollectArguments, CollectOptions
 from quantmedic.cli.main import cli
 from quantmedic.cli.options import collect_options
 from quantmedic.engine.errors import QuantmedicError
