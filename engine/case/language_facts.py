@@ -133,6 +133,14 @@ class LanguageFacts(Facts):
         default=(), description="mean divergence of what is predicted at the tokens of each bin, in nats"
     )
     kl_by_text: tuple[float, ...] = Field(default=(), description="mean divergence of each text, in nats")
+    tokens_by_text: tuple[int, ...] = Field(default=(), description="tokens that are predicted of each text")
+    surprise_by_text: tuple[float, ...] = Field(
+        default=(),
+        description="negative log-likelihood of each text in the quantized model, of all its tokens together, in nats",
+    )
+    text_hashes: tuple[int, ...] = Field(
+        default=(), description="first 48 bits of SHA-256 of the token ids of each text; in cases without names none"
+    )
     worst_texts: tuple[TextFacts, ...] = Field(
         default=(), description="texts with the largest divergence, the worst first; at most ten"
     )
