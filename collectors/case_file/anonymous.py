@@ -134,6 +134,8 @@ class Hiding:
         match kind, name:
             case "CaseRecord", "run" | "notices":
                 return value
+            case "LanguageFacts", "text_hashes":
+                return ()
             case "OperatorRecord", "attributes" if isinstance(value, Mapping):
                 return self._attributes(value)
             case "ModelFacts", "toolchain_marks" if isinstance(value, Sequence):

@@ -8,6 +8,7 @@ from quantmedic.collectors.from_checkpoint.config_differences import config_diff
 from quantmedic.collectors.from_checkpoint.declared_layers import declared, departures, modules_of
 from quantmedic.collectors.from_checkpoint.fused_scales import fused_scales
 from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
+from quantmedic.collectors.from_checkpoint.packed_layer import Settings
 from quantmedic.collectors.from_checkpoint.running_grids import running_grids
 from quantmedic.collectors.from_checkpoint.scale_reaches import cache_reaches, input_reaches
 from quantmedic.collectors.from_checkpoint.stored_differences import differs
@@ -23,8 +24,18 @@ def declared_facts(pair: Pair) -> dict[str, object]:
     told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings)}
     if differences is not None:
         told |= {"config_differences": differences, "differing_settings": len(differences)}
-    told |= {**_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}
+    told |= {**_weight_facts(pair.quantized.settings), **_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}
     return {**told, **_layer_facts(pair), **_tied_facts(pair)}
+
+
+def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
+    """How weights were quantized, which a new run has to be told again."""
+    said = Settings.of(settings)
+    return {
+        "declared_group_size": said.group_size,
+        "declared_symmetric": said.symmetric,
+        "declared_order": said.activation_order,
+    }
 
 
 def _kv_facts(pair: Pair) -> dict[str, object]:

@@ -79,5 +79,11 @@ def cache_scale(block: str, kind: str, tensors: Mapping[str, Stored]) -> Values 
         kind: ``k`` or ``v``.
         tensors: Of the checkpoint.
     """
-    stored = next((tensors[f"{block}{name}"] for name in _NAMES[kind] if f"{block}{name}" in tensors), None)
+    name = name_of_cache_scale(block, kind, tensors)
+    stored = None if name is None else tensors[name]
     return stored.floats().ravel() if stored is not None and stored.is_float and stored.size else None
+
+
+def name_of_cache_scale(block: str, kind: str, tensors: Mapping[str, Stored]) -> str | None:
+    """What the tensor with the scale is called; None where there is none. See ``cache_scale``."""
+    return next((f"{block}{name}" for name in _NAMES[kind] if f"{block}{name}" in tensors), None)

@@ -123,6 +123,8 @@ class Settings:
 
     bits: int | None = None
     group_size: int | None = None
+    symmetric: bool | None = None
+    activation_order: bool | None = None
     zero_minus_one: bool = True
 
     @classmethod
@@ -135,8 +137,14 @@ class Settings:
         return cls(
             bits=_integer(found.get("bits", found.get("w_bit", weights.get("num_bits")))),
             group_size=_integer(found.get("group_size", found.get("q_group_size", weights.get("group_size")))),
+            symmetric=_truth(found.get("sym", weights.get("symmetric"))),
+            activation_order=_truth(found.get("desc_act")),
             zero_minus_one=found.get("checkpoint_format", found.get("format")) != "gptq_v2",
         )
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _integer(value: object) -> int | None:

@@ -18,11 +18,11 @@ from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.positions import Positions, means_of
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
-from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation
+from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation, misfit_scales
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.sources import shares_of_sources
 from quantmedic.collectors.from_language_model.spans import spans_of
-from quantmedic.collectors.from_language_model.text_facts import worst_texts
+from quantmedic.collectors.from_language_model.text_facts import hash_of_text, worst_texts
 from quantmedic.collectors.from_language_model.text_scores import Scores
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, read_texts
 from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
@@ -99,6 +99,8 @@ def run_language_models(
             bench = Bench.of(run, scores, chosen, rooms, progress)
             tried = {"trial_texts": tuple(place + 1 for place in chosen), "kl_tried": bench.mean(bench.before)}
             found = try_parts(bench, sides, found.model_copy(update=tried))
+        if found.text_scales_share is not None:
+            found = found.model_copy(update=misfit_scales(skeleton, sides[1], found.blocks))
     return found, perplexity_facts(scores)
 
 
@@ -187,6 +189,9 @@ def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises
             "positions": Positions.of_texts([len(ids) for ids in texts]).starts,
             "kl_by_position": means_of(scores.place_sums, scores.place_counts),
             "kl_by_text": tuple(divergence.tolist()),
+            "tokens_by_text": tuple(len(ids) - 1 for ids in texts),
+            "surprise_by_text": tuple(scores.quantized_surprise.tolist()),
+            "text_hashes": tuple(map(hash_of_text, texts)),
             **_worst_router(noises.blocks),
         }
     )

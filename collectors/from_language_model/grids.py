@@ -87,6 +87,11 @@ class Grid:
         return (codes < low - margin) | (codes > high + margin)
 
     @property
+    def last_code(self) -> float:
+        """The largest code."""
+        return self._ends[1]
+
+    @property
     def _ends(self) -> tuple[float, float]:
         if self.is_float:
             return -_LARGEST[self.bits], _LARGEST[self.bits]

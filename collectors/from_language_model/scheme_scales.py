@@ -1,12 +1,12 @@
 """The simulation that a quantized checkpoint asks for: grids of its configuration with the scales that are stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from quantmedic.collectors.from_checkpoint.kv_scales import cache_scale
+from quantmedic.collectors.from_checkpoint.kv_scales import cache_scale, name_of_cache_scale
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.experts import layers_of_expert
 from quantmedic.collectors.from_language_model.grids import Grid
@@ -18,9 +18,12 @@ from quantmedic.collectors.from_language_model.schemes import (
 )
 from quantmedic.collectors.from_language_model.simulation import FUSED, Simulation, attentions, is_fused
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
+from quantmedic.engine.case.language_facts import BlockFacts
 
 #: Names of the scale of inputs beside ``weight``; the second is multiplied where the others divide.
 _INPUT_SCALES = ("input_scale", "input_global_scale", "act_scale", "activation_scale")
+#: Scales of a cache fit up to this factor: other texts, and a margin, make as much.
+_OFF = 2.0
 #: Attention that caches what keys and values are made of, and not these.
 _LATENT = ("kv_a_proj_with_mqa", "kv_a_proj")
 
@@ -161,6 +164,30 @@ def _of_cache(grid: Grid, attention: str, kind: str, weights: WeightValues) -> G
     if grid.strategy == "group":
         return grid.with_scale(1 / scale)
     return replace(grid, strategy="head" if scale.numel() > 1 else "tensor").with_scale(scale)
+
+
+def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[BlockFacts]) -> dict[str, object]:
+    """Scales of the cache that are stored and more than twice off, and what the texts need: facts of the models.
+
+    Args:
+        skeleton: Of both models.
+        weights: Of the quantized one.
+        blocks: What was measured of its blocks, in their order.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for block, facts in zip(skeleton.layers, blocks, strict=True):
+        pairs = {"k": (facts.key_scale, facts.key_scale_needed), "v": (facts.value_scale, facts.value_scale_needed)}
+        for name, attention in attentions(block, skeleton.name_of(block)):
+            own = _own_name(name, attention, weights)
+            for kind, (stored, needed) in pairs.items():
+                tensor = name_of_cache_scale(f"{own}.", kind, weights.checkpoint.tensors)
+                if tensor is not None and stored and needed and not 1 / _OFF <= stored / needed <= _OFF:
+                    found[tensor] = stored, needed
+    return {
+        "cache_scales": {tensor: needed for tensor, (_, needed) in found.items()},
+        "cache_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
+        "cache_scales_off": len(found),
+    }
 
 
 def _own_name(name: str, attention: nn.Module, weights: WeightValues) -> str:

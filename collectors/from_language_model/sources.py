@@ -1,7 +1,7 @@
 """Noise that a block makes by what is quantized in it, one source at a time, and what quantizing does to its values."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,8 @@ class Tally:
         noise: Squared error over squared length, of each token.
         largest: Largest magnitude of each token.
         channels: Largest magnitude of each channel.
+        stored: The largest scale that is stored; None where scales are made while running.
+        needed: Scale with which the last code is the largest value; None as before.
         clipped: Values beyond the last code.
         values: All values.
     """
@@ -33,6 +35,8 @@ class Tally:
     noise: list[Floats] = field(default_factory=list)
     largest: list[Floats] = field(default_factory=list)
     channels: Floats | None = None
+    stored: float | None = None
+    needed: float | None = None
     clipped: int = 0
     values: int = 0
 
@@ -46,6 +50,9 @@ class Tally:
         self.largest.append(size.amax(1).numpy())
         channels = size.amax(0).numpy()
         self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
+        if grid.scale is not None and grid.strategy != "group":
+            self.stored = float(grid.scale.max())
+            self.needed = max(self.needed or 0.0, float(size.max()) / grid.last_code)
         self.clipped += int(grid.clipped(values).sum())
         self.values += values.numel()
 
@@ -120,6 +127,8 @@ class SourceNoise:
                 own = [tally for name, tally in self.tallies.found.items() if name.endswith(kind)]
                 found |= {f"{title}_noise": max((tally.mean_noise for tally in own), default=None)}
                 found |= {f"{title}_clipped": max((tally.clipped_share for tally in own), default=None)}
+                found |= {f"{title}_scale": _most(tally.stored for tally in own)}
+                found |= {f"{title}_scale_needed": _most(tally.needed for tally in own)}
         return found
 
     def _worst_input(self) -> dict[str, object]:
@@ -134,6 +143,10 @@ class SourceNoise:
             "input_token_ratio": worst.token_ratio,
             "input_channel_ratio": worst.channel_ratio,
         }
+
+
+def _most(found: Iterable[float | None]) -> float | None:
+    return max((each for each in found if each is not None), default=None)
 
 
 def shares_of_sources(blocks: Sequence[BlockFacts]) -> dict[str, object]:

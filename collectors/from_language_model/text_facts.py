@@ -1,7 +1,10 @@
 """The texts on which both models differ most, by their first words."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import TextFacts
@@ -26,6 +29,11 @@ def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path 
             for place, beginning in zip(order, beginnings, strict=True)
         )
     }
+
+
+def hash_of_text(ids: Ids) -> int:
+    """A number by which the same text is found in another case: 48 bits, which JSON and doubles hold exactly."""
+    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(ids, "<i8").tobytes()).digest()[:6], "big")
 
 
 def _beginnings(texts: Sequence[Ids], folder: Path | None) -> list[str]:

@@ -1,5 +1,7 @@
 """Facts of causal language models that were run on a set of texts."""
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, fact
@@ -70,6 +72,12 @@ class BlockFacts(Facts):
     key_clipped: float | None = fact("share of keys beyond the last code of a stored scale", "share")
     value_noise: float | None = fact("as key_noise, of values", "ratio")
     value_clipped: float | None = fact("as key_clipped, of values", "share")
+    key_scale: float | None = fact("stored scale of the keys; the largest where there is one per head", "value")
+    key_scale_needed: float | None = fact(
+        "scale whose last code is the largest key of the first four texts: its magnitude / last code", "value"
+    )
+    value_scale: float | None = fact("as key_scale, of values", "value")
+    value_scale_needed: float | None = fact("as key_scale_needed, of values", "value")
 
 
 class LanguageFacts(Facts):
@@ -133,6 +141,14 @@ class LanguageFacts(Facts):
         default=(), description="mean divergence of what is predicted at the tokens of each bin, in nats"
     )
     kl_by_text: tuple[float, ...] = Field(default=(), description="mean divergence of each text, in nats")
+    tokens_by_text: tuple[int, ...] = Field(default=(), description="tokens that are predicted of each text")
+    surprise_by_text: tuple[float, ...] = Field(
+        default=(),
+        description="negative log-likelihood of each text in the quantized model, of all its tokens together, in nats",
+    )
+    text_hashes: tuple[int, ...] = Field(
+        default=(), description="first 48 bits of SHA-256 of the token ids of each text; in cases without names none"
+    )
     worst_texts: tuple[TextFacts, ...] = Field(
         default=(), description="texts with the largest divergence, the worst first; at most ten"
     )
@@ -169,6 +185,15 @@ class LanguageFacts(Facts):
         "run where cache_gain is over 0.4 and scales are stored",
         "share",
     )
+    cache_scales: Mapping[str, float] = Field(
+        default={},
+        description="scale that the texts need (key_scale_needed, value_scale_needed), by the name of each stored one "
+        "that is more than twice as large or small; where text_scales_share is known",
+    )
+    cache_scales_stored: Mapping[str, float] = Field(
+        default={}, description="these as they are stored; the largest where there is one per head"
+    )
+    cache_scales_off: int | None = fact("number of cache_scales")
     keys_gain: float | None = fact(
         "1 - kl_tried with keys in float and values quantized / kl_tried; run where cache_gain is over 0.4", "share"
     )

@@ -109,6 +109,13 @@ class CheckpointFacts(Facts):
         "what the configuration quantizes while the network runs, with the types of the codes: inputs of layers, K/V "
         "cache; none where it quantizes weights alone"
     )
+    declared_group_size: int | None = fact(
+        "weights that share a scale, as the configuration of the quantization says; -1: all of an output channel"
+    )
+    declared_symmetric: bool | None = fact("the configuration says that weights have no zero points (sym)")
+    declared_order: bool | None = fact(
+        "the configuration says that columns were quantized in the order of their activations (desc_act)"
+    )
     kv_cache: str | None = fact(
         "type of the codes of the K and V cache that the configuration asks for with stored scales, such as float8"
     )

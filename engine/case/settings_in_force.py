@@ -63,6 +63,15 @@ class SettingsInForce(Contract):
         default=None, description="8-bit activations use 7 bits of their codes"
     )
     weight_group_size: int | None = Field(default=None, description="weights that share a scale, in groups")
+    declared_group_size: int | None = Field(
+        default=None, description="the same as the configuration of a checkpoint says; -1: all of an output channel"
+    )
+    declared_symmetric: bool | None = Field(
+        default=None, description="the configuration of a checkpoint says that weights have no zero points"
+    )
+    declared_order: bool | None = Field(
+        default=None, description="the same, that columns were quantized in the order of their activations"
+    )
     layers_by_weight: Mapping[str, tuple[str, ...]] = Field(
         default={},
         description="names in the quantized model of layers whose weights have other than 8 bits, by type; float: none",

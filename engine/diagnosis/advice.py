@@ -412,9 +412,11 @@ def _repair_code(findings: Iterable[Finding], facts: CaseFacts) -> Code | None:
 
 
 def _snippet_value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> object:
-    """The largest of a number, rounded up; the different texts; or several facts of every subject under its name."""
+    """A table as it is; the largest of a number, rounded up; the different texts; or facts of subjects by name."""
     if isinstance(given, str):
         values = [value for view in views if (value := look_up(given, view, facts.model)) is not None]
+        if values and isinstance(values[0], Mapping):
+            return values[0]
         numbers = [value for value in values if isinstance(value, int | float)]
         if len(numbers) == len(values):
             return _rounded_up(max(numbers)) if numbers else None

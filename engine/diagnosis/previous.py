@@ -13,6 +13,7 @@ from quantmedic.engine.contract.previous import Changed, Effect, Previous, Setti
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.change import SAME
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.formulas.texts import share_of_texts
 from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
@@ -53,8 +54,11 @@ def previous_case(previous: Case, now: Case, facts: CaseFacts, causes: tuple[Cau
     """
     roles = previous.statistics.keys() & now.statistics.keys()
     shared = {role: _overlap(previous, now, role) for role in sorted(roles)}
+    texts = share_of_texts(previous.record.model.language, now.record.model.language)
+    if texts is not None:
+        shared["validation"] = texts  # the role that the perplexity is told of
     role = main_role(now)
-    same = role == main_role(previous) and shared.get(role, 0.0) == 1.0
+    same = texts == 1.0 or (role == main_role(previous) and shared.get(role, 0.0) == 1.0)
     return PreviousCase(facts, causes, shared, same)
 
 

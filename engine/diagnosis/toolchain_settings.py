@@ -18,7 +18,9 @@ COVERED: Mapping[str, float] = {"torch": 0.9, "litert": 0.25}
 SAME_WIDTH = 1e-4
 #: Step of the outputs of Sigmoid and Softmax in LiteRT, whatever calibration saw.
 FIXED_SCALE = 2.0**-8
-#: Settings of a configuration or log that are stated as they were told.
+#: Settings of the configuration of a checkpoint that are stated as they were told.
+DECLARED = ("declared_group_size", "declared_symmetric", "declared_order")
+#: The same of a configuration or log of a toolchain.
 TOLD = (
     "activation_error_method",
     "weights_error_method",
@@ -48,6 +50,7 @@ def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
         "layers_by_weight": _layers_by_weight(facts.layers),
         "z_threshold": threshold if threshold is not None and math.isfinite(threshold) else None,
         **{name: getattr(settings, name) for name in TOLD},
+        **{name: getattr(facts.model.checkpoint, name) for name in DECLARED},
     }
 
 

@@ -153,7 +153,10 @@ def _until(away: float, variance: Floats, skew: Floats, confidence: float) -> in
 
 
 def _samples_to_narrow(samples: int, reach: float, wanted: float) -> int | None:
-    return _round_up(samples * (reach / wanted) ** 2) if wanted > 0 else None
+    if not wanted > 0:
+        return None
+    narrower = reach / wanted
+    return _round_up(samples * narrower * narrower)  # a power would not overflow to infinity
 
 
 def _round_up(samples: float) -> int | None:

@@ -176,5 +176,6 @@ class Remedy(Data):
 def can_be_shown(remedy: Remedy, rule: Rule) -> bool:
     """One of the remedy's snippets can be filled from findings of the rule, or it has none."""
     named = names_layers(rule)
-    fits = [s for s in remedy.snippets if (named and not s.whole) or not (named or s.fields)]
+    told = remedy.values.keys() if remedy.scope == "model" else frozenset[str]()  # facts of the model name no layer
+    fits = [s for s in remedy.snippets if (named and not s.whole) or not (named or s.fields - told)]
     return bool(fits) or not remedy.snippets

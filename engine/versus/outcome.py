@@ -6,13 +6,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from quantmedic.engine.case.facts import MetricFacts, OutputFacts
+from quantmedic.engine.case.facts import MetricFacts, OutputFacts, Role
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.previous import level_gain
 from quantmedic.engine.formulas.task_metric import metric_tallies
+from quantmedic.engine.formulas.texts import pair_texts
 from quantmedic.engine.metrics.kinds import kind_of
 from quantmedic.engine.metrics.paired import independent_difference
 from quantmedic.engine.record import Contract
@@ -66,7 +67,7 @@ def metric_change(
     if then.drop is None or now.drop is None or not is_same_metric(before, after):
         return None
     assert then.dataset is not None and now.dataset is not None and now.name is not None
-    pairs = _pair_samples(before.statistics[then.dataset], after.statistics[now.dataset])
+    pairs = _pair_cases(before, after, then.dataset, now.dataset)
     smaller = min(then.samples or 0, now.samples or 0)
     if len(pairs[0]) >= max(PAIRED_SHARE * smaller, 1):
         seed = int(after.record.run.get("seed", 0))
@@ -99,6 +100,13 @@ def _metric_change(name: str, gain: float, low: float, high: float, *, paired: b
     direction: Direction = "better" if low > 0 else "worse" if high < 0 else "same"
     ends = {"gain": gain + 0.0, "low": low + 0.0, "high": high + 0.0}  # no negative zero
     return MetricChange(name=name, **ends, paired=paired, samples=samples, direction=direction)
+
+
+def _pair_cases(before: Case, after: Case, then: Role, now: Role) -> tuple[Tally, Tally]:
+    """The metric of both quantized models on what both cases saw: samples, or texts."""
+    if then in before.statistics and now in after.statistics:
+        return _pair_samples(before.statistics[then], after.statistics[now])
+    return pair_texts(before.record.model.language, after.record.model.language)
 
 
 def _pair_samples(then: SetStatistics, now: SetStatistics) -> tuple[Tally, Tally]:

@@ -262,7 +262,7 @@ def _by_causes(causes: Iterable[CauseChange]) -> Direction | Literal["mixed"]:
 
 def _without_data(judged: Judged) -> bool:
     """Models or checkpoints were read, and nothing was run."""
-    return not judged.case.statistics
+    return not judged.case.statistics and judged.case.record.model.language.texts is None
 
 
 # --- Sides -----------------------------------------------------------------------------------------------------------
@@ -284,8 +284,16 @@ def _side(judged: Judged) -> Side:
         metric=model.metric,
         output_sqnr_db=model.output_sqnr_db,
         output_agreement=model.output_agreement,
-        samples={role: len(found.samples) for role, found in sorted(judged.case.statistics.items())},
+        samples=_samples_of(judged.case),
     )
+
+
+def _samples_of(case: Case) -> dict[Role, int]:
+    """Samples by data set; the texts of language models are those that validate."""
+    texts = case.record.model.language.texts
+    if texts is not None:
+        return {"validation": texts}
+    return {role: len(found.samples) for role, found in sorted(case.statistics.items())}
 
 
 def _run_text(value: object) -> str | None:

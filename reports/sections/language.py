@@ -19,6 +19,8 @@ from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number,
 
 #: Blocks of the table, those that make most noise.
 BLOCKS_SHOWN = 40
+#: Scales of the cache that are named with what they should be.
+_SCALES_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,20 @@ def _sources(language: LanguageFacts) -> Iterator[str]:
             f"{number(language.kl_float_cache)} nats{_tried_text(language)}"
             f"{_scales_text('text', language.text_scales_share)}."
         )
+    if language.cache_scales:
+        shown = list(language.cache_scales.items())[:_SCALES_SHOWN]
+        more = len(language.cache_scales) - len(shown)
+        yield (
+            f"Stored scales that are more than twice off → what these texts need: "
+            f"{', '.join(_scale_text(language, scale, needed) for scale, needed in shown)}"
+            f"{f' and {more} more, in report.json' if more else ''}."
+        )
     if language.not_simulated is not None:
         yield f"Not simulated: {language.not_simulated}."
+
+
+def _scale_text(language: LanguageFacts, scale: str, needed: float) -> str:
+    return f"{name(scale)} {number(language.cache_scales_stored.get(scale))} → {number(needed)}"
 
 
 def _scales_text(what: str, share: float | None) -> str:

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
-from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.reports.text import (
     capital,
     count,
     decibels,
     level,
+    loss_word,
     measure,
     metric_change,
     metric_label,
@@ -83,7 +84,8 @@ def _drop_change(effect: Effect) -> str:
         for value in (effect.drop_before, effect.drop, effect.drop_before_low, effect.drop_before_high)
     )
     interval = f", 95 % interval before {low.removesuffix(unit)} … {high}" if effect.drop_before_low is not None else ""
-    return f"{metric_label(effect.metric)} drop {then.removesuffix(unit)} → {now}{interval}"
+    word = loss_word(kind_of(effect.metric).higher_is_better)
+    return f"{metric_label(effect.metric)} {word} {then.removesuffix(unit)} → {now}{interval}"
 
 
 def _change_text(changed: Changed) -> str:

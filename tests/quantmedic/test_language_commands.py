@@ -156,3 +156,37 @@ def test_settings_of_a_toolchain_are_read_beside(pair: tuple[Path, Path, Path], 
     (tmp_path / "quantize.log").write_text("WARNING: nothing of interest\n")
     found = quantmedic.diagnose(*pair[:2], tokens=pair[2], toolchain_logs=[tmp_path / "quantize.log"])
     assert found.model.language.texts == 6
+
+
+@pytest.fixture(scope="module")
+def cases(pair: tuple[Path, Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The three-bit model, and one of five bits, on the same texts."""
+    from builders import language_models as lm  # imports torch
+
+    top = tmp_path_factory.mktemp("cases")
+    lm.saved(lm.rounded(lm.opened(pair[0]), lambda name: 5), top / "int5")
+    for quantized, name in ((pair[1], "int3.case"), (top / "int5", "int5.case")):
+        quantmedic.save_case(quantmedic.collect(pair[0], quantized, tokens=pair[2]), top / name)
+    return top / "int3.case", top / "int5.case"
+
+
+@pytest.mark.thorough
+def test_cases_of_language_models_are_compared_text_by_text(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    for first, second, gain in ((*cases, None), (cases[0], cases[0], 0.0)):
+        done = run_quantmedic("compare", first, second, "-o", tmp_path / "compared")
+        assert done.returncode == 0, done.stderr
+        found = json.loads((tmp_path / "compared" / "compare.json").read_text(encoding="utf-8"))
+        metric = found["metric"]
+        assert (metric["name"], metric["paired"], metric["samples"]) == ("perplexity", True, 6)
+        assert found["same_data"] and gain in (None, metric["gain"])
+        values = [found[side]["metric"]["quantized_value"] for side in ("before", "after")]
+        assert metric["gain"] == pytest.approx(values[0] - values[1])
+        assert "no data" not in done.stdout
+
+
+@pytest.mark.thorough
+def test_the_previous_case_of_the_same_texts_is_on_the_same_samples(cases: tuple[Path, Path], tmp_path: Path) -> None:
+    done = run_quantmedic("report", cases[1], "--previous", cases[0], "-o", tmp_path / "report")
+    assert done.returncode == 0, done.stderr
+    markdown = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert "not judged on the same samples" not in markdown and "perplexity rise" in markdown

@@ -43,7 +43,11 @@ NAMED_OUTPUT = {
 }
 NAMED_CASE = CaseFacts.model_validate(
     {
-        "model": {"first_nonfinite_layer": "conv", "opset": 17},
+        "model": {
+            "first_nonfinite_layer": "conv",
+            "opset": 17,
+            "language": {"cache_scales": {"attn.k_scale": 0.01}, "cache_scales_off": 1},
+        },
         "layers": [
             {
                 "name": "conv",

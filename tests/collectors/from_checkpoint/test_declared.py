@@ -218,3 +218,19 @@ def test_configurations_of_strangers_raise_nothing(tmp_path: Path, settings: dic
     config = {"quantization_config": settings, "tie_word_embeddings": "yes", "text_config": 3}
     after = made.write_folder(tmp_path / "quantized", made.quantized_model(floats, "gptq"), config)
     assert quantmedic.compare_weights(before, after).model.checkpoint.tensors == len(floats)
+
+
+@pytest.mark.parametrize(
+    "kind, more, expected",
+    [
+        ("gptq", {"sym": False, "desc_act": True, "group_size": -1}, (-1, False, True)),
+        ("gptq", {"sym": "no", "group_size": None}, (None, None, False)),
+        ("compressed", {}, (made.GROUP, True, None)),
+        ("awq", {}, (made.GROUP, None, None)),
+    ],
+)
+def test_how_weights_were_quantized_is_told(
+    tmp_path: Path, kind: str, more: dict[str, Any], expected: tuple[int | None, bool | None, bool | None]
+) -> None:
+    said = judged(tmp_path, made.language_model(BLOCKS), kind, config_of(kind, **more)).model.checkpoint
+    assert (said.declared_group_size, said.declared_symmetric, said.declared_order) == expected

@@ -361,6 +361,26 @@ def test_scales_of_the_cache_that_cut_are_named(patient: Path, tmp_path: Path) -
     assert "coarse-weights-everywhere" not in {cause.cause for cause in found.causes}
 
 
+def test_written_scales_of_the_cache_heal(patient: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the keys are off; what the prescription writes makes the model healthy."""
+    _, keys, values = sound_scales(patient / "float")
+    found = judged(patient, tmp_path, acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(keys / 16, values)))
+    language = found.model.language
+    assert language.cache_scales and all(name.endswith("k_scale") for name in language.cache_scales)
+    assert language.cache_scales_off == len(language.cache_scales)
+    for name, needed in language.cache_scales.items():
+        assert language.cache_scales_stored[name] == pytest.approx(keys / 16, rel=1e-3)
+        assert keys / 8 < needed <= keys * 1.5
+    assert "key" in found.causes[0].message and found.causes[0].remedies[0].id == "write-kv-scales"
+    given = found.prescription
+    assert given is not None
+    (code,) = [each.code for each in given.configurations if each.language == "python"]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "prescription.py", "exec"), {})
+    healed = quantmedic.compare_weights(patient / "float", tmp_path / "quantized", tokens=patient / "ids.npz")
+    assert healed.verdict == "healthy" and "kv-scales-unfit" not in {cause.cause for cause in healed.causes}
+
+
 def test_scales_of_activations_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
     scale = sound_scales(patient / "float")[0]
     found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale / 32))

@@ -47,6 +47,44 @@ def test_the_whole_interval_decides(budget: Budget, status: str) -> None:
     assert line.status == status and "on 12 texts, limit" in line.message
 
 
+@pytest.mark.parametrize(
+    ("given_unit", "said"),
+    [
+        ({"max_drop": 0.3}, 'limit 0.30 of perplexity itself, for the budget gives no unit (unit = "percent"'),
+        ({"max_drop": 0.3, "unit": "absolute"}, "limit 0.30 of perplexity;"),
+        ({"max_drop": 5, "unit": "percent"}, "limit 5.00 %;"),
+    ],
+)
+def test_the_limit_has_its_unit_beside_it(given_unit: dict[str, Any], said: str) -> None:
+    assert said in judge_language_budget(Budget(metric="perplexity", **given_unit), facts()).message
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget(metric="perplexity", max_drop=0.3),
+        Budget(metric="perplexity", max_drop=6, unit="percent"),
+        Budget(metric="kl", max=0.022),
+        Budget(metric="same_top", min=0.895),
+    ],
+)
+def test_undecided_says_how_many_texts_would_decide(budget: Budget) -> None:
+    """Intervals narrow with the square root of the texts: those of so many end at the limit."""
+    line = judge_language_budget(budget, facts())
+    assert line.status == "undecided" and line.samples is not None and line.samples.at_measured is not None
+    assert f"12 texts are too few, about {line.samples.at_measured} would decide" in line.message
+    assert line.value is not None and line.low is not None and line.high is not None and line.limit is not None
+    narrow = (12 / line.samples.at_measured) ** 0.5
+    near = line.low if line.limit < line.value else line.high
+    assert abs(near - line.value) * narrow == pytest.approx(abs(line.limit - line.value), rel=0.02)
+    assert line.samples.at_measured > 12
+
+
+def test_a_figure_on_the_limit_is_not_decided_by_more_texts() -> None:
+    line = judge_language_budget(Budget(metric="kl", max=0.02), facts())
+    assert "12 texts do not decide it" in line.message
+
+
 @many
 @given(st.tuples(*(st.floats(0, 5) for _ in range(3))).map(sorted), st.floats(0, 5))
 def test_a_pass_never_lies_beyond_the_limit(ends: list[float], limit: float) -> None:

@@ -143,3 +143,11 @@ def test_nncf_is_known_by_what_it_leaves_in_an_ir() -> None:
     marks = ("rt_info nncf/quantization/preset", "rt_info nncf/version")
     chosen = choose(ModelFacts(framework="openvino", toolchain_marks=marks), TOOLCHAINS)
     assert chosen.name == "NNCF" and chosen.how == "recognized by its entries in rt_info"
+
+
+def test_gptq_keeps_what_the_configuration_of_the_checkpoint_says() -> None:
+    toolchain = find_toolchain("gptqmodel", TOOLCHAINS)
+    shown = SettingsInForce(weight_type="uint3", declared_group_size=-1, declared_symmetric=False, declared_order=False)
+    kept = options_in_force(toolchain, "QuantizeConfig", shown)
+    assert kept == {"bits": 3, "group_size": -1, "sym": False, "desc_act": False}
+    assert options_in_force(toolchain, "QuantizeConfig", SettingsInForce(declared_group_size=64)) == {}

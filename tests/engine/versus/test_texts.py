@@ -1,0 +1,97 @@
+"""Language models side by side: their texts are paired, and what cannot be is said to be not compared."""
+
+import math
+
+import numpy as np
+import pytest
+from builders.comparisons import Judged, compared, facts, judged, layer
+
+from quantmedic.engine.case.language_facts import LanguageFacts
+from quantmedic.engine.case.output_facts import MetricFacts
+
+TOKENS = np.array([20, 31, 7, 40, 25, 33, 28, 12])
+RANDOM = np.random.default_rng(0)
+LOSS = RANDOM.uniform(1.0, 2.0, len(TOKENS)) * TOKENS
+
+
+def of_texts(loss: np.ndarray, hashes: list[int] | None = None, tokens: np.ndarray = TOKENS, **known: object) -> Judged:
+    """A case of two language models: surprise of the quantized one on each text."""
+    names = list(range(len(tokens))) if hashes is None else hashes
+    language = LanguageFacts(
+        texts=len(tokens),
+        tokens=int(tokens.sum()),
+        tokens_by_text=tuple(tokens.tolist()),
+        surprise_by_text=tuple(loss.tolist()),
+        text_hashes=tuple(names),
+    )
+    value = math.exp(loss.sum() / tokens.sum())
+    metric = MetricFacts(
+        name="perplexity",
+        higher_is_better=False,
+        dataset="validation",
+        samples=len(tokens),
+        float_value=2.0,
+        quantized_value=value,
+        drop=value - 2.0,
+        drop_low=value - 2.2 if len(tokens) > 1 else None,
+        drop_high=value - 1.8 if len(tokens) > 1 else None,
+    )
+    return judged(facts([layer("a", None)], None, language=language, metric=metric), {}, run=dict(known))
+
+
+def test_the_same_texts_are_paired() -> None:
+    record = compared(of_texts(LOSS * 1.2), of_texts(LOSS))
+    before, after = (math.exp(loss.sum() / TOKENS.sum()) for loss in (LOSS * 1.2, LOSS))
+    change = record.metric
+    assert change is not None and change.paired and change.samples == len(TOKENS)
+    assert (change.before, change.after) == (pytest.approx(before), pytest.approx(after))
+    assert change.gain == pytest.approx(before - after) and change.low > 0 and change.direction == "better"
+    assert (record.word, record.same_data) == ("better", True)
+    assert [(shared.role, shared.share) for shared in record.shared] == [("validation", 1.0)]
+    assert record.before.samples == record.after.samples == {"validation": len(TOKENS)}
+
+
+def test_a_case_against_itself_is_unchanged() -> None:
+    record = compared(of_texts(LOSS), of_texts(LOSS))
+    assert record.metric is not None and record.metric.gain == 0 and record.word == "unchanged"
+
+
+def test_the_order_of_the_texts_does_not_matter() -> None:
+    order = np.array([3, 1, 0, 2, 7, 6, 5, 4])
+    straight = compared(of_texts(LOSS * 1.2), of_texts(LOSS)).metric
+    turned = compared(of_texts(LOSS * 1.2), of_texts(LOSS[order], order.tolist(), TOKENS[order])).metric
+    assert straight == turned
+
+
+def test_texts_of_both_alone_are_paired() -> None:
+    record = compared(of_texts(LOSS * 1.2), of_texts(LOSS, [0, 1, 2, 3, 4, 5, 90, 91]))
+    assert record.metric is not None and record.metric.paired and record.metric.samples == 6
+    assert not record.same_data and [shared.share for shared in record.shared] == [0.6]
+
+
+def test_one_text_alone_decides_nothing() -> None:
+    one = TOKENS[:1]
+    record = compared(of_texts(LOSS[:1] * 1.2, tokens=one), of_texts(LOSS[:1], tokens=one))
+    assert record.metric is None and record.word == "undecided"
+
+
+@pytest.mark.parametrize("float_hash, paired", [("f" * 64, False), (None, None)])
+def test_other_texts_compare_the_drops_of_one_float_model(float_hash: str | None, paired: bool | None) -> None:
+    after = of_texts(LOSS, [100 + k for k in range(len(TOKENS))], float_sha256=float_hash)
+    change = compared(of_texts(LOSS * 1.2, float_sha256=float_hash), after).metric
+    assert (None if change is None else change.paired) == paired
+    if change is not None:
+        before, now = (math.exp(loss.sum() / TOKENS.sum()) for loss in (LOSS * 1.2, LOSS))
+        assert change.gain == pytest.approx(before - now)
+
+
+def test_a_case_that_does_not_tell_its_texts_is_not_paired() -> None:
+    known = {"float_sha256": None}
+    older = of_texts(LOSS * 1.2, **known)
+    blank = older.case.record.model.language.model_copy(
+        update={"text_hashes": (), "surprise_by_text": (), "tokens_by_text": ()}
+    )
+    model = older.case.record.model.model_copy(update={"language": blank})
+    older.case.record = older.case.record.model_copy(update={"model": model})
+    record = compared(older, of_texts(LOSS, **known))
+    assert record.metric is None and not record.same_data
