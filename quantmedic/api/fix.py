@@ -11,6 +11,7 @@ from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.grouping import group_arguments
 from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.limits import with_time_limit
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import (
@@ -135,6 +136,7 @@ def fix_pair(
     progress: Progress = no_progress,
 ) -> Fixed:
     """``fix`` with its options in groups; see there."""
+    refuse_checkpoints(float_model, quantized_model)
     base = rules or load_rulebase()
     check_toolchain(options.proof.toolchain, base)
     if output is not None:

@@ -82,6 +82,22 @@ def is_checkpoint_path(path: Path) -> bool:
     return is_checkpoint(path) and tensorflow_kind(path) is None
 
 
+def refuse_checkpoints(*models: ModelSource) -> None:
+    """Refuse checkpoints where a repaired model is asked for: none is written of them.
+
+    Raises:
+        DataError: One of the models is a checkpoint.
+    """
+    found = [str(model) for model in models if isinstance(model, str | Path) and is_checkpoint_path(Path(model))]
+    if found:
+        raise DataError(
+            "checkpoints are diagnosed, but not repaired here",
+            where=found,
+            help="quantmedic diagnose FLOAT QUANT --tokens FILE writes prescription.py: run it with your toolchain, "
+            "and compare both cases with quantmedic compare",
+        )
+
+
 def collect_language_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from quantmedic.api.fix import Fixed, fix_pair
+from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, option
@@ -26,9 +27,21 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible
 
 
+def _refuse_checkpoint(context: click.Context, parameter: click.Parameter, model: Path) -> Path:
+    """Before the output is looked at, whose name can be right for no checkpoint."""
+    refuse_checkpoints(model)
+    return model
+
+
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
-@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@click.argument(
+    "quantized_model",
+    type=click.Path(path_type=Path),
+    metavar="QUANT",
+    is_eager=True,
+    callback=_refuse_checkpoint,
+)
 @judged_options.without("write_fixed", *text_options)
 @rule_options
 @option(

@@ -80,6 +80,17 @@ def test_static_goes_without_texts(empty_folders: tuple[str, str]) -> None:
     )
 
 
+@pytest.mark.parametrize("output", ["fixed", "fixed.onnx"])
+def test_fix_says_that_checkpoints_are_not_repaired(
+    output: str, empty_folders: tuple[str, str], tmp_path: Path
+) -> None:
+    said = refusal("fix", *empty_folders, "-o", str(tmp_path / output))
+    assert "checkpoints are diagnosed, but not repaired here" in said and "another kind" not in said
+    with pytest.raises(QuantmedicError, match="not repaired here") as caught:
+        quantmedic.fix(*empty_folders, tokens="t.jsonl")
+    assert "prescription.py" in str(caught.value.help)
+
+
 def test_no_option_is_taken_for_given_that_is_not() -> None:
     assert group_arguments(None, None, {}) == CollectOptions()
 

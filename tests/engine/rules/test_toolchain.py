@@ -151,3 +151,9 @@ def test_gptq_keeps_what_the_configuration_of_the_checkpoint_says() -> None:
     kept = options_in_force(toolchain, "QuantizeConfig", shown)
     assert kept == {"bits": 3, "group_size": -1, "sym": False, "desc_act": False}
     assert options_in_force(toolchain, "QuantizeConfig", SettingsInForce(declared_group_size=64)) == {}
+
+
+def test_llm_compressor_says_where_a_scheme_of_other_bits_stands() -> None:
+    """Presets have few bits and groups: what the checkpoint has may be none of them."""
+    said = find_toolchain("llm-compressor", TOOLCHAINS).given["scheme"]
+    assert "config_groups of the quantized model's config.json" in said and "in place of scheme" in said
