@@ -10,9 +10,11 @@ import compileall
 import gc
 import os
 import re
+import shutil
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -120,3 +122,16 @@ def _inner_loop_without_torch(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if is_inner_loop(request.config):
         assert "torch" not in sys.modules, "a test of the inner loop imported torch: mark it thorough"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, one for all tests of a process: it takes no second driver. Without it they are skipped."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium on PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -31,8 +31,8 @@ from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
+from quantmedic.engine.formulas.domain import with_nearest_set
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
-from quantmedic.engine.formulas.input_relation import with_nearest_set
 from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.outside import outside_facts

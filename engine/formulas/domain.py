@@ -1,9 +1,9 @@
 """Whether the representative set is of another kind than the validation set, or only smaller: numbers and words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.facts import DatasetFacts, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.brightness import brightness_facts
 from quantmedic.engine.formulas.columns import ratio
@@ -30,6 +30,16 @@ def domain_facts(case: Case, clipped: Mapping[Role, float | None]) -> dict[str, 
         }
     words = [facts["clipped_reading"], light.get("brightness_reading"), _ordinary_reading(ordinary)]
     return facts | {"domain_reading": "; ".join(word for word in words if word) or None}
+
+
+def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
+    """Each set with the best fit of any of them: a range that one of them fills was made for such data."""
+    fields = {"nearest_range_ratio": "input_range_ratio", "nearest_unused_side": "input_unused_side"}
+    nearest = {
+        name: min((value for view in views if (value := getattr(view, field)) is not None), default=None)
+        for name, field in fields.items()
+    }
+    return tuple(view.model_copy(update=nearest) for view in views)
 
 
 def _clipped_reading(mine: float | None, other: float | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import DatasetFacts, RelationFacts, Role, TensorDataFacts, TensorFacts
+from quantmedic.engine.case.facts import RelationFacts, Role, TensorDataFacts, TensorFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.columns import ratio
@@ -393,16 +393,6 @@ def input_range_facts(case: Case, tensors: Sequence[TensorFacts], role: Role) ->
         if facts is not None:
             found.append(facts)
     return max(found, key=_misfit, default={})
-
-
-def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
-    """Each set with the best fit of any of them: a range that one of them fills was made for such data."""
-    fields = {"nearest_range_ratio": "input_range_ratio", "nearest_unused_side": "input_unused_side"}
-    nearest = {
-        name: min((value for view in views if (value := getattr(view, field)) is not None), default=None)
-        for name, field in fields.items()
-    }
-    return tuple(view.model_copy(update=nearest) for view in views)
 
 
 def _first_grids(case: Case, tensors: Sequence[TensorFacts]) -> dict[int, int]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import MetricFacts, Role
 from quantmedic.engine.diagnosis.headline import is_number
+from quantmedic.engine.gate.policy import PERPLEXITY
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.versus.cause_changes import CauseChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
@@ -149,7 +150,7 @@ def _metric_answer(record: ComparisonReport) -> str:
     values = (metrics[0].quantized_value, metrics[1].quantized_value)
     label = metric_label(change.name)
     if change.before is not None and any(change.samples < (metric.samples or 0) for metric in metrics):
-        values, label = (change.before, change.after), f"{label} of the {count(change.samples, 'sample')} in both"
+        values, label = (change.before, change.after), f"{label} of the {_samples_text(change)} in both"
     old, new = (metric_value(value, change.name) for value in values)
     if change.paired and change.gain == 0 and old == new:
         return f"{label} {new} in both"
@@ -281,9 +282,14 @@ def _metric_rows(record: ComparisonReport) -> Iterator[Row]:
     yield _side_row(f"{loss_word(metrics[1].higher_is_better)}, 95 %", [_drop_text(metric) for metric in metrics])
 
 
+def _samples_text(change: MetricChange) -> str:
+    """Samples that both cases saw; those of a language model are texts."""
+    return count(change.samples, "text" if change.name == PERPLEXITY else "sample")
+
+
 def _pairing(change: MetricChange) -> str:
     if change.paired:
-        return f"paired on {count(change.samples, 'sample')}"
+        return f"paired on {_samples_text(change)}"
     return "not paired: the drops on different samples"
 
 

@@ -1,6 +1,5 @@
 """Reports in a real browser: Debian's chromium, driven over its debugging port."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,22 +11,9 @@ from builders.report_pages import write_pages
 
 import quantmedic
 
-CHROMIUM = shutil.which("chromium")
 #: Options that a page can be given; all others belong to a context.
 OF_A_PAGE = {"viewport", "color_scheme", "reduced_motion"}
 CONTEXT: Any = {"viewport": {"width": 1280, "height": 720}, "offline": True}
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """The browser itself; tests that need it are skipped where it is missing."""
-    if CHROMIUM is None:
-        pytest.skip("needs chromium on PATH")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -206,15 +205,8 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="session")
-def window() -> Iterator[Any]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs chromium on PATH")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser.new_context(viewport={"width": 1280, "height": 900})
-        browser.close()
+def window(browser: Any) -> Any:
+    return browser.new_context(viewport={"width": 1280, "height": 900})
 
 
 def test_pages_are_accessible_and_ask_no_other_server(address: str, window: Any) -> None:

@@ -228,12 +228,13 @@ def test_powershell_is_answered(
         ("powershell", {"COMP_WORDS": "quantmedic\ntre", "COMP_INCOMPLETE": "tre"}, "trend\t"),
         ("bash", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "1"}, "plain,trend"),
         ("zsh", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "1"}, "plain\ntrend\n"),
-        ("fish", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "tre"}, "plain,trend\t"),
+        # Releases of click tell fish what they offer in two ways.
+        ("fish", {"COMP_WORDS": "quantmedic tre", "COMP_CWORD": "tre"}, r"plain[,\n]trend[\t\n]"),
     ],
 )
 def test_the_command_answers_a_shell(shell: str, asked: dict[str, str], answer: str) -> None:
     done = run_quantmedic(env={**os.environ, "_QUANTMEDIC_COMPLETE": f"{shell}_complete", **asked})
-    assert done.stdout.startswith(answer) and not done.stderr
+    assert re.match(answer, done.stdout) and not done.stderr
 
 
 @pytest.mark.thorough
