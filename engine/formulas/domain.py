@@ -33,13 +33,13 @@ def domain_facts(case: Case, clipped: Mapping[Role, float | None]) -> dict[str, 
 
 
 def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
-    """Each set with the best fit of any of them: a range that one of them fills was made for such data."""
+    """Each given set with the best fit of any of them: a range that one of them fills was made for such data."""
     fields = {"nearest_range_ratio": "input_range_ratio", "nearest_unused_side": "input_unused_side"}
     nearest = {
         name: min((value for view in views if (value := getattr(view, field)) is not None), default=None)
         for name, field in fields.items()
     }
-    return tuple(view.model_copy(update=nearest) for view in views)
+    return tuple(view.model_copy(update=nearest) if view.samples is not None else view for view in views)
 
 
 def _clipped_reading(mine: float | None, other: float | None) -> str | None:

@@ -5,12 +5,13 @@ have: where nearly all of them cover more, its size is not what its ranges lack.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.statistics import SLOTS, SampleTable, SetStatistics, slots_of
+from quantmedic.engine.case.statistics import SLOTS, SetStatistics, slots_of
 
 #: Parts that are put together.
 _PARTS = 400
@@ -44,7 +45,8 @@ def ordinary_ranges(case: Case) -> OrdinaryRanges | None:
     if mine is None or other is None:
         return None
     size = len(np.unique(mine.samples["hash"]))
-    parts = _parts(other.samples, size)
+    distinct = other.samples[np.unique(other.samples["hash"], return_index=True)[1]]
+    parts = _parts(slots_of(distinct).tobytes(), size)
     judged = _judged(case, mine, other)
     if parts is None or not judged.any():
         return None
@@ -71,12 +73,18 @@ def _judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np
     return quantized & whole[0] & whole[1] & seen
 
 
-def _parts(samples: SampleTable, size: int) -> list[NDArray[np.int64]] | None:
-    """Slots that together hold ``size`` distinct samples, drawn at random; None where that is too few or too many."""
-    distinct = samples[np.unique(samples["hash"], return_index=True)[1]]
-    if size < _LEAST or size * _ROOM > len(distinct):
+@lru_cache(maxsize=2)
+def _parts(distinct: bytes, size: int) -> list[NDArray[np.int64]] | None:
+    """Slots that together hold ``size`` distinct samples, drawn at random; None where that is too few or too many.
+
+    ``distinct`` holds the slot of each of these samples.
+
+    Kept: they are the same for both sets, and what is simulated of a repair leaves the samples as they were measured.
+    """
+    slots = np.frombuffer(distinct, np.int64)
+    if size < _LEAST or size * _ROOM > len(slots):
         return None
-    counts = np.bincount(slots_of(distinct), minlength=SLOTS)
+    counts = np.bincount(slots, minlength=SLOTS)
     used = np.flatnonzero((counts > 0) & (counts <= size))
     rng = np.random.default_rng(0)
     parts = [_draw(rng.permutation(used), counts, size) for _ in range(_PARTS)]

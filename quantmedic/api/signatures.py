@@ -1,20 +1,11 @@
 """Signatures as notebooks and ``help`` show them: options that stand as ``**options`` in the code, one by one."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from typing import Any, get_args, get_type_hints
 
-from quantmedic.api.options import (
-    CheckpointOptions,
-    DataOptions,
-    MeasuringOptions,
-    ProofOptions,
-    ReferenceOptions,
-    SpreadOptions,
-    TextOptions,
-    ToolchainOptions,
-)
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.data.preprocessing import Preprocessing
 
 
@@ -36,16 +27,6 @@ def spelled_out(function: Callable[..., object]) -> Signature:
 
 def _defaults() -> Iterator[tuple[str, Any]]:
     """Defaults of the groups that options are sorted into, and of what stands in none."""
-    groups = (
-        DataOptions,
-        TextOptions,
-        MeasuringOptions,
-        ReferenceOptions,
-        ToolchainOptions,
-        ProofOptions,
-        CheckpointOptions,
-        SpreadOptions,
-    )
     yield "progress", True
-    for group in groups:
+    for group in filter(is_dataclass, vars(CollectOptions()).values()):
         yield from ((field.name, None if field.default is MISSING else field.default) for field in fields(group))

@@ -165,6 +165,11 @@ class CauseCard:
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
     asked: Annotated[bool, "the table of what was asked and shown has more about it"]
 
+    @property
+    def found_apart(self) -> str:
+        """What was found in words, where the message does not hold them already."""
+        return "" if self.found in self.message else self.found
+
 
 def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, ...]:
     """One card per cause in the order of the diagnosis; ``pages`` names the manual pages at hand."""

@@ -73,7 +73,7 @@ def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
         return step
     sets = next((_sets_of(remedy) for remedy in card.remedies if remedy.title == step.title), {})
     short = len(list(chain.from_iterable(sets.values()))) <= LINES_SET
-    named = replace(step, cause=card.cause, confidence=card.confidence, why=card.message, found=card.found)
+    named = replace(step, cause=card.cause, confidence=card.confidence, why=card.message, found=card.found_apart)
     return replace(named, sets=sets if short else {})
 
 

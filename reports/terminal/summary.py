@@ -106,8 +106,8 @@ def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) ->
     if not first.code:
         yield from wrap_line(first.detail, indent=2, most=3)
     if card is not None:
-        # The deciding words stand on a line of their own, or within what was found, which then has room for them.
-        most = 4 if card.found and card.found in card.message else 2
+        # The deciding words stand on a line of their own, or within the message, which then has room for them.
+        most = 4 if card.found and not card.found_apart else 2
         yield from wrap_line(f"{'because of' if first.code else 'found:'} {_found_text(card)}", indent=2, most=most)
     elif advice:
         yield from wrap_line(f"quantmedic explain {advice[0]}", indent=2, most=1)
@@ -140,8 +140,8 @@ def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstSt
     if remedy is not None and remedy.no_option:
         yield from wrap_line(remedy.no_option, indent=2, most=1)
         return
-    if card is not None and card.found and card.found not in card.message:
-        yield from wrap_line(card.found, indent=4, most=1)
+    if card is not None and card.found_apart:
+        yield from wrap_line(card.found_apart, indent=4, most=1)
     lines = list(chain.from_iterable(first.sets.values()))
     if lines and max(map(len, lines)) <= WIDTH - 4:
         yield f"  set in {', '.join(first.sets)}:"
