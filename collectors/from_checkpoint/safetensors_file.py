@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.group_sums import from_half
+from quantmedic.collectors.from_checkpoint.group_sums import from_half, look_up
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.limits import TEXT_BYTES, LimitError
@@ -173,7 +173,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def as_floats(values: Array, dtype: str) -> Values:
     """Stored numbers as float32."""
     if dtype in EIGHT_BIT_FLOATS:
-        return _eight_bit_table(dtype)[values.view(np.uint8)]
+        return look_up(values.view(np.uint8), _eight_bit_table(dtype))
     if dtype == "F16" and values.size >= _MANY:
         bits = np.ascontiguousarray(values).view(np.uint16)
         if (bits & _HALF_MAGNITUDE).max() < _HALF_INFINITY:
