@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.commands import run_quantmedic
 from builders.contradictions import contradictions
 from builders.mild_patients import CLASSES, options, pair
 
@@ -71,6 +72,18 @@ def test_a_gate_does_not_accept_on_such_data(models: tuple[Path, Path], tmp_path
     found = quantmedic.check(case, policy=policy)
     assert found.check is not None and (found.gate, found.check.exit_code) == ("INSUFFICIENT_DATA", 3)
     assert contradictions(found) == []
+
+
+@pytest.mark.thorough
+def test_commands_that_are_no_gate_are_done_where_it_is_left_open(models: tuple[Path, Path], tmp_path: Path) -> None:
+    given = options(SAMPLES)
+    np.savez(tmp_path / "rep.npz", x=given["representative"])
+    np.savez(tmp_path / "val.npz", x=given["validation"], labels=random_labels(CLASSES))
+    data = ("-r", tmp_path / "rep.npz", "-v", tmp_path / "val.npz")
+    done = run_quantmedic("diagnose", *models, *data, "-o", tmp_path / "report")
+    assert "UNDECIDED" in done.stdout and done.returncode == 0, done.stdout + done.stderr
+    assert run_quantmedic("report", tmp_path / "report", "-o", tmp_path / "again").returncode == 0
+    assert run_quantmedic("check", tmp_path / "report").returncode == 3
 
 
 @pytest.mark.slow
