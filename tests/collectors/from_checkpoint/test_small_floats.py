@@ -1,4 +1,4 @@
-"""NVFP4 and MXFP4: read as what they stand for, healthy ones clean, and scales that do not fit named."""
+"""NVFP4, MXFP4 and MXFP8: read as what they stand for, healthy ones clean, and scales that do not fit named."""
 
 import json
 from collections.abc import Callable
@@ -114,6 +114,23 @@ def test_numbers_are_those_of_compressed_tensors(tmp_path: Path, seed: int, kind
     wanted = library.decompress(state, scheme)["weight"]
     own = torch.from_numpy(layer.read(slice(0, 48), layer.declared).values()).to(wanted.dtype)
     assert torch.equal(own, wanted)
+
+
+@every_seed
+def test_float8_with_powers_of_two_is_read(tmp_path: Path, seed: int) -> None:
+    """MXFP8, one exponent per 32: the numbers of the formula, and a healthy checkpoint is clean."""
+    values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
+    tensors, stored = small.mxfp8_of_compressed_tensors("a", values)
+    layer = only_layer(tmp_path, tensors)
+    assert (layer.format, layer.groups) == ("mxfp8", 3)
+    read = np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
+    np.testing.assert_array_equal(read, stored.astype(np.float32))
+    floats = made.language_model(layers=2, seed=seed)
+    packed = dict(floats)
+    for name in made.linear_names(floats):
+        packed |= small.mxfp8_of_compressed_tensors(name, values_of(floats, name))[0]
+    diagnosis = judged(tmp_path, floats, packed)
+    assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
 
 
 @every_seed

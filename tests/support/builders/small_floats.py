@@ -1,4 +1,4 @@
-"""Layers of NVFP4 and MXFP4 as compressed-tensors, ModelOpt and GPT-OSS store them, after the formats' specifications.
+"""Layers of NVFP4, MXFP4 and MXFP8 as compressed-tensors, ModelOpt and GPT-OSS store them, after the specifications.
 
 Nothing is shared with the reader under test: numbers are found by searching all that a type can hold.
 """
@@ -84,3 +84,16 @@ def mxfp4(values: Array, shift: int = 0) -> tuple[Array, Array, Array]:
 def mx_of_compressed_tensors(name: str, values: Array) -> Tensors:
     codes, exponents, _ = mxfp4(values)
     return {f"{name}.weight_packed": ("U8", codes), f"{name}.weight_scale": ("U8", exponents)}
+
+
+def mxfp8_of_compressed_tensors(name: str, values: Array) -> tuple[Tensors, Array]:
+    """Float8 codes, exponents per 32, and what they stand for."""
+    blocks = values.reshape(len(values), -1, 32).astype(np.float64)
+    powers = np.ceil(np.log2(np.abs(blocks).max(axis=-1) / LARGEST_SCALE)).astype(int)
+    codes = (blocks / 2.0 ** powers[..., None]).astype(np.float32).astype(ml_dtypes.float8_e4m3fn)
+    stored = (codes.astype(np.float64) * 2.0 ** powers[..., None]).reshape(values.shape)
+    exponents = (powers + 127).astype(np.uint8)
+    return {
+        f"{name}.weight": ("F8_E4M3", codes.reshape(values.shape)),
+        f"{name}.weight_scale": ("U8", exponents),
+    }, stored
