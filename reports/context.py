@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.case.facts import DatasetFacts, FloatFacts, MetricFacts
+from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
-from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.charts.birth import BirthChart, birth_chart, degraded_text
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
@@ -15,6 +14,7 @@ from quantmedic.reports.sections.asked import AskedBox, asked_box
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
+from quantmedic.reports.sections.drop import Drop, metric_drop
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import (
@@ -88,9 +88,7 @@ from quantmedic.reports.text import (
     capital,
     count,
     loss_word,
-    metric_change,
     metric_label,
-    metric_value,
     name,
     number,
     percent,
@@ -100,22 +98,6 @@ from quantmedic.reports.text import (
 GENERAL = "general"
 #: Characters of a line of a log.
 LINE_LIMIT = 400
-
-
-@dataclass(frozen=True)
-class Drop:
-    """The task metric of both models and what lies between."""
-
-    metric: Annotated[str, "name of the metric"]
-    float_value: Annotated[str, "metric of the float model"]
-    quantized_value: Annotated[str, "metric of the quantized model"]
-    word: Annotated[str, "drop, or rise where less of the metric is better"]
-    change: Annotated[str, "size of the drop or rise, worse is positive"]
-    low: Annotated[str, "lower end of its 95 % interval"]
-    high: Annotated[str, "upper end of its 95 % interval"]
-    interval: Annotated[str, "both ends with one unit"]
-    samples: Annotated[str, "samples that it was measured on"]
-    dataset: Annotated[str, "data set that it was measured on"]
 
 
 @dataclass(frozen=True)
@@ -217,7 +199,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         judged_alone=judged_alone(diagnosis),
         failure=_failure_box(diagnosis),
         gate=gate_box(diagnosis),
-        drop=_metric_drop(diagnosis.metrics),
+        drop=metric_drop(diagnosis.metrics),
         language=language_box(diagnosis),
         strength_text=_strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
@@ -458,32 +440,6 @@ def _samples_per_layer(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
     counts = {getattr(row, dataset.role).samples for row in diagnosis.layers} - {None, 0, dataset.samples}
     fast = "fast mode: " if diagnosis.run.get("mode") == "fast" else ""
     return f" ({fast}layers on {number(min(counts))} or more of them)" if counts else ""
-
-
-def _metric_drop(metrics: MetricFacts) -> Drop | None:
-    if metrics.drop is None:
-        return None
-    low, high = (metric_change(value, metrics.name) for value in (metrics.drop_low, metrics.drop_high))
-    unit = " points" if is_share(metrics.name) else ""
-    return Drop(
-        metric=metric_label(metrics.name),
-        float_value=metric_value(metrics.float_value, metrics.name),
-        quantized_value=metric_value(metrics.quantized_value, metrics.name),
-        word=loss_word(metrics.higher_is_better),
-        change=f"{metric_change(metrics.drop, metrics.name)}{_relative_change(metrics)}",
-        low=low,
-        high=high,
-        interval=NOT_MEASURED if NOT_MEASURED in (low, high) else f"{low.removesuffix(unit)} … {high}",
-        samples=number(metrics.samples),
-        dataset=metrics.dataset or NOT_MEASURED,
-    )
-
-
-def _relative_change(metrics: MetricFacts) -> str:
-    """The change of what is no share, in percent of the float model's value; nobody knows by heart how much 0.2 is."""
-    if is_share(metrics.name) or metrics.relative_drop is None:
-        return ""
-    return f" ({number(100 * metrics.relative_drop)} %)"
 
 
 def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:

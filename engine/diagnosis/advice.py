@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
-from quantmedic.engine.contract.remedies import Advice, Present, Withheld
+from quantmedic.engine.contract.remedies import Advice, Withheld
 from quantmedic.engine.diagnosis.input_repair import input_repair
+from quantmedic.engine.diagnosis.present_values import present_values
 from quantmedic.engine.diagnosis.settings_in_force import code_type, scale_axis
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.rules.conditions import Condition
@@ -185,7 +186,7 @@ def _advise(
     snippets = tuple(snippet for snippet in fitting if snippet.takes(index.facts.model.framework))
     advice = _advice_of(remedy, fields, snippets, layers, tensors).model_copy(
         update={
-            "now": _present_values(remedy, concerned, index),
+            "now": present_values(remedy, concerned, index.facts),
             "spread": bool(spread),
             "unsure": tuple(dict.fromkeys(name for verdict in standing for name in verdict.missing)),
         }
@@ -482,22 +483,6 @@ def _fits(snippet: Snippet, fields: Mapping[str, object], form: str | None) -> b
     if snippet.whole and (fields["layers"] or fields["tensors"]):
         return False
     return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, (), {}) for name in snippet.fields)
-
-
-def _present_values(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:
-    rows = []
-    for path in remedy.now:
-        values: dict[tuple[str, object], list[str]] = {}
-        for view in views:
-            found = ((each, look_up(each, view, index.facts.model)) for each in path.split("|"))
-            known = next(((each, value) for each, value in found if value is not None), None)
-            if known is not None:
-                values.setdefault(known, []).append(subject_name(view))
-        rows += [
-            Present(fact=fact, value=value, subjects=tuple(dict.fromkeys(names)))
-            for (fact, value), names in values.items()
-        ]
-    return tuple(rows)
 
 
 def _article(scope: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.output_columns import mixes_scores, output_column_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
-from quantmedic.engine.formulas.columns import per_tensor, ratio
+from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
@@ -35,6 +35,7 @@ from quantmedic.engine.formulas.domain import with_nearest_set
 from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
+from quantmedic.engine.formulas.nonfinite import first_nonfinite, nonfinite_tensors, which_models
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -357,7 +358,7 @@ def _facts_of_model(
     judged = [layer.degraded for layer in layers if layer.degraded is not None]
     path = [layer.output.data.accumulated.sqnr_db for layer in layers]
     falls = [s for s in path if s is not None and math.isfinite(s)]
-    first, where = _first_nonfinite(case, layers)
+    first, where = first_nonfinite(case, layers)
     samples = case.statistics[main_role(case)].samples if case.statistics else np.zeros(0, SAMPLE_DTYPE)
     classified = samples[samples["class_float"] >= 0]
     limits = map(thresholds.threshold, ("label_margin", "slight_kappa", "float_metric_shortfall"))
@@ -377,8 +378,8 @@ def _facts_of_model(
         "sqnr_worst_step_db": _worst_step(case, tensors),
         "first_nonfinite_layer": first,
         "nonfinite_in": where,
-        "float_nonfinite": bool(_nonfinite_tensors(case, "nonfinite")),
-        "nonfinite_output": _which(bool(samples["bad_float"].any()), bool(samples["bad_quantized"].any())),
+        "float_nonfinite": bool(nonfinite_tensors(case, "nonfinite")),
+        "nonfinite_output": which_models(bool(samples["bad_float"].any()), bool(samples["bad_quantized"].any())),
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),
         "metric": metric,
@@ -400,34 +401,6 @@ def _facts_of_model(
     if (bad := case.record.model.language.nonfinite_tokens) is not None:
         update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}
     return case.record.model.model_copy(update=update)
-
-
-def _first_nonfinite(
-    case: Case, layers: tuple[LayerFacts, ...]
-) -> tuple[str | None, Literal["none", "float", "quantized", "both"]]:
-    """First layer, in topological order, that only the quantized model spoils; else the first spoiled in any."""
-    spoiled: list[tuple[str | None, Literal["none", "float", "quantized", "both"]]] = []
-    bad_float, bad_quantized = _nonfinite_tensors(case, "nonfinite"), _nonfinite_tensors(case, "accumulated.nonfinite")
-    for op, layer in zip(case.record.operators, layers, strict=True):
-        for index in op.outputs:
-            if index in bad_float or index in bad_quantized:
-                spoiled.append((layer.name, _which(index in bad_float, index in bad_quantized)))
-    own = [found for found in spoiled if found[1] == "quantized"]
-    return (own or spoiled or [(None, "none")])[0]
-
-
-def _nonfinite_tensors(case: Case, column: str) -> set[int | None]:
-    """Tensors of which a count is not zero on any data set."""
-    found: set[int | None] = set()
-    for statistics in case.statistics.values():
-        found |= set(np.flatnonzero(per_tensor(np.add, statistics.columns[column], statistics.offsets)).tolist())
-    return found
-
-
-def _which(in_float: bool, in_quantized: bool) -> Literal["none", "float", "quantized", "both"]:
-    if in_float and in_quantized:
-        return "both"
-    return "float" if in_float else "quantized" if in_quantized else "none"
 
 
 def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
