@@ -219,7 +219,7 @@ def test_the_detectors_page_tells_it(detection_folder):
     page, text = (folder / "index.html").read_text(), (folder / "report.md").read_text()
     assert "1 degraded" in page and "0 degraded" not in page
     assert "columns 4…6" in text
-    assert "unbalanced-concatenation" in done.stdout and "nodes_to_exclude" in done.stdout
+    assert "erased-concatenation-operand" in done.stdout and "nodes_to_exclude" in done.stdout
 
 
 def test_the_healthy_detector_is_healthy(tmp_path):
