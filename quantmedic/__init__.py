@@ -4,8 +4,8 @@
 >>> diagnosis = quantmedic.diagnose(
 ...     "float.onnx", "int8.onnx", representative="rep.npz", validation="val.npz"
 ... )  # doctest: +SKIP
->>> diagnosis.causes[0].cause  # doctest: +SKIP
-'preprocessing-mismatch'
+>>> diagnosis.causes[0].name  # doctest: +SKIP
+'preprocessing-scale-mismatch'
 """
 
 import os

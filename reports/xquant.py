@@ -277,7 +277,7 @@ def own_line(cause: CauseReport, report: str) -> str:
     where = ", ".join(visible(subject, NAME_LIMIT) for subject in cause.subjects[:3])
     more = f" and {len(cause.subjects) - 3} more" if len(cause.subjects) > 3 else ""
     rule = cause.rules[0] if cause.rules else "?"
-    return f"{rule} {cause.cause} ({where}{more}): {visible(cause.message, 300)}; see {report}/{cause.manual}.html"
+    return f"{rule} {cause.shown} ({where}{more}): {visible(cause.message, 300)}; see {report}/{cause.manual}.html"
 
 
 def _xquant_entries(

@@ -40,7 +40,10 @@ class Explained(Contract):
 class CauseReport(Contract):
     """One judged cause of accuracy loss, with all that is known about it."""
 
-    cause: str
+    cause: str = Field(
+        description="the fault that its rules have in common, by which comparisons know it; several rules may name one"
+    )
+    name: str = Field(default="", description="what reports call it: the name of its leading rule, the first of rules")
     rules: tuple[str, ...]
     severity: Severity
     harm: Harm | None = Field(
@@ -100,6 +103,11 @@ class CauseReport(Contract):
         default=(), description="its remedies that were applied since the previous case without effect"
     )
     manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
+
+    @property
+    def shown(self) -> str:
+        """What reports call it."""
+        return self.name or self.cause
 
     @property
     def is_serious(self) -> bool:

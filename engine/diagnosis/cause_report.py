@@ -30,6 +30,7 @@ def cause_report(
     feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].group if f not in layers)
     return CauseReport(
         cause=lead.rule.cause,
+        name=lead.rule.name,
         rules=tuple(dict.fromkeys(f.rule.id for f in ordered)),
         severity=lead.rule.severity,
         doubt=next((f.rule.doubt for f in ordered if f.rule.doubt), None),

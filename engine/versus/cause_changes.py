@@ -45,6 +45,7 @@ class CauseChange(Contract):
     """One cause that was found in either case."""
 
     cause: str
+    name: str = Field(default="", description="what reports call it: the name of the first of its rules")
     status: Status
     rules: tuple[str, ...] = Field(description="rules that found it, in either case")
     severity_before: Severity | None = Field(description="None where the first diagnosis does not list it")
@@ -147,6 +148,7 @@ def _change(name: str, before: Findings, after: Findings, base: RuleBase, rename
     silent = before if old is None else after if new is None else None
     return CauseChange(
         cause=name,
+        name=lead.shown,
         status=status,
         rules=rules,
         severity_before=old.severity if old is not None else None,

@@ -74,7 +74,7 @@ def _meta_section(diagnosis: Diagnosis) -> dict[str, object]:
         "causes": [
             {
                 "code": cause.rules[0] if cause.rules else "",
-                "cause": cause.cause,
+                "cause": cause.shown,
                 "severity": cause.severity,
                 "layers": [
                     place

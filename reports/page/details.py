@@ -165,7 +165,8 @@ def _named_rules(
     for rule in {f.rule.id: f.rule for found in findings for f in found}.values():
         cause = causes.get(rule.cause)
         severity = cause.severity if cause is not None else rule.severity
-        rules[rule.id] = [rule.name, severity, rule.cause, _code(cause) if cause is not None else None]
+        shown = cause.shown if cause is not None else rule.cause
+        rules[rule.id] = [rule.name, severity, shown, _code(cause) if cause is not None else None]
     return rules
 
 

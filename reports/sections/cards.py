@@ -139,7 +139,8 @@ class CauseCard:
     rank: Annotated[int, "place, 1 = look here first"]
     code: Annotated[str, "code of the leading rule; names anchor and manual page"]
     rules: Annotated[tuple[str, ...], "codes of all rules that speak for the cause"]
-    cause: Annotated[str, "name of the cause"]
+    cause: Annotated[str, "the fault that its rules have in common"]
+    name: Annotated[str, "what it is called: the name of the leading rule"]
     severity: Annotated[str, "high, medium, low or info"]
     harm: Annotated[str, "what it costs now, in a few words; empty where that was not measured"]
     latent: Annotated[bool, "no loss is proven, and its repair recovers noise"]
@@ -186,6 +187,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         code=visible(code),
         rules=tuple(visible(rule) for rule in cause.rules),
         cause=name(cause.cause),
+        name=name(cause.shown),
         severity=cause.severity,
         harm=harm_text(cause, diagnosis),
         latent=cause.harm == "latent",

@@ -134,7 +134,7 @@ def _cause_line(cause: CauseChange, subjects: int | None) -> CauseLine:
     shown = cause.subjects[:subjects]
     return CauseLine(
         code=visible(cause.rules[0]) if cause.rules else "?",
-        cause=name(cause.cause),
+        cause=name(cause.name or cause.cause),
         status=cause.status.replace("-", " "),
         severity=" → ".join(severities),
         fact=name(cause.fact) if cause.fact is not None else "",

@@ -26,7 +26,7 @@ def _same_noise(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
         if other.cause != cause.cause and both and both >= SAME * max(held[cause.cause], held[other.cause]):
             found.append(other)
     if found:
-        names = ", ".join(f"{visible(other.rules[0])} {name(other.cause)}" for other in found[:CAUSES_SHOWN])
+        names = ", ".join(f"{visible(other.rules[0])} {name(other.shown)}" for other in found[:CAUSES_SHOWN])
         advice = "One remedy may be enough for both."
         if not _is_of_data(cause) and any(map(_is_of_data, found)):
             advice = "If the data are wrong, they come first: with the same data, a remedy for this may change nothing."

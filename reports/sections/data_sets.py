@@ -83,11 +83,11 @@ def _set_faults(diagnosis: Diagnosis, role: str) -> Iterator[Fault]:
         card = visible(cause.rules[0]) if cause.rules else ""
         if _is_about(cause, role):
             text = visible(cause.message.strip(), 600)
-            yield Fault(card, name(cause.cause), cause.severity, text, card, "", _is_mended_by_it(cause))
+            yield Fault(card, name(cause.shown), cause.severity, text, card, "", _is_mended_by_it(cause))
         for found in cause.absorbs:
             if found.subject == role:
                 text = visible(found.message.strip(), 600)
-                yield Fault(visible(found.rule), name(found.name), cause.severity, text, card, name(cause.cause))
+                yield Fault(visible(found.rule), name(found.name), cause.severity, text, card, name(cause.shown))
 
 
 def _is_mended_by_it(cause: CauseReport) -> bool:

@@ -88,7 +88,7 @@ def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
     lines = list(chain.from_iterable(sets.values()))
     short = len(lines) <= LINES_SET and sum(map(len, lines)) <= LETTERS_SET
     where = _layers_text(card.layers) if NAMED in step.title.casefold() else ""
-    named = replace(step, cause=card.cause, confidence=card.confidence, why=card.message, found=card.found_apart)
+    named = replace(step, cause=card.name, confidence=card.confidence, why=card.message, found=card.found_apart)
     return replace(named, where=where, sets=sets if short else {})
 
 
@@ -142,7 +142,7 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
         able = [shown for advice, shown in advised if _may_lead(advice) and not _is_replaced(advice, steps)]
         remedy = next(iter([*able, *card.remedies]), None)
         gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else _predicted_gain(remedy)
-        title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
+        title, detail = (remedy.title, remedy.changes) if remedy else (card.name, card.message)
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
     if diagnosis.undecided is not None:
         open_ = undecided_text(diagnosis.undecided, diagnosis.metrics)

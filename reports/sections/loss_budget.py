@@ -268,7 +268,7 @@ def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool)
         alone="" if line.alone is None else share_text(line.alone),
         last="" if line.last is None else share_text(line.last),
         healed=_healed_text(line.healed_by, line.healed),
-        causes=tuple(NamedCause(visible(cause), _card_code(cards.get(cause))) for cause in line.causes[:CAUSES_SHOWN]),
+        causes=tuple(_named_cause(cause, cards.get(cause)) for cause in line.causes[:CAUSES_SHOWN]),
         nameless=NO_NAME if line.share >= NOTABLE and not line.causes and diagnosis.verdict != "healthy" else "",
         layers=tuple(line.layers[:PLACES_SHOWN]),
         more=max(len(line.layers) - PLACES_SHOWN, 0),
@@ -284,8 +284,11 @@ def _address(line: BudgetLine) -> str:
     return "#data" if line.source == "input" else ""
 
 
-def _card_code(cause: CauseReport | None) -> str:
-    return visible(cause.rules[0]) if cause is not None and cause.rules else ""
+def _named_cause(key: str, cause: CauseReport | None) -> NamedCause:
+    """A cause by what its card is called; by its key where it has none."""
+    if cause is None or not cause.rules:
+        return NamedCause(visible(key), "")
+    return NamedCause(visible(cause.shown), visible(cause.rules[0]))
 
 
 def _plain_row(look: Look, words: str, share: str, shares: tuple[str, ...] = ()) -> BudgetRow:

@@ -87,7 +87,7 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
         split=_split_text(proof),
         halves=tuple(_halves_texts(proof)),
         trials=tuple(_trial_row(row, diagnosis) for row in proof.trials),
-        executions=tuple(_execution_line(row, proof) for row in proof.executions),
+        executions=tuple(_execution_line(row, diagnosis, proof) for row in proof.executions),
         unexecuted=visible(proof.unexecuted or "", 600),
         chain=tuple(_trial_row(row, diagnosis) for row in proof.chain),
         chain_text=_chain_text(proof),
@@ -245,22 +245,28 @@ def seconds(value: float) -> str:
 
 
 def _trial_row(row: TrialRow, diagnosis: Diagnosis) -> TrialLine:
-    line = _trial_line(row.trial, row.remedy, row.causes)
+    line = _trial_line(row.trial, row.remedy, _shown_names(row.causes, diagnosis))
     advised = (advice for cause in diagnosis.causes for advice in cause.remedies)
     is_again = row.remedy in {advice.title for advice in advised if advice.id in NOTHING_CHANGED}
     said = (line.reason, "" if is_again else _beside_again(row.trial, diagnosis.proof))
     return replace(line, reason="; ".join(text for text in said if text))
 
 
-def _execution_line(run: ExecutionRecord, proof: Proof) -> TrialLine:
+def _execution_line(run: ExecutionRecord, diagnosis: Diagnosis, proof: Proof) -> TrialLine:
     """An executed prescription with the causes that its remedies are advised for."""
     causes = dict.fromkeys(known for each in run.choices if (known := each.partition(":")[0]) not in NO_CAUSE)
-    line = _trial_line(run.trial, " and ".join(run.titles), tuple(causes))
+    line = _trial_line(run.trial, " and ".join(run.titles), _shown_names(causes, diagnosis))
     own = run.own
     if own is None or proof.baseline is None or not proof.executions[proof.baseline].trial.proven:
         return line
     beyond = f"beyond quantizing again alone: {trial_gain_text(own)}"
     return replace(line, reason="; ".join(text for text in (line.reason, beyond) if text))
+
+
+def _shown_names(causes: Iterable[str], diagnosis: Diagnosis) -> list[str]:
+    """What the cards of these causes are called; those without a card by their own names."""
+    shown = {cause.cause: cause.shown for cause in diagnosis.causes}
+    return [shown.get(cause, cause) for cause in causes]
 
 
 def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.sections.budget_change import BudgetChangeBox
@@ -73,11 +74,17 @@ def _side_columns(label: str, before: str, after: str, change: str) -> str:
 
 
 def _side_lines(row: Row) -> Iterator[str]:
-    """A row whose last column goes on below itself."""
-    room = WIDTH - LABEL - 2 * COLUMN
-    first, *rest = textwrap.wrap(row.change, room, break_on_hyphens=False) or [""]
-    yield _side_columns(row.label, row.before, row.after, first)
-    yield from (" " * (LABEL + 2 * COLUMN) + text for text in rest)
+    """A row whose columns go on below themselves."""
+    cells = ((row.label, LABEL - 1), (row.before, COLUMN - 2), (row.after, COLUMN - 2))
+    columns = [_wrap_cell(visible(text), room) for text, room in cells]
+    columns.append(_wrap_cell(row.change, WIDTH - LABEL - 2 * COLUMN))
+    for parts in zip_longest(*columns, fillvalue=""):
+        yield _side_columns(*parts)
+
+
+def _wrap_cell(text: str, room: int) -> list[str]:
+    """Lines of whole words; longer ones are shortened where they are written."""
+    return textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
 
 
 def _budget_lines(budget: BudgetChangeBox, verbosity: Verbosity) -> Iterator[str]:

@@ -56,7 +56,7 @@ def render_console(
 def warning_lines(diagnosis: Diagnosis) -> list[str]:
     """One line per cause of medium or high severity: what is wrong, and its manual page."""
     return [
-        f"WARNING {visible(cause.rules[0] if cause.rules else '?')} {visible(cause.cause)}: "
+        f"WARNING {visible(cause.rules[0] if cause.rules else '?')} {visible(cause.shown)}: "
         f"{visible(cause.message.strip(), 300)}; quantmedic explain {visible(cause.rules[0] if cause.rules else '?')}"
         for cause in diagnosis.causes
         if cause.is_serious
@@ -194,7 +194,7 @@ def _cause_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
 
 
 def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:
-    parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
+    parts = [f"{card.rank}  {card.code} {visible(card.name, NAME_LIMIT)}", card.severity, card.scope]
     parts += [f"confidence {card.confidence}"]
     parts += [card.harm] if card.latent else []
     parts += [gain_phrase(gain) for gain in card.gains]

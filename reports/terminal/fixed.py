@@ -54,4 +54,4 @@ def _judged_set(before: Diagnosis) -> str:
 
 def _serious(diagnosis: Diagnosis) -> list[str]:
     """Causes of high or medium severity."""
-    return [visible(cause.cause) for cause in diagnosis.causes if cause.is_serious]
+    return [visible(cause.shown) for cause in diagnosis.causes if cause.is_serious]

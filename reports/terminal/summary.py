@@ -133,7 +133,7 @@ def _found_text(card: CauseCard, first: FirstStep) -> str:
     """What was found, with its layers where the step has not named them."""
     shown, more = () if first.where else card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
     layers = f" ({', '.join(shown)}{f' and {more} more' if more > 0 else ''})" if shown else ""
-    return f"{card.code} {visible(card.cause, NAME_LIMIT)}, confidence {card.confidence}: {card.message}{layers}"
+    return f"{card.code} {visible(card.name, NAME_LIMIT)}, confidence {card.confidence}: {card.message}{layers}"
 
 
 def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
     where = f" at {visible(card.scope, NAME_LIMIT)}" if card.scope else ""
     harm = f", {card.harm}" if card.latent else ""
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
-    named = f"{card.severity:<6} {card.code} {visible(card.cause, NAME_LIMIT)}{where}"
+    named = f"{card.severity:<6} {card.code} {visible(card.name, NAME_LIMIT)}{where}"
     start = f"{named}{harm}{gain}, confidence {card.confidence}"
     if card.same_as:
         start = f"{named}, the same fault as {card.same_as} where it shows"

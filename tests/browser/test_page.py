@@ -101,7 +101,7 @@ def test_no_page_of_the_manual_is_wider_than_a_phone(browser: Any, demo: Path, w
 
 def test_the_first_step_names_its_cause(opened: Callable[..., Any], demo: Path) -> None:
     first = opened(demo).locator(".first h2").inner_text()
-    assert "D005 preprocessing-mismatch" in first and "confidence 98 %" in first
+    assert "D005 preprocessing-scale-mismatch" in first and "confidence 98 %" in first
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -18,7 +18,7 @@ def answer(patient_case: Path) -> quantmedic.Diagnosis:
 @pytest.mark.slow
 def test_the_card_says_what_is_wrong_and_runs_nothing(answer: quantmedic.Diagnosis) -> None:
     card = answer._repr_html_()
-    assert "DEGRADED" in card and "preprocessing-mismatch" in card and "drop 79.49 points" in card
+    assert "DEGRADED" in card and "preprocessing-scale-mismatch" in card and "drop 79.49 points" in card
     assert not [word for word in ("<script", "http", "src=", "onclick", "<style") if word in card]
 
 

@@ -219,7 +219,7 @@ def test_the_detectors_page_tells_it(detection_folder):
     page, text = (folder / "index.html").read_text(), (folder / "report.md").read_text()
     assert "1 degraded" in page and "0 degraded" not in page
     assert "columns 4…6" in text
-    assert "unbalanced-concatenation" in done.stdout and "nodes_to_exclude" in done.stdout
+    assert "erased-concatenation-operand" in done.stdout and "nodes_to_exclude" in done.stdout
 
 
 def test_the_healthy_detector_is_healthy(tmp_path):
@@ -246,7 +246,11 @@ def test_the_language_model_has_one_block_of_few_bits(tmp_path):
     first = report["causes"][0]
     assert first["severity"] in ("high", "medium")
     assert first["layers"] and all("model.layers.2." in str(layer) for layer in first["layers"]), first
-    assert "torchao" in (tmp_path / "report.md").read_text()
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "torchao" in markdown and markdown.startswith("# DEGRADED: small-llama (quantized)\n")
+    assert "<title>small-llama (quantized) · degraded" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "do this first: Keep named layers in float: 7 layers of model.layers.2\n" in done.stdout
+    assert "between Q4_K_M (0.031) and Q3_K_M (0.1)" in " ".join(done.stdout.split())
     code = (tmp_path / "prescription.py").read_text()
     assert "TorchAoConfig(" in code and '"model.layers.2.mlp.up_proj"' in code
     checked = run("check", str(tmp_path))

@@ -149,4 +149,4 @@ def test_page_and_console_count_the_layer(pairs: dict[bool, tuple[Path, Path, Pa
     assert "4…6" in text and "columns 4…6 (scores_rows)" in text
     report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
     assert [row["name"] for row in report["layers"] if row["degraded"]] == ["found"]
-    assert "unbalanced-concatenation" in done.stdout
+    assert "erased-concatenation-operand" in done.stdout

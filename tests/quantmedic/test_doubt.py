@@ -1,5 +1,6 @@
 """Data that are none of the network's leave it open what quantization costs: never healthy, never accepted."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from builders.mild_patients import CLASSES, options, pair
 
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.terminal.console import render_console, warning_lines
 
 SAMPLES = 400
 
@@ -48,6 +49,25 @@ def test_random_labels_leave_it_open(models: tuple[Path, Path], classes: int) ->
     assert (
         "hardly does better than a guess" in console and "do this first: Prepare the samples as in training" in console
     )
+
+
+@pytest.mark.slow
+def test_a_cause_of_several_rules_has_the_name_of_the_one_that_found_it(
+    models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """On the console, the page, in Markdown and report.json; pages of the manual tell what it shares with others."""
+    found = diagnosed(models, labels=random_labels(CLASSES))
+    assert (found.causes[0].cause, found.causes[0].name) == ("labels-do-not-fit", "float-model-at-chance")
+    console = render_console(found, verbosity="verbose")
+    assert "S018 float-model-at-chance" in console and "labels-do-not-fit" not in console
+    assert all("labels-do-not-fit" not in line for line in warning_lines(found))
+    quantmedic.write_report(found, tmp_path, formats=["html", "markdown", "json"])
+    markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8").partition('id="manual"')[0]
+    for text in (markdown, page):
+        assert "float-model-at-chance" in text and "labels-do-not-fit" not in text
+    (first, *_) = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["causes"]
+    assert first["name"] == "float-model-at-chance"
 
 
 @pytest.mark.slow

@@ -24,8 +24,9 @@ from quantmedic.reports.files import comparison_files
 from quantmedic.reports.machines.records import comparison_json
 from quantmedic.reports.markdown import comparison_markdown
 from quantmedic.reports.page.records import comparison_page
+from quantmedic.reports.sections.comparison import Row
 from quantmedic.reports.templating import svg
-from quantmedic.reports.terminal.compare import render_comparison
+from quantmedic.reports.terminal.compare import _side_lines, render_comparison
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (*HOSTILE_NAMES[:-1], "=1+1", HOSTILE_NAMES[-1])
@@ -90,6 +91,15 @@ def apart() -> ComparisonReport:
 
 
 every = pytest.mark.parametrize("name", ["record", "hostile", "unchanged", "apart"])
+
+
+def test_no_cell_of_the_table_is_cut_off() -> None:
+    row = Row("perplexity of float", "0.02029 (-0.0004228 … 0.04139)", "0.09078", "", "")
+    expected = [row.label, row.before, row.after]
+    lines = list(_side_lines(row))
+    columns = [(0, 18), (18, 42), (42, 66)]
+    told = [" ".join(text for line in lines if (text := line[start:end].strip())) for start, end in columns]
+    assert told == expected
 
 
 def test_console(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
