@@ -12,7 +12,6 @@ import math
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.four_bit_floats import powers_of_two
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import (
     Block,
@@ -25,6 +24,7 @@ from quantmedic.collectors.from_checkpoint.packed_layer import (
     require,
 )
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, Stored, as_floats
+from quantmedic.collectors.from_checkpoint.small_floats import powers_of_two
 
 #: Edge of the blocks that share a scale in float8 checkpoints.
 _FP8_BLOCK = 128
