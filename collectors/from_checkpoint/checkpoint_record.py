@@ -1,6 +1,6 @@
 """Two compared checkpoints as the record of a case: its operators, its model, and what is told above all findings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from quantmedic.collectors.from_checkpoint.checkpoint_name import name_of
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
@@ -14,6 +14,8 @@ from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts,
 from quantmedic.engine.case.records import CaseRecord, OperatorRecord
 
 _NAMES_SHOWN = 5
+#: Names that configurations give GPTQ, in small letters.
+_GPTQ = ("gptq", "gptqmodel")
 #: What stands above all findings of checkpoints.
 WEIGHTS_ALONE = (
     "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
@@ -78,11 +80,11 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
         size_ratio=pair.quantized.nbytes / pair.floats.nbytes if pair.floats.nbytes else None,
         float_is_quantized=False,
         same_as_float="bytes" if _is_unchanged(operators, pair) else "no",
-        checkpoint=_checkpoint_facts(pair, changes),
+        checkpoint=_checkpoint_facts(pair, changes, operators),
     )
 
 
-def _checkpoint_facts(pair: Pair, changes: GainChanges) -> CheckpointFacts:
+def _checkpoint_facts(pair: Pair, changes: GainChanges, operators: Iterable[OperatorRecord]) -> CheckpointFacts:
     found: dict[str, object] = {
         "tensors": len(pair.floats.tensors),
         "missing": len(pair.missing),
@@ -99,7 +101,15 @@ def _checkpoint_facts(pair: Pair, changes: GainChanges) -> CheckpointFacts:
         "unscaled_biases": len(changes.unscaled_biases),
         "first_unscaled_bias": next(iter(changes.unscaled_biases), None),
     }
-    return CheckpointFacts.model_validate(found | declared_facts(pair))
+    return CheckpointFacts.model_validate(found | declared_facts(pair) | _gptq_facts(pair, operators))
+
+
+def _gptq_facts(pair: Pair, operators: Iterable[OperatorRecord]) -> dict[str, object]:
+    """Whether any codes are others than the nearest ones, where the configuration says that GPTQ chose them."""
+    if str(pair.quantized.settings.get("quant_method")).lower() not in _GPTQ:
+        return {}
+    found = [op.weight.moved_share for op in operators if op.weight.moved_share is not None]
+    return {"gptq_layers": len(found), "gptq_moved_share": max(found, default=None)}
 
 
 def _marks(pair: Pair) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.collectors.from_checkpoint.weight_fields import Floats, Integers, Values
+from quantmedic.collectors.from_checkpoint.weight_fields import Floats, Grid, Integers, Values
 from quantmedic.collectors.pair.weight_grids import DEAD, cosine, known_sqnr_db, power_of
 
 #: An input channel is lost where the error of its weights has more than this share of their power.
 _LOST = 0.5
+#: Largest error of a scale in float16 or bfloat16 over the scale, and what float32 adds, in steps.
+_SCALE_ERROR, _CLOSE = 2.0**-10, 0.01
 #: Fewer output channels do not tell what is left of an input channel.
 _MIN_ROWS = 32
 
@@ -66,6 +68,25 @@ def _gain_db(x: Values, rounded: Values, y: Values) -> float | None:
     if best is None or own is None or not np.isfinite([best, own]).all():
         return None
     return best - own
+
+
+def moved_share(x: Values, y: Values, grid: Grid, starts: Integers) -> float | None:
+    """Share of the weights whose code is not the nearest one; None where a scale is no number, or 0.
+
+    Scales were rounded to 16 bits when they were stored, and codes chosen before: what that moves does not count.
+
+    Args:
+        x: Float weights ``[rows, inputs]``, inputs in the order of the stored ones.
+        y: The stored ones.
+        grid: Step, lowest and highest number of each group, ``[rows, groups]``.
+        starts: First column of each group, and the number of columns.
+    """
+    step, low, high = (np.repeat(part, np.diff(starts), axis=1) for part in (grid.step, grid.low, grid.high))
+    if not (np.isfinite(step).all() and (step > 0).all()):
+        return None
+    nearest = np.clip(x, low, high)
+    borne = 0.5 + _SCALE_ERROR * np.maximum(np.abs(x) / step, 1.0) + _CLOSE
+    return float((np.abs(y - nearest) > borne * step).mean())
 
 
 def round_to_nearest(x: Values, steps: Steps) -> Values:

@@ -8,6 +8,8 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Value
 
 #: Layers that make keys, by which blocks with a cache are counted.
 _KEYS = re.compile(r"(.*\.)?(k_proj|qkv_proj|c_attn|kv_a_proj_with_mqa|query_key_value|Wqkv)\.[^.]+")
+#: Those of them that make a latent vector, which is cached with the scale of keys.
+_LATENT, _LATENT_KINDS = ("kv_a_proj_with_mqa",), ("k",)
 #: Names of the scales below the attention of a block: compressed-tensors, its older form, ModelOpt, llama.cpp's kin.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "k": ("k_scale", "k_proj.k_scale", "k_proj.output_scale", "attn.k_scale", "k_cache.scale"),
@@ -45,10 +47,10 @@ def kv_scales(settings: Mapping[str, object], names: Iterable[str], tensors: Map
     asked = asked_cache(settings)
     if asked is None:
         return KvScales()
-    blocks = sorted({match[1] or "" for name in names if (match := _KEYS.fullmatch(name))})
-    found = KvScales(asked, len(blocks))
-    for block in blocks:
-        scales = [_scale_of(block, kind, tensors) for kind in _NAMES]
+    makers = {match[1] or "": match[2] for name in names if (match := _KEYS.fullmatch(name))}
+    found = KvScales(asked, len(makers))
+    for block, maker in sorted(makers.items()):
+        scales = [_scale_of(block, kind, tensors) for kind in (_LATENT_KINDS if maker in _LATENT else _NAMES)]
         if None in scales:
             found.missing.append(block.rstrip("."))
         elif asked not in _CLAMPED and all(scale == 1.0 for scale in scales):

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from quantmedic.collectors.from_checkpoint.block_scales import end_shares
-from quantmedic.collectors.from_checkpoint.expected_rounding import Steps, expected_rounding
+from quantmedic.collectors.from_checkpoint.expected_rounding import Steps, expected_rounding, moved_share
 from quantmedic.collectors.from_checkpoint.layer_probes import (
     GAIN_ROWS,
     better_reading,
@@ -136,7 +136,12 @@ def _beside_rounding(
     span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
     steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
     found = expected_rounding(x, y, steps)
-    return {"grid_similarity": found.similarity, "grid_gain_db": found.gain_db, "lost_inputs": found.lost_inputs}
+    return {
+        "grid_similarity": found.similarity,
+        "grid_gain_db": found.gain_db,
+        "lost_inputs": found.lost_inputs,
+        "moved_share": moved_share(x, y, part.grid, part.starts),
+    }
 
 
 def _share_kept(similar: float, found: Fields) -> float | None:

@@ -26,6 +26,7 @@ class Tally:
         noise: Squared error over squared length, of each token.
         largest: Largest magnitude of each token.
         channels: Largest magnitude of each channel.
+        sums: Squared error, and squares, of each channel: ``[2, channels]``.
         stored: The largest scale that is stored; None where scales are made while running.
         needed: Scale with which the last code is the largest value; None as before.
         clipped: Values beyond the last code of a stored scale.
@@ -35,6 +36,7 @@ class Tally:
     noise: list[Floats] = field(default_factory=list)
     largest: list[Floats] = field(default_factory=list)
     channels: Floats | None = None
+    sums: Floats | None = None
     stored: float | None = None
     needed: float | None = None
     clipped: int = 0
@@ -50,6 +52,8 @@ class Tally:
         self.largest.append(size.amax(1).numpy())
         channels = size.amax(0).numpy()
         self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
+        sums = torch.stack([((after - before) ** 2).sum(0), (before * before).sum(0)]).cpu().numpy()
+        self.sums = sums if self.sums is None else self.sums + sums
         clipped = grid.clipped(values)
         if clipped is not None:
             self.stored = grid.stored
@@ -62,6 +66,13 @@ class Tally:
         """Of all tokens; 0 where none has a length."""
         found = np.concatenate(self.noise)
         return float(found.mean()) if found.size else 0.0
+
+    @property
+    def channel_noise(self) -> float:
+        """Mean over channels of squared error over squares, where a loud channel counts no more than a quiet one."""
+        if self.sums is None or not (known := self.sums[1] > 0).any():
+            return 0.0
+        return float((self.sums[0, known] / self.sums[1, known]).mean())
 
     @property
     def clipped_share(self) -> float | None:
@@ -137,10 +148,12 @@ class SourceNoise:
         layers = {name: tally for name, tally in self.tallies.found.items() if name in self.simulation.inputs}
         if not layers:  # experts that no token of these texts has reached
             return {}
-        name, worst = max(layers.items(), key=lambda each: each[1].mean_noise)
+        # Loud channels hide in the length of a token that those around them are gone.
+        name, worst = max(layers.items(), key=lambda each: max(each[1].mean_noise, each[1].channel_noise))
         return {
             "input_layer": name,
             "input_noise": worst.mean_noise,
+            "input_channel_noise": worst.channel_noise,
             "input_clipped": worst.clipped_share,
             "input_token_ratio": worst.token_ratio,
             "input_channel_ratio": worst.channel_ratio,

@@ -59,9 +59,16 @@ class BlockFacts(Facts):
         "mean noise of the tokens behind the float block where the inputs of its layers alone are quantized", "ratio"
     )
     cache_noise: float | None = fact("the same where its keys and values alone are quantized", "ratio")
-    input_layer: str | None = fact("layer of the block whose inputs quantizing changes most")
+    input_layer: str | None = fact(
+        "layer of the block whose inputs quantizing changes most: by the larger of input_noise and input_channel_noise"
+    )
     input_noise: float | None = fact(
         "mean over tokens of the squared error of these inputs / their squared length", "ratio"
+    )
+    input_channel_noise: float | None = fact(
+        "mean over channels of the squared error of these inputs / squared inputs, both summed over tokens: near 1 "
+        "where a few loud channels leave all others no steps",
+        "ratio",
     )
     input_clipped: float | None = fact(
         "share of them beyond the last code of a stored scale; None where scales are made while running, which none is",

@@ -121,6 +121,10 @@ class CheckpointFacts(Facts):
     declared_order: bool | None = fact(
         "the configuration says that columns were quantized in the order of their activations (desc_act)"
     )
+    gptq_layers: int | None = fact(
+        "layers whose codes are held against the nearest ones, where the configuration says GPTQ"
+    )
+    gptq_moved_share: float | None = fact("largest moved_share of these", "share")
     kv_cache: str | None = fact(
         "type of the codes of the K and V cache that the configuration asks for with stored scales, such as float8"
     )

@@ -246,6 +246,12 @@ class WeightFacts(Facts):
         "outputs; between checkpoints, where steps are even",
         "dB",
     )
+    moved_share: float | None = fact(
+        "share of the weights of 32 to 256 output channels whose code is not the nearest one to the float weight, "
+        "beyond what a scale rounded to 16 bits explains: 0 for rounding to nearest, a tenth and more where GPTQ moves "
+        "weights to cancel the errors of others; between checkpoints, where steps are even",
+        "share",
+    )
     lost_inputs: float | None = fact(
         "share of the input channels whose stored weights are off by more than half of the power of the float ones, "
         "of 32 to 256 output channels, dead ones left out; between checkpoints",

@@ -12,8 +12,11 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 from builders import activation_schemes as acts
+from builders import checkpoints as made
 from builders import language_models as lm
 
+from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
+from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.engine.case.facts import LanguageFacts
 
@@ -121,3 +124,12 @@ def test_one_scale_is_told_of_latent_vectors(tmp_path: Path) -> None:
 def test_latent_caches_that_no_runtime_keeps_are_not_simulated(scheme: Any, says: str, tmp_path: Path) -> None:
     language = run(tmp_path, acts.Asked(cache=scheme, cache_scales=(SCALE, SCALE)))
     assert language.cache is None and f"latent cache, {says}" in (language.not_simulated or "")
+
+
+@pytest.mark.parametrize("maker, missing", [("kv_a_proj_with_mqa", []), ("k_proj", ["a.self_attn"])])
+def test_a_latent_cache_lacks_no_scale_of_values(maker: str, missing: list[str], tmp_path: Path) -> None:
+    name = f"a.self_attn.{maker}.weight"
+    stored: made.Tensors = {name: ("F32", np.ones((4, 4), np.float32))}
+    stored["a.self_attn.k_scale"] = ("F32", np.array([0.5], np.float32))
+    tensors = open_checkpoint(made.write_file(tmp_path / "model.safetensors", stored)).tensors
+    assert kv_scales({"kv_cache_scheme": acts.FLOAT8_TENSOR}, [name], tensors).missing == missing
