@@ -60,6 +60,50 @@ class ModulePair:
         return name if name in dict(self.quantized.named_modules()) else None
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """Where a module computes, and in which numbers."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "_Numbers | None":
+        """Of its first parameter of real numbers; None where it has none."""
+        first = next((value for value in module.parameters() if value.is_floating_point()), None)
+        return None if first is None else cls(first.device, first.dtype)
+
+    def take(self, value: Any) -> Any:
+        """Tensors as such a module takes them, also in lists and dictionaries; anything else as it is."""
+        if isinstance(value, torch.Tensor):
+            return value.to(self.device, self.dtype) if value.is_floating_point() else value.to(self.device)
+        if isinstance(value, dict):
+            return {key: self.take(own) for key, own in value.items()}
+        if isinstance(value, list | tuple):
+            return tuple(map(self.take, value))
+        return value
+
+
+class _Fitted(nn.Module):
+    """A part of the float model in a quantized one that computes elsewhere or in other numbers."""
+
+    def __init__(self, part: nn.Module, own: _Numbers, outer: _Numbers) -> None:
+        """``own``: of the part; ``outer``: of what it stands in."""
+        super().__init__()
+        self.part, self._own, self._outer = part, own, outer
+
+    def __getattr__(self, name: str) -> Any:
+        """Models ask their blocks what kind of attention they have."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("part"), name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the part, with all tensors moved there and back."""
+        return self._outer.take(self.part(*self._own.take(args), **self._own.take(kwargs)))
+
+
 @dataclass
 class _Seen:
     """What the blocks of one model got and gave for one text."""
@@ -127,7 +171,7 @@ def scores_with_float_parts(pair: ModulePair, texts: Sequence[Ids], parts: Seque
             for ids in texts:
                 ours, theirs = (_run_and_look(plain, side, ids)[0] for side in (0, 1))
                 scores.add(score_logits(ours, theirs, torch.from_numpy(ids[1:])), [len(ids)])
-        except ModelError:  # as of another number type: it is not known, then
+        except ModelError:  # as of parts that are called otherwise: it is not known, then
             return None
     return scores.scores()
 
@@ -259,7 +303,8 @@ def _with_part(model: nn.Module, name: str, other: nn.Module) -> Iterator[None]:
     parent, _, own = name.rpartition(".")
     holder = model.get_submodule(parent)
     before = getattr(holder, own)
-    setattr(holder, own, other)
+    here, there = _Numbers.of(before) or _Numbers.of(model), _Numbers.of(other)
+    setattr(holder, own, other if here is None or there is None or here == there else _Fitted(other, there, here))
     try:
         yield
     finally:

@@ -107,11 +107,18 @@ def test_output_layer_and_embedding_are_tried(architecture: str, part: str) -> N
         assert (language.head_gain is None) == (part == "embed_tokens"), "what is the same is not tried"
 
 
-def test_a_part_of_another_number_type_is_not_judged() -> None:
-    floats = lm.random_model("Llama")
-    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 2 if "lm_head" in name else 6).to(torch.bfloat16)
+@pytest.mark.parametrize("architecture", ["Llama", "Gemma2", "GPT-2"])
+@pytest.mark.parametrize("part", ["output layer", "block"])
+def test_parts_in_other_numbers_are_tried(architecture: str, part: str) -> None:
+    floats = lm.random_model(architecture)
+    floats.lm_head.weight = torch.nn.Parameter(8 * floats.lm_head.weight.detach())  # untied
+    bits = {"output layer": "lm_head", "block": r".1."}[part]
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 2 if bits in name else None).to(torch.bfloat16)
+    before = {name: value.clone() for name, value in quantized.state_dict().items()}
     language = quantmedic.diagnose(floats, quantized, tokens=texts()).model.language
-    assert language.kl_mean > 0 and language.head_gain is None
+    gain = language.head_gain if part == "output layer" else language.worst_block_gain
+    assert gain > 0.9
+    assert list(quantized.state_dict()) == list(before) and quantized.lm_head.weight.dtype == torch.bfloat16
 
 
 def test_experts_in_other_numbers_are_compared() -> None:
