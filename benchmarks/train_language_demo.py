@@ -48,6 +48,8 @@ PEAK_LEARNING_RATE = 4e-3
 HELD_OUT = 12
 GROUP = 32
 SICK_BLOCK = "model.layers.2."
+#: What reports call the model.
+NAME = "small-llama"
 SIZES: Mapping[str, int] = {
     "vocab_size": 256,
     "hidden_size": 96,
@@ -138,6 +140,7 @@ def write_quantized(weights: Mapping[str, NDArray[np.float32]], folder: Path, *,
     folder.mkdir(parents=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder.parent / "float" / "config.json").read_text(encoding="utf-8"))
+    config["_name_or_path"] = NAME
     config["quantization_config"] = {"quant_method": "torchao"}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 

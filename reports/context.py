@@ -141,7 +141,7 @@ class Page:
 class ReportContext:
     """All that a report shows."""
 
-    title: Annotated[str, "file name of the quantized model"]
+    title: Annotated[str, "what the quantized model is called"]
     model_text: Annotated[str, "format, size and coverage of the model in one line"]
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]

@@ -1,9 +1,10 @@
-"""The two tiers of the tests.
+"""The tiers of the tests.
 
 ``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes long, needs torch or a
-browser, or quantizes real networks. A test file named on the command line runs as a whole. ``pytest -m ""``
-runs everything, and ``QUANTMEDIC_TURN`` lets those that take longest take turns (``support/turns.py``). The marker
-expression in ``addopts`` (``pyproject.toml``) decides; it also chooses the profile of the property tests.
+browser, or quantizes real networks; and single tests of half a second and more, which are marked ``slow``. A test file
+named on the command line runs as a whole. ``pytest -m ""`` runs everything, and ``QUANTMEDIC_TURN`` lets the thorough
+ones take turns (``support/turns.py``). The marker expression in ``addopts`` (``pyproject.toml``) decides; it also
+chooses the profile of the property tests.
 """
 
 import compileall
@@ -24,6 +25,9 @@ from hypothesis import settings
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+# Each process would rewrite the assertions of all tests anew, which takes longer than to import them.
+sys.dont_write_bytecode = False
+
 # Tests that are not about the integer kernels of one processor give the same on every host.
 os.environ["QUANTMEDIC_EXACT_KERNELS"] = "1"
 
@@ -35,7 +39,7 @@ import turns  # noqa: E402
 import quantmedic  # noqa: E402
 from quantmedic.demo import patient  # noqa: E402
 
-INNER_LOOP = "not thorough"
+INNER_LOOP = "not thorough and not slow"
 
 pytest.register_assert_rewrite("builders")
 

@@ -23,6 +23,12 @@ INT8_TOKENS = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": Tru
 FLOAT8_TOKENS = {**INT8_TOKENS, "type": "float"}
 INT8_TENSOR = {"num_bits": 8, "type": "int", "strategy": "tensor", "dynamic": False, "symmetric": True}
 FLOAT8_TENSOR = {**INT8_TENSOR, "type": "float"}
+_GROUPS = {"type": "float", "symmetric": True}
+NVFP4 = {**_GROUPS, "num_bits": 4, "strategy": "tensor_group", "group_size": 16, "dynamic": "local"}
+MXFP4 = {**_GROUPS, "num_bits": 4, "strategy": "group", "group_size": 32, "dynamic": True, "scale_dtype": "torch.uint8"}
+MXFP8 = {**MXFP4, "num_bits": 8}
+#: Largest number of E2M1 times that of E4M3.
+_NVFP4_RANGE = 6 * 448.0
 #: Changes a scale, by the name of its layer.
 Change = Callable[[str, float], float]
 
@@ -102,18 +108,23 @@ def with_inputs(patient: Patient, scheme: Mapping[str, Any], change: Change | No
     Args:
         patient: Whose weights are quantized.
         scheme: Of compressed-tensors.
-        change: Makes scales wrong.
+        change: Makes scales wrong; of NVFP4 it gets the inverse of what is stored.
     """
     groups = {"group_0": {"targets": ["Linear"], "weights": _own_weights(patient), "input_activations": dict(scheme)}}
     found = patient.replaced(config={**patient.config, "quantization_config": _joined(patient, config_groups=groups)})
-    if scheme["dynamic"]:
+    if scheme["dynamic"] is True:
         return found
     largest = reached(patient.network, {**patient.floats, **patient.sources}).inputs
-    steps = _FLOAT8 if scheme["type"] == "float" else _INT8
+    is_nvfp4 = scheme["strategy"] == "tensor_group"
+    steps = _NVFP4_RANGE if is_nvfp4 else _FLOAT8 if scheme["type"] == "float" else _INT8
     scales = {name: largest[name] / steps for name in patient.plan if name in largest}
     if change is not None:
         scales = {name: change(name, scale) for name, scale in scales.items()}
-    return found.then(lambda tensors: {**tensors, **_stored({f"{name}.input_scale": s for name, s in scales.items()})})
+    if is_nvfp4:
+        stored = _stored({f"{name}.input_global_scale": 1 / scale for name, scale in scales.items()})
+    else:
+        stored = _stored({f"{name}.input_scale": scale for name, scale in scales.items()})
+    return found.then(lambda tensors: {**tensors, **stored})
 
 
 def with_cache(patient: Patient, scheme: Mapping[str, Any], change: Change | None = None) -> Patient:

@@ -141,8 +141,9 @@ def with_shared_scales(patient: Patient) -> Patient:
 
     def store(tensors: Tensors) -> Tensors:
         found = dict(tensors)
-        for names in _joined(patient).values():
-            scale = max(small_floats.global_scale_of(patient.floats[f"{name}.weight"]) for name in names)
+        for joined in _joined(patient).values():
+            names = [name for name in joined if name in patient.plan]
+            scale = max((small_floats.global_scale_of(patient.floats[f"{name}.weight"]) for name in names), default=0.0)
             for name in names:
                 found |= small_floats.of_compressed_tensors(name, patient.floats[f"{name}.weight"], scale)
         return found

@@ -9,20 +9,24 @@ from .activations import (
     FLOAT8_TOKENS,
     INT8_TENSOR,
     INT8_TOKENS,
+    MXFP4,
+    MXFP8,
+    NVFP4,
     with_cache,
     with_constant_keys,
     with_inputs,
     with_loud_keys,
     with_massive_tokens,
 )
+from .faults_codes import with_shared_scales
 from .networks import Values
 from .patient import Patient, float_patient
 from .registry import control, fault
-from .roles import blocks, last, norms
+from .roles import block_of, blocks, last, norms
 from .schemes import Scheme
 from .surgery import move_gains
 
-_INT8, _FLOAT8 = Scheme("int8", 8, 0), Scheme("float8", 8, 0)
+_INT8, _FLOAT8, _NVFP4 = Scheme("int8", 8, 0), Scheme("float8", 8, 0), Scheme("nvfp4", 4, 16)
 
 
 @fault("static-scales-on-massive-tokens", "running", "static-activation-scales", bases=("int8",))
@@ -46,13 +50,32 @@ def activation_scales_cut(patient: Patient) -> Patient:
 @fault("loud-input-channels", "running", "coarse-activations", bases=("int8",))
 def loud_input_channels(patient: Patient) -> Patient:
     """Norms that are 128 times as large in some channels, and inputs of 8 bits with a scale per token."""
-    floats: dict[str, Values] = dict(patient.floats)
-    for block in blocks():
-        for norm in norms(patient.network, block):
-            factors = np.ones(len(floats[norm.name]), np.float32)
-            factors[patient.random(norm.name).permutation(len(factors))[:3]] = 128.0
-            floats = move_gains(patient.network, floats, norm, factors)
-    return with_inputs(_with_floats(patient, floats), INT8_TOKENS)
+    return with_inputs(_with_floats(patient, _with_loud_channels(patient, 128.0)), INT8_TOKENS)
+
+
+@fault("loud-input-channels-in-nvfp4", "running", "coarse-activations", bases=("int8", "packed-8"))
+def loud_input_channels_in_nvfp4(patient: Patient) -> Patient:
+    """Each loud channel leaves the 15 others of its group no steps."""
+    return with_inputs(_with_floats(patient, _with_loud_channels(patient, 128.0)), NVFP4)
+
+
+@fault("loud-input-channels-in-mxfp4", "running", "coarse-activations", bases=("int8", "packed-8"))
+def loud_input_channels_in_mxfp4(patient: Patient) -> Patient:
+    """The same in groups of 32, of which the loud channels reach nearly all."""
+    return with_inputs(_with_floats(patient, _with_loud_channels(patient, 128.0)), MXFP4)
+
+
+@fault("nvfp4-activation-scales-cut", "running", "activation-scales-too-small", bases=("int8", "packed-8"))
+def nvfp4_activation_scales_cut(patient: Patient) -> Patient:
+    """Global scales of the inputs of down cover a sixteenth of what the network reaches: scales of groups saturate."""
+    return with_inputs(patient, NVFP4, lambda name, scale: scale / 16 if last(name) == "down_proj" else scale)
+
+
+@fault("nvfp4-activation-scales-inverted", "running", "activation-scales-too-large", bases=("int8", "packed-8"))
+def nvfp4_activation_scales_inverted(patient: Patient) -> Patient:
+    """The scale of a tensor is stored where its inverse belongs, in one block: scales of groups fall below E4M3."""
+    block = int(patient.random("inverted").choice(list(blocks())))
+    return with_inputs(patient, NVFP4, lambda name, scale: 1 / scale if block_of(name) == block else scale)
 
 
 @fault("k-scales-cut", "running", "kv-scales-unfit", bases=("int8", "packed-8"))
@@ -109,6 +132,40 @@ def float8_with_massive_tokens(patient: Patient) -> Patient:
     return with_inputs(ill, FLOAT8_TENSOR)
 
 
+@control("mxfp8-inputs")
+def mxfp8_inputs(patient: Patient) -> Patient:
+    return with_inputs(patient.with_scheme(_FLOAT8), MXFP8)
+
+
+@control("mxfp4-inputs")
+def mxfp4_inputs(patient: Patient) -> Patient:
+    return with_inputs(patient.with_scheme(_INT8), MXFP4)
+
+
+@control("nvfp4-inputs")
+def nvfp4_inputs(patient: Patient) -> Patient:
+    return with_inputs(patient.with_scheme(_INT8), NVFP4)
+
+
+@control("nvfp4-weights-and-inputs")
+def nvfp4_weights_and_inputs(patient: Patient) -> Patient:
+    return with_inputs(with_shared_scales(patient.with_scheme(_NVFP4)), NVFP4)
+
+
+@control("nvfp4-weights-and-inputs-of-inner-blocks")
+def nvfp4_of_inner_blocks(patient: Patient) -> Patient:
+    """The first block and the last stay in float, as recipes for four bits have it."""
+    found = patient.with_scheme(_NVFP4)
+    plan = {name: scheme for name, scheme in found.plan.items() if block_of(name) in (1, 2)}
+    return with_inputs(with_shared_scales(replace(found, plan=plan)), NVFP4)
+
+
+@control("nvfp4-inputs-with-one-scale-of-one")
+def nvfp4_scale_of_one(patient: Patient) -> Patient:
+    """Global scales that nothing calibrated: E4M3 holds the scales of groups as they are."""
+    return with_inputs(patient.with_scheme(_INT8), NVFP4, lambda *_: 1.0)
+
+
 @control("float8-cache")
 def float8_cache(patient: Patient) -> Patient:
     return with_cache(patient.with_scheme(_INT8), FLOAT8_TENSOR)
@@ -134,3 +191,14 @@ def _with_floats(patient: Patient, floats: object) -> Patient:
     """The same plan for other float weights."""
     own = float_patient(patient.network, patient.seed, floats)  # type: ignore[arg-type]
     return replace(own, plan=patient.plan)
+
+
+def _with_loud_channels(patient: Patient, factor: float) -> dict[str, Values]:
+    """Norms that are so much larger in three channels, and the columns behind them smaller."""
+    floats: dict[str, Values] = dict(patient.floats)
+    for block in blocks():
+        for norm in norms(patient.network, block):
+            factors = np.ones(len(floats[norm.name]), np.float32)
+            factors[patient.random(norm.name).permutation(len(factors))[:3]] = factor
+            floats = move_gains(patient.network, floats, norm, factors)
+    return floats

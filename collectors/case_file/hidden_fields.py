@@ -59,7 +59,7 @@ PROSE: Mapping[str, frozenset[str]] = {
         "SearchFacts": "target line",
         "FailureFacts": "subject line lines data_problem",
         "FloatFacts": "problem shape_error inputs",
-        "CheckpointFacts": "config_differences untied",
+        "CheckpointFacts": "config_differences declared_groups declared_cache untied",
         "OverrideFacts": "reasons",
         "SettingsFacts": "inert_options unknown_keys",
         "ReportedFacts": "own_metrics",

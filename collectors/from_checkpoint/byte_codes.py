@@ -1,6 +1,7 @@
 """Layers with one code per byte: int8 and float8 of compressed-tensors, torchao, bitsandbytes and others.
 
-* compressed-tensors: ``weight`` int8 or float8 with ``weight_scale``.
+* compressed-tensors: ``weight`` int8 or float8 with ``weight_scale``; MXFP8, there and in ModelOpt, with the
+  exponent of a power of two plus 127 per 32.
 * torchao: ``_weight_qdata`` int8 (one code per byte, whatever the bits) or float8, ``_weight_scale``,
   ``_weight_zero_point``.
 * bitsandbytes: ``weight`` int8 and ``SCB``, the largest magnitude of each row; 127 codes.
@@ -23,9 +24,12 @@ from quantmedic.collectors.from_checkpoint.packed_layer import (
     require,
 )
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, Stored, as_floats
+from quantmedic.collectors.from_checkpoint.small_floats import powers_of_two
 
 #: Edge of the blocks that share a scale in float8 checkpoints.
 _FP8_BLOCK = 128
+#: Weights that share a scale in MXFP8.
+_MX_GROUP = 32
 #: Names that scales and zero points go by beside ``weight``; the first that is there is taken.
 _SCALES = ("weight_scale", "weight_scale_inv", "SCB", "weight_scales", "scales", "scale")
 _ZERO_POINTS = ("weight_zero_point", "weight_zeros", "zero_point")
@@ -62,10 +66,11 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     if scale is None:
         raise UnreadableLayerError(f"{codes.dtype} codes without a scale: known are {', '.join(_SCALES)}")
     require(len(codes.shape) >= 2 and codes.size > 0, f"codes have shape {list(codes.shape)}")
-    require(scale.is_float, f"{scale.name} is {scale.dtype}, not a float type")
-    outputs, inputs = codes.shape[0], math.prod(codes.shape[1:])
-    groups, block = _scale_groups(scale, outputs, inputs)
     is_float8 = codes.dtype in EIGHT_BIT_FLOATS
+    outputs, inputs = codes.shape[0], math.prod(codes.shape[1:])
+    is_power = is_float8 and scale.dtype == "U8" and scale.shape == (outputs, inputs // _MX_GROUP)
+    require(scale.is_float or is_power, f"{scale.name} is {scale.dtype}, not a float type")
+    groups, block = _scale_groups(scale, outputs, inputs)
     signed = codes.dtype != "U8"
     # torchao keeps codes of any number of bits in bytes; the codes themselves show how many are used.
     used = 8 if is_float8 else bits or _bits_of(codes)
@@ -77,14 +82,16 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     def read_block(rows: slice, reading: Reading) -> Block:
         found = codes.load(rows).reshape(rows.stop - rows.start, -1)
         numbers = as_floats(found, codes.dtype) if is_float8 else _flip_highest_bit(found) if reading.flipped else found
-        if block > 1:
+        if is_power:
+            scales = powers_of_two(scale.load(rows))
+        elif block > 1:
             scales = scale.floats()[np.arange(rows.start, rows.stop) // block]
         else:
             scales = group_rows(scale, rows, groups)
         zeros = np.zeros_like(scales) if zero is None else group_rows(zero, rows, groups)
         return Block(numbers, scales * step, zeros, starts)
 
-    kind = "fp8" if is_float8 else "bitsandbytes" if is_absmax else "int8"
+    kind = "mxfp8" if is_power else "fp8" if is_float8 else "bitsandbytes" if is_absmax else "int8"
     is_torchao = codes.name.rpartition(".")[2] == "_weight_qdata"
     return PackedLayer(
         name=name,
@@ -98,6 +105,7 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
         read=read_block,
         declared=Reading(),
         alternatives=_OTHER_SIGN if used == 8 and not is_float8 else {},
+        block_scales=scale if is_power else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from quantmedic.collectors.from_checkpoint.checkpoint_name import name_of
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
 from quantmedic.collectors.from_checkpoint.containers import framework_of
 from quantmedic.collectors.from_checkpoint.declared_facts import declared_facts
@@ -64,7 +65,7 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
     changed = sum(op.weight.rounding.mse is not None for op in counted)
     kinds = dict.fromkeys(_weight_format(op.weight) for op in operators if op.weight.format is not None)
     return ModelFacts(
-        name=pair.quantized.path.name,
+        name=name_of(pair.quantized, pair.floats),
         framework=framework_of(pair.quantized.path),
         format=", ".join(kinds) or None,
         toolchain_marks=_marks(pair),

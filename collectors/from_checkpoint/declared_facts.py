@@ -6,6 +6,7 @@ from math import isfinite
 from quantmedic.collectors.from_checkpoint.comparison import Pair
 from quantmedic.collectors.from_checkpoint.config_differences import config_differences
 from quantmedic.collectors.from_checkpoint.declared_layers import declared, departures, modules_of
+from quantmedic.collectors.from_checkpoint.declared_recipe import declared_recipe, is_per_channel
 from quantmedic.collectors.from_checkpoint.fused_scales import fused_scales
 from quantmedic.collectors.from_checkpoint.kv_scales import kv_scales
 from quantmedic.collectors.from_checkpoint.packed_layer import Settings
@@ -32,7 +33,8 @@ def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
     """How weights were quantized, which a new run has to be told again."""
     said = Settings.of(settings)
     return {
-        "declared_group_size": said.group_size,
+        **declared_recipe(settings),
+        "declared_group_size": -1 if is_per_channel(settings) else said.group_size,
         "declared_symmetric": said.symmetric,
         "declared_order": said.activation_order,
     }

@@ -7,9 +7,9 @@ float model has ``[experts, inputs, outputs]``.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from quantmedic.collectors.from_checkpoint.four_bit_floats import four_bit_float_layer
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Stored
+from quantmedic.collectors.from_checkpoint.small_floats import small_float_layer
 
 _BLOCKS, _SCALES = "_blocks", "_scales"
 _BYTES, _LENGTH = 16, 32
@@ -36,7 +36,7 @@ def with_single_experts(
             }
             whole[f"{name}.weight"] = _part(own, number, f"{name}.weight", own.shape[1:])
             packed |= {part.name: part for part in parts.values()}
-            layers[name] = replace(four_bit_float_layer(name, parts), is_turned=True)
+            layers[name] = replace(small_float_layer(name, parts), is_turned=True)
     return replace(floats, tensors=whole), replace(quantized, tensors=packed), layers
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from quantmedic.collectors.from_checkpoint import bitsandbytes_codes
 from quantmedic.collectors.from_checkpoint.bitsandbytes_codes import bitsandbytes_layer, is_bitsandbytes
 from quantmedic.collectors.from_checkpoint.byte_codes import plain_layer, torchao_layer
-from quantmedic.collectors.from_checkpoint.four_bit_floats import four_bit_float_layer, is_four_bit_float
 from quantmedic.collectors.from_checkpoint.gptq_awq import gptq_or_awq_layer
 from quantmedic.collectors.from_checkpoint.pack_quantized import pack_quantized_layer
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Parts, Settings
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, INTEGERS, Stored
+from quantmedic.collectors.from_checkpoint.small_floats import is_small_float, small_float_layer
 
 #: Last parts of the names of tensors that belong to a layer's quantization and are not weights themselves.
 _PARTS = (
@@ -52,15 +52,13 @@ _BITSANDBYTES = tuple(f".{part}" for part in bitsandbytes_codes.PARTS)
 
 
 def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    return (
-        four_bit_float_layer(name, parts) if is_four_bit_float(parts) else pack_quantized_layer(name, parts, settings)
-    )
+    return small_float_layer(name, parts) if is_small_float(parts) else pack_quantized_layer(name, parts, settings)
 
 
 def _weight_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
     if is_bitsandbytes(parts):
         return bitsandbytes_layer(name, parts)
-    return four_bit_float_layer(name, parts) if is_four_bit_float(parts) else plain_layer(name, parts, settings)
+    return small_float_layer(name, parts) if is_small_float(parts) else plain_layer(name, parts, settings)
 
 
 #: How a layer is read, by the name of the tensor with its codes.

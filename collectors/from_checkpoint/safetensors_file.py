@@ -20,12 +20,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.group_sums import from_half
+from quantmedic.collectors.from_checkpoint.group_sums import from_half, look_up
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.limits import TEXT_BYTES, LimitError
 
 Values = NDArray[np.float32]
+#: Of the first axis: a span of rows, or their places.
+Rows = slice | NDArray[np.int64]
 
 INDEX = "model.safetensors.index.json"
 SAFETENSORS, INDEX_ENDING = ".safetensors", ".index.json"
@@ -91,8 +93,17 @@ class Stored:
         """Length of the first axis; 1 for a scalar."""
         return self.shape[0] if self.shape else 1
 
-    def load(self, rows: slice | None = None, columns: slice | None = None) -> Array:
-        """A copy of some rows of the first axis and columns of the second, as stored.
+    def load(self, rows: Rows | None = None, columns: slice | None = None) -> Array:
+        """A copy of some rows of the first axis and columns of the second, as stored; raises as ``view``."""
+        return np.array(self.view(rows, columns))
+
+    def floats(self, rows: Rows | None = None, columns: slice | None = None) -> Values:
+        """The same as float32."""
+        seen = self.view(rows, columns)
+        return np.array(seen) if self.dtype == "F32" else as_floats(seen, self.dtype)
+
+    def view(self, rows: Rows | None, columns: slice | None) -> Array:
+        """What ``load`` copies, where it lies: the caller lets go of it at once, and the memory map with it.
 
         Raises:
             ModelError: The file has become shorter since it was opened.
@@ -105,12 +116,7 @@ class Stored:
             raise _damaged_file(self.path, error) from error
         part = mapped if rows is None else mapped[rows]
         part = part if columns is None else part[:, columns]
-        found = np.array(part)
-        return found if self.shape else found.reshape(())
-
-    def floats(self, rows: slice | None = None, columns: slice | None = None) -> Values:
-        """The same as float32."""
-        return as_floats(self.load(rows, columns), self.dtype)
+        return part if self.shape else part.reshape(())
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def as_floats(values: Array, dtype: str) -> Values:
     """Stored numbers as float32."""
     if dtype in EIGHT_BIT_FLOATS:
-        return _eight_bit_table(dtype)[values.view(np.uint8)]
+        return look_up(values.view(np.uint8), _eight_bit_table(dtype))
     if dtype == "F16" and values.size >= _MANY:
         bits = np.ascontiguousarray(values).view(np.uint16)
         if (bits & _HALF_MAGNITUDE).max() < _HALF_INFINITY:

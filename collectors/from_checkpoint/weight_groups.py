@@ -28,6 +28,7 @@ from quantmedic.collectors.from_checkpoint.weight_slices import (
     Source,
     StoredSource,
     align,
+    common_gains,
     slices,
     stored_source,
     sum_slice,
@@ -75,8 +76,9 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     stored = stored_source(layer)
     spans = list(slices(outputs, inputs, layer.unit))
     # Without groups a channel is one group, and its outliers are computed as in other models.
-    with_outliers = layer.groups == 1
-    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, gains.columns, with_outliers), spans):
+    some = slice(0, min(outputs, GAIN_ROWS))
+    common = common_gains(some, source, stored, gains.columns) if layer.groups == 1 else None
+    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, gains.columns, common), spans):
         totals.add(sums)
     quantizer = _packed_quantizer(layer, totals)
     similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
@@ -156,7 +158,9 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
     gains = gains_of_values(source, stored, outputs, bits or _BITS_WITHOUT_GRID)
     totals = LayerTotals(inputs)
     spans = list(slices(outputs, inputs, 1))
-    for sums in workers.map(lambda rows: sum_slice(rows, source, part, gains.columns, count == 1), spans):
+    some = slice(0, min(outputs, GAIN_ROWS))
+    common = common_gains(some, source, part, gains.columns) if count == 1 else None
+    for sums in workers.map(lambda rows: sum_slice(rows, source, part, gains.columns, common), spans):
         totals.add(sums)
     granularity: Granularity = "per_block" if count > 1 else "per_channel"
     quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()

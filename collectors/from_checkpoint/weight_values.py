@@ -7,7 +7,7 @@ import numpy as np
 
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
-from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Values
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Values
 from quantmedic.collectors.from_checkpoint.weight_slices import slices
 from quantmedic.engine.errors import ModelError
 
@@ -41,13 +41,13 @@ class WeightValues:
     refused: Mapping[str, str]
     names: Mapping[str, str]
 
-    def load(self, name: str, shape: tuple[int, ...], rows: slice | None = None) -> Values | None:
+    def load(self, name: str, shape: tuple[int, ...], rows: Rows | None = None) -> Values | None:
         """Some rows of a tensor as float32 numbers; None where the checkpoint lacks it.
 
         Args:
             name: As the architecture calls it.
             shape: As the architecture has it; a matrix may be stored the other way round.
-            rows: Of the first axis; all by default.
+            rows: Of the first axis, a span or their places; all by default.
 
         Raises:
             ModelError: The tensor has another shape, or cannot be read.
@@ -60,7 +60,7 @@ class WeightValues:
             raise self._unreadable(own, self.refused[base])
         layer = self.layers.get(base) if own.endswith("weight") else None
         stored = self.checkpoint.tensors[own].shape if layer is None else layer.shape
-        span = rows or slice(0, shape[0] if shape else 1)
+        span = slice(0, shape[0] if shape else 1) if rows is None else rows
         if stored == shape:
             return self._rows(own, layer, span) if shape else self.checkpoint.tensors[own].floats()
         if len(shape) == 2 and stored == shape[::-1]:
@@ -71,9 +71,11 @@ class WeightValues:
             help="the config may be of another model: put the one beside it that the weights were saved with",
         )
 
-    def _rows(self, name: str, layer: PackedLayer | None, rows: slice) -> Values:
+    def _rows(self, name: str, layer: PackedLayer | None, rows: Rows) -> Values:
         if layer is None:
             return self.checkpoint.tensors[name].floats(rows)
+        if not isinstance(rows, slice):
+            return np.concatenate([self._rows(name, layer, slice(row, row + 1)) for row in rows.tolist()])
         first = rows.start // layer.unit * layer.unit
         parts = slices(rows.stop - first, layer.shape[1], layer.unit)
         try:
@@ -103,7 +105,7 @@ class MixedValues:
         """The one that most tensors are of."""
         return self.values.checkpoint
 
-    def load(self, name: str, shape: tuple[int, ...], rows: slice | None = None) -> Values | None:
+    def load(self, name: str, shape: tuple[int, ...], rows: Rows | None = None) -> Values | None:
         """As ``WeightValues.load``."""
         return (self.others if name.startswith(self.prefix) else self.values).load(name, shape, rows)
 

@@ -102,14 +102,11 @@ def _front(skeleton: Skeleton, weights: Weights) -> Iterator[_Front]:
 def _embedding_rows(skeleton: Skeleton, used: Ids, weights: Weights) -> torch.Tensor:
     name = f"{skeleton.name_of(skeleton.embedding)}.weight"
     shape = tuple(skeleton.embedding.weight.shape)
-    rows = np.empty((len(used), shape[1]), np.float32)
-    for place, token in enumerate(used.tolist()):
-        found = weights.load(name, shape, slice(token, token + 1))
-        if found is None:
-            raise ModelError(
-                "the checkpoint has no embedding of tokens",
-                where=[f"file    {weights.checkpoint.path}", f"tensor  {name}"],
-                help="look whether a shard is missing",
-            )
-        rows[place] = found[0]
-    return torch.from_numpy(rows)
+    found = weights.load(name, shape, used)
+    if found is None:
+        raise ModelError(
+            "the checkpoint has no embedding of tokens",
+            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}"],
+            help="look whether a shard is missing",
+        )
+    return torch.from_numpy(found)

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Stored
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Stored
 from quantmedic.engine.errors import ModelError
 
 #: What fake-quantized layers call the part that rounds their weights: torch.ao and torchao.
@@ -30,12 +29,12 @@ class _Held(Stored):
 
     read: Callable[[], torch.Tensor] = field(default=lambda: torch.empty(0), compare=False)
 
-    def load(self, rows: slice | None = None, columns: slice | None = None) -> Array:
-        """A copy of some rows and columns."""
+    def view(self, rows: Rows | None, columns: slice | None) -> Array:
+        """Some rows and columns, where they lie."""
         values = self.read()
         part = values if rows is None else values[rows]
         part = part if columns is None else part[:, columns]
-        return np.array(part.numpy())
+        return part.numpy()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The simulation that a quantized checkpoint asks for: grids of its configuration with the scales that are stored."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +16,7 @@ from quantmedic.collectors.from_language_model.schemes import (
     cache_grid,
     input_schemes,
 )
-from quantmedic.collectors.from_language_model.simulation import FUSED, Simulation, attentions, is_fused
+from quantmedic.collectors.from_language_model.simulation import FUSED, Pair, Simulation, attentions, is_fused
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
 from quantmedic.engine.case.language_facts import BlockFacts
 
@@ -53,7 +53,7 @@ def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
     return Asked(
         Simulation(inputs, caches).on(skeleton.device),
         ", ".join(dict.fromkeys(map(str, inputs.values()))),
-        ", ".join(dict.fromkeys(str(grid) for pair in caches.values() for grid in pair)),
+        _caches_in_words(skeleton, caches),
         (*said, *([f"K/V cache: {why}"] if why else [])),
     )
 
@@ -137,22 +137,52 @@ def _shared(grids: list[Grid]) -> Grid:
     return sorted(grids, key=lambda grid: float(grid.scale.max()), reverse=is_widest_first)[0]  # type: ignore[union-attr]
 
 
-def _caches(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, tuple[Grid, Grid]], str]:
+def _caches(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Pair], str]:
     """Grids of keys and values by the name of the attention, and why they are not simulated."""
+    found: dict[str, Pair] = {}
     try:
         grid = cache_grid(weights.checkpoint.settings)
+        if grid is None:
+            return {}, ""
+        for block in skeleton.layers:
+            for name, attention in attentions(block, skeleton.name_of(block)):
+                own = _own_name(name, attention, weights)
+                if _is_latent(attention):
+                    found[name] = _of_latent_cache(grid, attention, own, weights)
+                else:
+                    found[name] = _of_cache(grid, own, "k", weights), _of_cache(grid, own, "v", weights)
     except UnknownSchemeError as why:
         return {}, str(why)
-    if grid is None:
-        return {}, ""
-    found: dict[str, tuple[Grid, Grid]] = {}
-    for block in skeleton.layers:
-        for name, attention in attentions(block, skeleton.name_of(block)):
-            if any(hasattr(attention, own) for own in _LATENT):
-                return {}, f"{grid} of attention that caches latent vectors"
-            own = _own_name(name, attention, weights)
-            found[name] = (_of_cache(grid, own, "k", weights), _of_cache(grid, own, "v", weights))
     return found, "" if found else f"{grid}, and attention that takes no cache"
+
+
+def _caches_in_words(skeleton: Skeleton, caches: Mapping[str, Pair]) -> str:
+    said = ", ".join(dict.fromkeys(str(grid) for pair in caches.values() for grid in pair))
+    owners = [own for block in skeleton.layers for _, own in attentions(block, skeleton.name_of(block))]
+    return f"{said}, of latent vectors and rotated keys" if said and all(map(_is_latent, owners)) else said
+
+
+def _is_latent(attention: nn.Module) -> bool:
+    """It caches a vector that keys and values are made of, and the rotated part of keys."""
+    return any(hasattr(attention, own) for own in _LATENT)
+
+
+def _of_latent_cache(grid: Grid, attention: nn.Module, name: str, weights: WeightValues) -> Pair:
+    """Both parts with the scale of keys, as vLLM, SGLang and TensorRT-LLM keep them; that of values has no use there.
+
+    Raises:
+        UnknownSchemeError: Runtimes keep it otherwise, or transformers caches what is made of it.
+    """
+    if not hasattr(attention, "expand_kv"):
+        raise UnknownSchemeError(f"{grid} of a latent cache, which this release of transformers keeps expanded")
+    if hasattr(attention, "indexer"):
+        raise UnknownSchemeError(f"{grid} of a latent cache of sparse attention, which runtimes keep in tiles")
+    if not (grid.is_float and grid.bits == 8 and grid.strategy == "tensor" and grid.needs_scale):
+        raise UnknownSchemeError(f"{grid} of a latent cache, of which float8 with one stored scale is known")
+    own = _of_cache(grid, name, "k", weights)
+    if own.strategy != "tensor":
+        raise UnknownSchemeError(f"{grid} of a latent cache, but k_scale is not one number")
+    return own, own
 
 
 def _of_cache(grid: Grid, attention: str, kind: str, weights: WeightValues) -> Grid:
@@ -176,10 +206,9 @@ def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[Bl
     """
     found: dict[str, tuple[float, float]] = {}
     for block, facts in zip(skeleton.layers, blocks, strict=True):
-        pairs = {"k": (facts.key_scale, facts.key_scale_needed), "v": (facts.value_scale, facts.value_scale_needed)}
         for name, attention in attentions(block, skeleton.name_of(block)):
             own = _own_name(name, attention, weights)
-            for kind, (stored, needed) in pairs.items():
+            for kind, (stored, needed) in _scales_by_kind(facts, is_latent=_is_latent(attention)).items():
                 tensor = name_of_cache_scale(f"{own}.", kind, weights.checkpoint.tensors)
                 if tensor is not None and stored and needed and not 1 / _OFF <= stored / needed <= _OFF:
                     found[tensor] = stored, needed
@@ -188,6 +217,14 @@ def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[Bl
         "cache_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
         "cache_scales_off": len(found),
     }
+
+
+def _scales_by_kind(facts: BlockFacts, *, is_latent: bool) -> dict[str, tuple[float | None, float | None]]:
+    """What is stored and what is needed; a latent cache has one scale, that both of its parts need."""
+    if is_latent:
+        needed = [each for each in (facts.key_scale_needed, facts.value_scale_needed) if each is not None]
+        return {"k": (facts.key_scale, max(needed, default=None))}
+    return {"k": (facts.key_scale, facts.key_scale_needed), "v": (facts.value_scale, facts.value_scale_needed)}
 
 
 def _own_name(name: str, attention: nn.Module, weights: WeightValues) -> str:

@@ -5,7 +5,7 @@ Known are compressed-tensors (``input_activations``, ``kv_cache_scheme``), Model
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quantmedic.collectors.from_checkpoint.declared_layers import NamedModules, declared
 from quantmedic.collectors.from_checkpoint.name_patterns import exact_or_regex
@@ -16,7 +16,9 @@ Settings = Mapping[str, object]
 _WEIGHTS_ALONE = frozenset(("gptq", "awq", "gptqmodel", "auto-round", "mxfp4"))
 _FLOAT8 = Grid(8, is_float=True, strategy="tensor", is_dynamic=False)
 _FLOAT8_TOKENS = Grid(8, is_float=True, strategy="token", is_dynamic=True)
-_NVFP4 = Grid(4, is_float=True, strategy="group", is_dynamic=False, size=16)
+_NVFP4 = Grid(4, is_float=True, strategy="group", is_dynamic=False, size=16, scales="e4m3")
+_MXFP8 = Grid(8, is_float=True, strategy="group", is_dynamic=True, size=32, scales="power-up")
+_MXFP4 = replace(_MXFP8, bits=4)
 _INT8 = Grid(8, is_float=False, strategy="tensor", is_dynamic=False)
 #: Grids of inputs by ModelOpt's names of algorithms; None where inputs stay in float.
 _MODELOPT: Mapping[str, Grid | None] = {
@@ -24,6 +26,10 @@ _MODELOPT: Mapping[str, Grid | None] = {
     "FP8_PER_CHANNEL_PER_TOKEN": _FLOAT8_TOKENS,
     "NVFP4": _NVFP4,
     "W4A8_AWQ": _FLOAT8,
+    "W4A8_NVFP4_FP8": _FLOAT8,
+    "W4A8_MXFP4_FP8": _FLOAT8,
+    "MXFP8": _MXFP8,
+    "MXFP4": _MXFP4,
     "W8A8_SQ_PER_CHANNEL": _INT8,
     "W4A16_AWQ": None,
     "W4A16": None,
@@ -33,8 +39,10 @@ _MODELOPT: Mapping[str, Grid | None] = {
 }
 _MODELOPT_CACHES: Mapping[str, Grid] = {"FP8": _FLOAT8, "INT8": _INT8, "NVFP4": _NVFP4}
 _STRATEGIES = ("tensor", "token")
-#: Values of a group of NVFP4.
-_GROUP = 16
+#: Values of a group of NVFP4, and of MX formats.
+_GROUP, _MX_GROUP = 16, 32
+#: How compressed-tensors writes that scales are powers of two.
+_POWERS = ("torch.uint8", "uint8")
 
 
 class UnknownSchemeError(Exception):
@@ -178,14 +186,22 @@ def _grid(scheme: Settings, strategies: Sequence[str]) -> Grid:
             raise UnknownSchemeError(said)
         own: Strategy = "head" if strategy == "attn_head" else "token" if strategy == "token" else "tensor"
         return Grid(bits, is_float, own, is_dynamic, is_symmetric)
-    return _group_grid(said, bits, size, is_float=is_float, is_scaled=strategy == "tensor_group")
+    if not is_float:
+        raise UnknownSchemeError(f"{said}, in groups")
+    return _group_grid(said, bits, size, is_scaled=strategy == "tensor_group", kept=scheme.get("scale_dtype"))
 
 
-def _group_grid(said: str, bits: int, size: object, *, is_float: bool, is_scaled: bool) -> Grid:
-    """Groups of E2M1 with scales in E4M3, or of E4M3 with scales as they are; others keep them as powers of two."""
+def _group_grid(said: str, bits: int, size: object, *, is_scaled: bool, kept: object) -> Grid:
+    """Groups of floats: with scales in E4M3 (NVFP4), as powers of two (MX formats), or as they are.
+
+    E2M1 in groups of 32 is MXFP4 also where ``scale_dtype`` is not said, which older releases of compressed-tensors did
+    not write; E4M3 in such groups then has scales as they are, as that library reads it.
+    """
     length = size if isinstance(size, int) and not isinstance(size, bool) else _GROUP
-    if is_scaled and is_float and bits == 4 and length == _GROUP:
+    if is_scaled and bits == 4 and length == _GROUP:
         return _NVFP4
-    if not is_scaled and is_float and bits == 8 and length > 0 and length != 32:
+    if not is_scaled and length == _MX_GROUP and (kept in _POWERS or (bits == 4 and kept is None)):
+        return replace(_MXFP4 if bits == 4 else _MXFP8, scales="power")
+    if not is_scaled and bits == 8 and length > 0 and kept not in _POWERS:
         return Grid(8, is_float=True, strategy="group", is_dynamic=True, size=length)
     raise UnknownSchemeError(f"{said}, in groups of {length}")

@@ -180,8 +180,8 @@ def _make_constants(skeleton: Skeleton, folder: Path) -> None:
     """Give values to what is no parameter and is not stored: rotary frequencies, scales of embeddings."""
     for name, part in list(skeleton.model.named_modules()):
         left = [own for own, value in part.named_buffers(recurse=False) if value.is_meta]
-        if not left:
-            continue
+        if not left or not set(left) - set(part.state_dict()):
+            continue  # what is stored, such as the corrections of a router, is loaded with the weights
         if hasattr(part, "scalar_embed_scale"):
             part.embed_scale = torch.tensor(part.scalar_embed_scale).to(skeleton.device)
         elif "Rotary" in type(part).__name__ and hasattr(part, "config"):
@@ -199,7 +199,7 @@ def loaded(part: nn.Module, name: str, weights: Weights, device: torch.device) -
         ModelError: The checkpoint lacks one of them, or has it in another shape.
     """
     empty = dict(part.state_dict())
-    full = {own: _parameter(f"{name}.{own}", value, weights).to(device) for own, value in part.named_parameters()}
+    full = {own: _parameter(f"{name}.{own}", value, weights).to(device) for own, value in part.state_dict().items()}
     try:
         part.load_state_dict(full, strict=False, assign=True)
         yield

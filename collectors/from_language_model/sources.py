@@ -29,8 +29,8 @@ class Tally:
         channels: Largest magnitude of each channel.
         stored: The largest scale that is stored; None where scales are made while running.
         needed: Scale with which the last code is the largest value; None as before.
-        clipped: Values beyond the last code.
-        values: All values.
+        clipped: Values beyond the last code of a stored scale.
+        values: All values that met a stored scale.
     """
 
     noise: list[Floats] = field(default_factory=list)
@@ -51,11 +51,12 @@ class Tally:
         self.largest.append(size.amax(1).cpu().numpy())
         channels = size.amax(0).cpu().numpy()
         self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
-        if grid.scale is not None and grid.strategy != "group":
-            self.stored = float(grid.scale.max())
-            self.needed = max(self.needed or 0.0, float(size.max()) / grid.last_code)
-        self.clipped += int(grid.clipped(values).sum())
-        self.values += values.numel()
+        clipped = grid.clipped(values)
+        if clipped is not None:
+            self.stored = grid.stored
+            self.needed = max(self.needed or 0.0, grid.scale_of(float(size.max())))
+            self.clipped += int(clipped.sum())
+            self.values += values.numel()
 
     @property
     def mean_noise(self) -> float:
@@ -64,8 +65,9 @@ class Tally:
         return float(found.mean()) if found.size else 0.0
 
     @property
-    def clipped_share(self) -> float:
-        return self.clipped / self.values if self.values else 0.0
+    def clipped_share(self) -> float | None:
+        """None where scales are made while running, which no value exceeds."""
+        return self.clipped / self.values if self.values else None
 
     @property
     def token_ratio(self) -> float | None:
@@ -127,9 +129,9 @@ class SourceNoise:
             for kind, title in ((".k", "key"), (".v", "value")):
                 own = [tally for name, tally in self.tallies.found.items() if name.endswith(kind)]
                 found |= {f"{title}_noise": max((tally.mean_noise for tally in own), default=None)}
-                found |= {f"{title}_clipped": max((tally.clipped_share for tally in own), default=None)}
-                found |= {f"{title}_scale": _most(tally.stored for tally in own)}
-                found |= {f"{title}_scale_needed": _most(tally.needed for tally in own)}
+                found |= {f"{title}_clipped": _most(tally.clipped_share for tally in own)}
+                stored, needed = _most(tally.stored for tally in own), _most(tally.needed for tally in own)
+                found |= _scale_facts(title, stored, needed)
         return found
 
     def _worst_input(self) -> dict[str, object]:
@@ -143,7 +145,13 @@ class SourceNoise:
             "input_clipped": worst.clipped_share,
             "input_token_ratio": worst.token_ratio,
             "input_channel_ratio": worst.channel_ratio,
+            **_scale_facts("input", worst.stored, worst.needed),
         }
+
+
+def _scale_facts(title: str, stored: float | None, needed: float | None) -> dict[str, object]:
+    ratio = stored / needed if stored is not None and needed else None
+    return {f"{title}_scale": stored, f"{title}_scale_needed": needed, f"{title}_scale_ratio": ratio}
 
 
 def _most(found: Iterable[float | None]) -> float | None:

@@ -126,13 +126,17 @@ def known_sqnr_db(power: float, noise: float) -> float | None:
     return sqnr_db(power, noise) if power > 0 and np.isfinite(noise) else None
 
 
-def outlier_ratios(matrix: Values) -> Floats:
+def outlier_ratios(matrix: Values, gains: Values | None = None) -> Floats:
     """Largest magnitude of each output over the root mean square without its largest 1 % (at least one).
 
-    Takes ``[outputs, inputs, taps]``. What is common to all weights of an input channel, their median magnitude, is
-    divided out first where there are enough of them. 0 where the rest of a row is all zeros.
+    What is common to all weights of an input channel is divided out first. 0 where the rest of a row is all zeros.
+
+    Args:
+        matrix: ``[outputs, inputs, taps]``.
+        gains: ``input_gains`` of the layer where these are some of its outputs; those of ``matrix`` by default.
     """
-    rows = (matrix / _input_gains(matrix)).reshape(len(matrix), -1)
+    common = input_gains(matrix) if gains is None else gains
+    rows = (matrix / common).reshape(len(matrix), -1)
     rows *= rows
     size = rows.shape[1]
     kept = size - max(int(np.ceil(_TAIL * size)), 1)
@@ -143,8 +147,11 @@ def outlier_ratios(matrix: Values) -> Floats:
     return ratios
 
 
-def _input_gains(matrix: Values) -> Values:
-    """Median magnitude of the weights of each input channel, dead ones apart; 1 where they are few, or mostly zeros."""
+def input_gains(matrix: Values) -> Values:
+    """Median magnitude of the weights of each input channel, dead ones apart; 1 where they are few, or mostly zeros.
+
+    Takes ``[outputs, inputs, taps]`` and gives ``[1, inputs, 1]``, or ``[1, 1, 1]`` where all are 1.
+    """
     if matrix.shape[0] * matrix.shape[2] < MIN_WEIGHTS:
         return np.ones((1, 1, 1), np.float32)
     columns = np.abs(np.moveaxis(matrix, 1, 0)).reshape(matrix.shape[1], -1)

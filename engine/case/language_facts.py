@@ -63,13 +63,27 @@ class BlockFacts(Facts):
     input_noise: float | None = fact(
         "mean over tokens of the squared error of these inputs / their squared length", "ratio"
     )
-    input_clipped: float | None = fact("share of them beyond the last code of a stored scale", "share")
+    input_clipped: float | None = fact(
+        "share of them beyond the last code of a stored scale; None where scales are made while running, which none is",
+        "share",
+    )
+    input_scale: float | None = fact(
+        "stored scale of these inputs; of NVFP4 the one that scales of groups are multiplied with, which "
+        "compressed-tensors stores as its inverse",
+        "value",
+    )
+    input_scale_needed: float | None = fact(
+        "scale whose last code is the largest of these inputs on the first four texts: its magnitude / last code; of "
+        "NVFP4 / last code / 448",
+        "value",
+    )
+    input_scale_ratio: float | None = fact("input_scale / input_scale_needed", "ratio")
     input_token_ratio: float | None = fact("largest magnitude of all tokens / median of those of the tokens", "ratio")
     input_channel_ratio: float | None = fact(
         "largest magnitude of all channels / median of those of the channels", "ratio"
     )
     key_noise: float | None = fact("mean over tokens of the squared error of keys / their squared length", "ratio")
-    key_clipped: float | None = fact("share of keys beyond the last code of a stored scale", "share")
+    key_clipped: float | None = fact("as input_clipped, of keys", "share")
     value_noise: float | None = fact("as key_noise, of values", "ratio")
     value_clipped: float | None = fact("as key_clipped, of values", "share")
     key_scale: float | None = fact("stored scale of the keys; the largest where there is one per head", "value")
@@ -78,6 +92,8 @@ class BlockFacts(Facts):
     )
     value_scale: float | None = fact("as key_scale, of values", "value")
     value_scale_needed: float | None = fact("as key_scale_needed, of values", "value")
+    key_scale_ratio: float | None = fact("key_scale / key_scale_needed", "ratio")
+    value_scale_ratio: float | None = fact("value_scale / value_scale_needed", "ratio")
 
 
 class LanguageFacts(Facts):

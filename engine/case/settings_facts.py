@@ -112,6 +112,11 @@ class CheckpointFacts(Facts):
     declared_group_size: int | None = fact(
         "weights that share a scale, as the configuration of the quantization says; -1: all of an output channel"
     )
+    declared_groups: str | None = fact(
+        "how weights and inputs of layers are quantized: config_groups of compressed-tensors, as JSON, without what is "
+        "not said and what recipes do not take"
+    )
+    declared_cache: str | None = fact("the same of keys and values: kv_cache_scheme")
     declared_symmetric: bool | None = fact("the configuration says that weights have no zero points (sym)")
     declared_order: bool | None = fact(
         "the configuration says that columns were quantized in the order of their activations (desc_act)"

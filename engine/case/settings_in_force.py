@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from quantmedic.engine.record import Contract
 
@@ -66,6 +66,10 @@ class SettingsInForce(Contract):
     declared_group_size: int | None = Field(
         default=None, description="the same as the configuration of a checkpoint says; -1: all of an output channel"
     )
+    declared_groups: Mapping[str, JsonValue] = Field(
+        default={}, description="config_groups of compressed-tensors, as the configuration of a checkpoint has them"
+    )
+    declared_cache: Mapping[str, JsonValue] = Field(default={}, description="the same of kv_cache_scheme")
     declared_symmetric: bool | None = Field(
         default=None, description="the configuration of a checkpoint says that weights have no zero points"
     )

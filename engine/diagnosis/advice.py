@@ -487,12 +487,16 @@ def _fits(snippet: Snippet, fields: Mapping[str, object], form: str | None) -> b
 def _present_values(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:
     rows = []
     for path in remedy.now:
-        values: dict[object, list[str]] = {}
+        values: dict[tuple[str, object], list[str]] = {}
         for view in views:
-            value = look_up(path, view, index.facts.model)
-            if value is not None:
-                values.setdefault(value, []).append(subject_name(view))
-        rows += [Present(fact=path, value=v, subjects=tuple(dict.fromkeys(names))) for v, names in values.items()]
+            found = ((each, look_up(each, view, index.facts.model)) for each in path.split("|"))
+            known = next(((each, value) for each, value in found if value is not None), None)
+            if known is not None:
+                values.setdefault(known, []).append(subject_name(view))
+        rows += [
+            Present(fact=fact, value=value, subjects=tuple(dict.fromkeys(names)))
+            for (fact, value), names in values.items()
+        ]
     return tuple(rows)
 
 

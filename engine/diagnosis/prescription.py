@@ -12,6 +12,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
+from quantmedic.engine.diagnosis.idle_snippets import idle_last
 from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
 from quantmedic.engine.diagnosis.snippets import (
     filled_options,
@@ -65,6 +66,11 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     """
     chosen = choose(diagnosis.model, base.toolchains, asked)
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
+    settings = diagnosis.settings_in_force
+    if toolchain is not None and settings is not None:
+        kept = {form: options_in_force(toolchain, form, settings) for form in toolchain.in_force}
+        causes = idle_last(diagnosis.causes, toolchain.name, kept)
+        diagnosis = diagnosis.model_copy(update={"causes": causes})
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     repairable = repairable and not _float_is_worse(diagnosis.metrics)

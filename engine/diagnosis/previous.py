@@ -355,7 +355,8 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: PreviousCase, fac
             return True
     if remedy.in_force is not None:
         return False
-    settings = [path for path in remedy.now if isinstance(old, DatasetFacts) or _SETTING.search(path)]
+    now = [each for path in remedy.now for each in path.split("|")]
+    settings = [path for path in now if isinstance(old, DatasetFacts) or _SETTING.search(path)]
     return any(differs(look_up(path, old, past.facts.model), look_up(path, new, facts.model)) for path in settings)
 
 

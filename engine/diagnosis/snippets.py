@@ -14,7 +14,6 @@ from quantmedic.engine.rules.options import (
     fill,
     is_code,
     mark_changes,
-    merge_all,
     setting_lines,
     with_helpers,
     with_imports,
@@ -121,7 +120,8 @@ def is_whole(snippet: Snippet, advice: Advice) -> bool:
 def with_settings(name: str, form: Form, options: Options, kept: Options) -> str:
     """A call with the settings in force, and the options of remedies marked where they change one."""
     before: Options = {**dict(enumerate(form.positional)), **kept}
-    return write(name, form, mark_changes(merge_all([options, before]), before, form.reasons))
+    # What is stated wherever nothing else is said stands again where the remedy sets another in the place of something.
+    return write(name, form, mark_changes(form.joined(options, before, form.defaults), before, form.reasons))
 
 
 def _snippet_text(snippet: Snippet, advice: Advice, origin: str) -> str:

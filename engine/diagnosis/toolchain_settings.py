@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts
+from quantmedic.engine.json_text import parse_json
+from quantmedic.engine.limits import LimitError
 
 #: Largest code of an activation that is kept to 7 of its 8 bits.
 REDUCED_CODE = 127
@@ -20,6 +22,8 @@ SAME_WIDTH = 1e-4
 FIXED_SCALE = 2.0**-8
 #: Settings of the configuration of a checkpoint that are stated as they were told.
 DECLARED = ("declared_group_size", "declared_symmetric", "declared_order")
+#: Those of them that are tables.
+DECLARED_TABLES = ("declared_groups", "declared_cache")
 #: The same of a configuration or log of a toolchain.
 TOLD = (
     "activation_error_method",
@@ -51,7 +55,17 @@ def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
         "z_threshold": threshold if threshold is not None and math.isfinite(threshold) else None,
         **{name: getattr(settings, name) for name in TOLD},
         **{name: getattr(facts.model.checkpoint, name) for name in DECLARED},
+        **{name: _table(getattr(facts.model.checkpoint, name)) for name in DECLARED_TABLES},
     }
+
+
+def _table(text: str | None) -> dict[str, object]:
+    """A table that is kept as JSON; empty where there is none, or where names were hidden."""
+    try:
+        found = parse_json(text, "checkpoint") if text else {}
+    except (ValueError, LimitError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _are_around_the_middle(tensors: Iterable[TensorFacts]) -> bool:

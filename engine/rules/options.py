@@ -73,11 +73,22 @@ class Form(BaseModel):
     after: str = Field(default="", description="Python text behind the call, where it is not shown by itself")
     steps: tuple[CodeStep, ...] = Field(default=(), description="the script, behind the assignments of the options")
     of: Mapping[str, FormWords] = Field(default={}, description="what it says of models of other frameworks, by these")
+    instead: Mapping[str, tuple[str, ...]] = Field(
+        default={}, description="options that an option stands in the place of: the call takes only one of them"
+    )
 
     def for_framework(self, framework: str | None) -> "Form":
         """The form as it is written for models of a framework."""
         own = self.of.get(framework or "")
         return self if own is None else self.model_copy(update={"positional": own.positional, "after": own.after})
+
+    def joined(self, options: Options, *others: Options) -> Options:
+        """All options as one, where the first say more than the others: without what those before stand in place of."""
+        found = options
+        for other in others:
+            replaced = {name for key in found for name in self.instead.get(str(key), ())}
+            found = merge_all([found, {key: value for key, value in other.items() if key not in replaced}])
+        return found
 
 
 class Changed(NamedTuple):

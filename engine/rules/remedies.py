@@ -152,7 +152,9 @@ class Remedy(Data):
     cost: Cost
     unsafe: str
     scope: RemedyScope = "model"
-    now: tuple[str, ...] = Field(default=(), description="facts that hold the present setting")
+    now: tuple[str, ...] = Field(
+        default=(), description="facts that hold the present setting; of several with | between them, the first known"
+    )
     in_force: Node | None = Field(default=None, description="true on every subject: already done, never advised")
     withheld: tuple[Withhold, ...] = ()
     values: Mapping[str, str | tuple[str, ...]] = Field(default={}, description="fields of snippets from facts")
@@ -170,7 +172,8 @@ class Remedy(Data):
         """All facts that it reads."""
         texts = [field for reason in self.withheld for field in message_fields(reason.because)]
         values = [path for given in self.values.values() for path in ([given] if isinstance(given, str) else given)]
-        return [*self.now, *(condition.fact for condition in self.conditions()), *texts, *values]
+        now = [each for path in self.now for each in path.split("|")]
+        return [*now, *(condition.fact for condition in self.conditions()), *texts, *values]
 
 
 def can_be_shown(remedy: Remedy, rule: Rule) -> bool:

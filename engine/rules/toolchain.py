@@ -45,7 +45,8 @@ class InForce(BaseModel):
         description="options by the setting's value, or by the keys of its table; {names} are the rest. Values of "
         "several settings are joined as their names are",
     )
-    options: Options = Field(default={}, description="options with {value}, whatever that is")
+    options: Options = Field(default={}, description="options with {value}, whatever that is; of a table its names")
+    table: Options = Field(default={}, description="options with {value}, the table as it is")
     types: tuple[str, ...] = Field(default=(), description="only these keys of a table")
     within: str | None = Field(
         default=None, description="setting that lists keys: where it does, only those, not types"
@@ -60,6 +61,8 @@ class InForce(BaseModel):
 
     def options_for(self, settings: SettingsInForce) -> Options:
         """The options that state the setting; none where the model does not show it."""
+        if self.table:
+            return self._whole(settings)
         found = [getattr(settings, name) for name in self.setting.split(JOINED)]
         value = found[0] if len(found) == 1 else JOINED.join(map(str, found))
         if isinstance(value, Mapping):
@@ -73,6 +76,10 @@ class InForce(BaseModel):
         if value not in (None, ()):
             rows.append(fill(self.options, {"value": value}))
         return merge_all(rows)
+
+    def _whole(self, settings: SettingsInForce) -> Options:
+        value = getattr(settings, self.setting)
+        return fill(self.table, {"value": value}) if value else {}
 
 
 class Calibrations(BaseModel):
@@ -137,8 +144,10 @@ class Chosen(BaseModel):
 def options_in_force(toolchain: Toolchain, form: str, settings: SettingsInForce) -> Options:
     """What a form has to state so that nothing is lost that is in force."""
     rows = [row.options_for(settings) for row in toolchain.in_force.get(form, ())]
-    defaults = toolchain.forms[form].defaults if form in toolchain.forms else {}
-    return _in_order(merge_all([*rows, defaults]), defaults)
+    if form not in toolchain.forms:
+        return merge_all(rows)
+    own = toolchain.forms[form]
+    return _in_order(own.joined(merge_all(rows), own.defaults), own.defaults)
 
 
 def _in_order(options: Options, defaults: Options) -> Options:

@@ -17,6 +17,8 @@ _HEADING = re.compile(r"^(?P<level>##+) (?P<title>.+)$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 #: An option's name in a heading, or in a line of other names.
 _CODE = re.compile(r"`(.+?)`")
+#: Facts that may bear a last name that is explained; of more, such as all that are called ``mean``, none is meant.
+_ALIKE = 8
 #: Other names of a page, below its title, or of a section, below its heading.
 _ALSO = re.compile(r"\A#+ .+\n\n(?:Also called: (?P<names>.+(?:\n(?!\n).+)*))")
 
@@ -33,6 +35,7 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     found = _page_of_rule(wanted, base, pages) or _topic(wanted, pages) or _fact(wanted) or _threshold(wanted, base)
     if found is None:
         found = _toolchain(wanted, base, pages) or _section(wanted, pages) or _remedy(wanted, base)
+    found = found or _short_fact(wanted)
     if found is None:
         raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
     return found
@@ -59,16 +62,28 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
 
 
 def _topic(wanted: str, pages: Mapping[str, str]) -> str | None:
-    found = pages.get(wanted) or pages.get(f"general/{wanted.lower()}") or pages.get(wanted.lower())
+    found = pages.get(wanted) or pages.get(f"general/{_plain(wanted)}") or pages.get(wanted.lower())
     return found or next((text for text in pages.values() if _is_named(wanted, _other_names(text))), None)
 
 
 def _fact(wanted: str) -> str | None:
     facts = _facts()
-    if wanted not in facts:
+    return _about_fact(wanted, *facts[wanted]) if wanted in facts else None
+
+
+def _short_fact(wanted: str) -> str | None:
+    """Facts whose path ends so, with the fewest parts: reports show them within a part that is known there."""
+    facts = _facts()
+    ending = [path for path in facts if path.endswith(f".{wanted.casefold()}")]
+    if not 0 < len(ending) <= _ALIKE:
         return None
-    scope, text, unit = facts[wanted]
-    return f"# {wanted}\n\n{text}\n\nScope: {scope}. Unit: {unit}.\n"
+    shortest = min(path.count(".") for path in ending)
+    found = [path for path in ending if path.count(".") == shortest]
+    return "\n".join(_about_fact(path, *facts[path]) for path in found)
+
+
+def _about_fact(path: str, scope: str, text: str, unit: str) -> str:
+    return f"# {path}\n\n{text}\n\nScope: {scope}. Unit: {unit}.\n"
 
 
 def _facts() -> dict[str, tuple[str, str, str]]:

@@ -136,6 +136,7 @@ def diagnose(
     """Measure both models on the data, judge the causes, write a report.
 
     Where quantization failed, leave QUANT out: --log is what the tool printed, and the report says why it failed.
+    The exit code is 0 whatever the verdict; quantmedic check fails where a model got worse.
 
     \b
     Examples:

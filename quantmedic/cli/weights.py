@@ -48,8 +48,8 @@ def weights(
 
     FLOAT and QUANT are .safetensors files, folders with shards, .gguf files of llama.cpp (of split ones the first), or
     packages of Core ML (.mlpackage); QUANT as GPTQ, AWQ, compressed-tensors, torchao, ModelOpt or bitsandbytes wrote
-    it, float8, NVFP4, MXFP4, rounded real numbers, Q4_0 to Q8_0, Q2_K to Q6_K or IQ4 of llama.cpp, or as coremltools
-    compressed it. At most 8 processor threads are used.
+    it, float8, NVFP4, MXFP4 to MXFP8, rounded real numbers, Q4_0 to Q8_0, Q2_K to Q6_K or IQ4 of llama.cpp, or as
+    coremltools compressed it. At most 8 processor threads are used.
 
     With --tokens, both models predict the same texts, block by block, so that one block is in memory: perplexity,
     divergence of the predictions, and the block that makes the noise. It needs config.json beside the float weights.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, takewhile
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
@@ -195,7 +195,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         same_as=_same_as(cause, diagnosis),
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
-        found=next((visible(row.value) for row in first if row.comparison == SHOWN and isinstance(row.value, str)), ""),
+        found=next((visible(row.value) for row in first if row.comparison == SHOWN and _is_told(row.value)), ""),
         deciding=_deciding_text(_evidence_lines(first)),
         evidence=_evidence_lines(first),
         more_evidence=_evidence_lines(rest),
@@ -413,6 +413,11 @@ def _card_of_other_data(advice: Advice, blocks: tuple[ToolchainBlock, ...]) -> R
         unsafe=advice.unsafe,
         toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
     )
+
+
+def _is_told(value: object) -> TypeGuard[str]:
+    """Words of its own, not a name alone, which says nothing without the fact that it is the value of."""
+    return isinstance(value, str) and " " in value.strip()
 
 
 def _caution(snippet: Snippet, advice: Advice) -> str:

@@ -1,8 +1,9 @@
 """What to do first: one step, with what it brings."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Annotated
 
 from quantmedic.engine.contract.causes import CauseReport
@@ -21,6 +22,12 @@ from quantmedic.reports.text import capital, metric_change, name, number, visibl
 DO_FIRST = "do this first"
 #: Lines of a change that stand with the step; a longer one stands with its cause.
 LINES_SET = 2
+#: Of a change that stands with the step, all lines together.
+LETTERS_SET = 400
+#: Titles that hold these words need the names beside them.
+NAMED = "named layers"
+#: Layers that are named with the step.
+LAYERS_NAMED = 3
 OPEN_LABEL = "still to be gained"
 #: A remedy whose prediction ends below is no first step.
 SLIGHT_DB = 0.5
@@ -44,9 +51,15 @@ class FirstStep:
     confidence: Annotated[str, "how sure that cause is, as percent; empty where there is none"] = ""
     why: Annotated[str, "what that cause found, as a sentence; empty where there is none"] = ""
     found: Annotated[str, "the decisive measurement in one line; empty where the sentence holds it"] = ""
+    where: Annotated[str, "the layers, where the title speaks of named ones; else empty"] = ""
     sets: Annotated[Mapping[str, Sequence[str]], "the few lines that set it, by what takes them; else empty"] = field(
         default_factory=dict
     )
+
+    @property
+    def named(self) -> str:
+        """The title with the layers that it speaks of."""
+        return f"{self.title}: {self.where}" if self.where else self.title
 
     @property
     def text(self) -> str:
@@ -72,9 +85,27 @@ def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
     if card is None:
         return step
     sets = next((_sets_of(remedy) for remedy in card.remedies if remedy.title == step.title), {})
-    short = len(list(chain.from_iterable(sets.values()))) <= LINES_SET
+    lines = list(chain.from_iterable(sets.values()))
+    short = len(lines) <= LINES_SET and sum(map(len, lines)) <= LETTERS_SET
+    where = _layers_text(card.layers) if NAMED in step.title.casefold() else ""
     named = replace(step, cause=card.cause, confidence=card.confidence, why=card.message, found=card.found_apart)
-    return replace(named, sets=sets if short else {})
+    return replace(named, where=where, sets=sets if short else {})
+
+
+def _layers_text(layers: Sequence[str]) -> str:
+    """Names of layers; those of one numbered part of the network as a number of them."""
+    part = _common_part(layers)
+    if len(layers) > 1 and any(map(str.isdigit, part)):
+        return f"{len(layers)} layers of {part}"
+    more = f" and {len(layers) - LAYERS_NAMED} more" if len(layers) > LAYERS_NAMED else ""
+    return f"{', '.join(layers[:LAYERS_NAMED])}{more}"
+
+
+def _common_part(layers: Sequence[str]) -> str:
+    """What the names of layers begin with alike, up to a dot or a slash; empty where that is nothing."""
+    parts = [re.split(r"(?<=[./])", layer) for layer in layers]
+    alike = takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
+    return "".join(column[0] for column in alike).rstrip("./")
 
 
 def _sets_of(remedy: RemedyCard) -> Mapping[str, Sequence[str]]:

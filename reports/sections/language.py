@@ -3,10 +3,11 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from quantmedic.engine.case.facts import BlockFacts, LanguageFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.sections.divergence import published_text
 from quantmedic.reports.sections.language_maps import (
     HeatMap,
     TextsBox,
@@ -15,7 +16,7 @@ from quantmedic.reports.sections.language_maps import (
     texts_box,
     worst_experts,
 )
-from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, percent
+from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, percent, points
 
 #: Blocks of the table, those that make most noise.
 BLOCKS_SHOWN = 40
@@ -43,7 +44,9 @@ class BlockLine:
 class LanguageBox:
     """What running both models on texts has shown."""
 
-    told: Annotated[tuple[str, ...], "how predictions differ, as sentences"]
+    amount: Annotated[str, "how many texts both models were run on"]
+    brief: Annotated[tuple[str, ...], "how far predictions differ, as sentences to stand with the verdict"]
+    told: Annotated[tuple[str, ...], "where that comes from, as sentences; what the first cause is about comes first"]
     blocks: Annotated[tuple[BlockLine, ...], "blocks in their order; of many, those that make most noise"]
     more: Annotated[int, "blocks that are left out"]
     has_inputs: Annotated[bool, "inputs of layers were quantized"]
@@ -62,7 +65,9 @@ def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
     loudest = sorted(range(len(language.blocks)), key=lambda k: -(language.blocks[k].own_share or 0.0))[:BLOCKS_SHOWN]
     blocks = tuple(_block_line(language.blocks[k]) for k in sorted(loudest))
     return LanguageBox(
-        told=tuple(_sentences(language)),
+        amount=count(language.texts, "text"),
+        brief=tuple(_differences(language)),
+        told=tuple(_origins(diagnosis)),
         blocks=blocks,
         more=len(language.blocks) - len(blocks),
         has_inputs=any(block.activation_noise is not None for block in language.blocks),
@@ -81,41 +86,98 @@ def samples_of_language(language: LanguageFacts) -> str:
     return f"{count(language.texts, 'text')}, {count(language.tokens or 0, 'token')} predicted"
 
 
-def _sentences(language: LanguageFacts) -> Iterator[str]:
+def _differences(language: LanguageFacts) -> Iterator[str]:
     if language.nonfinite_tokens:
         yield f"The quantized model predicts what is no number for {count(language.nonfinite_tokens, 'token')}."
+    elif language.kl_mean is not None:
+        yield (
+            f"KL divergence of the predictions {number(language.kl_mean)} nats per token "
+            f"({number(language.kl_low)} … {number(language.kl_high)}), {published_text(language.kl_mean)}; "
+            f"99.9 % of the tokens below {number(language.kl_tail)}."
+        )
+        yield (
+            f"Both models put the same token first for {percent(language.same_top)} of the tokens "
+            f"({percent(language.same_top_low)} … {percent(language.same_top_high)}); the probability of the token "
+            f"that follows in the text changes by {points(language.delta_p)}, root of the mean square."
+        )
+
+
+def _origins(diagnosis: Diagnosis) -> Iterator[str]:
+    """What makes the divergence: what the first cause is about before all else, then what costs most."""
+    language = diagnosis.model.language
+    if language.nonfinite_tokens:
         return
-    yield (
-        f"KL divergence of the predictions {number(language.kl_mean)} nats per token "
-        f"({number(language.kl_low)} … {number(language.kl_high)}); 99.9 % below {number(language.kl_tail)}."
-    )
-    yield (
-        f"Same first token: {percent(language.same_top)} ({percent(language.same_top_low)} … "
-        f"{percent(language.same_top_high)}); the probability of the text's changes by {percent(language.delta_p)}."
-    )
+    found = [origin for origin in _all_origins(language) if origin.told]
+    first = next((cause for cause in diagnosis.causes if not cause.explained_by), None)
+    facts = [row.fact.removeprefix("model.") for row in first.evidence] if first is not None else []
+    # Sorting keeps the order of those that are alike.
+    found.sort(key=lambda origin: (not any(fact.startswith(origin.facts) for fact in facts), -(origin.gain or 0.0)))
+    for origin in found:
+        yield from origin.told
+    if language.not_simulated is not None:
+        yield f"Not simulated: {language.not_simulated}."
+
+
+class _Origin(NamedTuple):
+    """One thing that may make the divergence."""
+
+    told: tuple[str, ...]
+    facts: tuple[str, ...]
+    """Beginnings of the facts by which a cause is about it."""
+    gain: float | None
+    """Share of the divergence that goes with it in float; None where it was not tried."""
+
+
+def _all_origins(language: LanguageFacts) -> Iterator[_Origin]:
+    yield _Origin(tuple(_block_texts(language)), ("block_", "language.worst_block"), language.worst_block_gain)
+    yield _Origin(tuple(_router_texts(language)), ("router_", "language.router_"), None)
+    yield _Origin(tuple(_end_texts(language)), ("language.head", "language.embedding"), _end_gain(language))
+    activations = ("language.activation", "language.token_scales")
+    yield _Origin(tuple(_activation_texts(language)), activations, language.activations_gain)
+    cache = ("language.cache", "language.text_scales", "language.keys")
+    yield _Origin(tuple(_cache_texts(language)), cache, language.cache_gain)
+
+
+def _router_texts(language: LanguageFacts) -> Iterator[str]:
     if language.router_agreement is not None:
         yield (
             f"Routers choose the same experts as in float for {percent(language.router_agreement, 1)} of the tokens at "
             f"worst, in {name(language.router_block)}."
         )
+
+
+def _block_texts(language: LanguageFacts) -> Iterator[str]:
     if language.worst_block is not None and len(language.blocks) > 1:
         yield (
-            f"Of the noise that {len(language.blocks)} blocks make themselves, "
+            f"Of the noise that {len(language.blocks)} blocks make by their weights, "
             f"{percent(language.worst_block_share, 0)} is made in {name(language.worst_block)}."
             f"{_trial_text(language)}"
         )
 
-    yield from _sources(language)
+
+def _end_texts(language: LanguageFacts) -> Iterator[str]:
+    """What the layers in front of the first block and behind the last one cost."""
+    gains = {"embedding": language.embedding_gain, "output layer": language.head_gain}
+    for layer, gain in gains.items():
+        if gain is not None:
+            tried = f" of {count(len(language.trial_texts), 'text')}" if language.trial_texts else ""
+            yield f"With the float {layer}, {percent(gain, 0)} of the divergence{tried} is gone."
 
 
-def _sources(language: LanguageFacts) -> Iterator[str]:
-    """What the inputs of layers and the cache cost, and what was not simulated."""
+def _end_gain(language: LanguageFacts) -> float | None:
+    return max((gain for gain in (language.embedding_gain, language.head_gain) if gain is not None), default=None)
+
+
+def _activation_texts(language: LanguageFacts) -> Iterator[str]:
     if language.activations is not None:
         yield (
             f"Inputs of layers were quantized ({language.activations}); with them in float the divergence is "
             f"{number(language.kl_float_activations)} nats{_tried_text(language)}"
             f"{_scales_text('token', language.token_scales_share)}."
         )
+
+
+def _cache_texts(language: LanguageFacts) -> Iterator[str]:
     if language.cache is not None:
         yield (
             f"Keys and values were quantized ({language.cache}); with them in float the divergence is "
@@ -130,8 +192,6 @@ def _sources(language: LanguageFacts) -> Iterator[str]:
             f"{', '.join(_scale_text(language, scale, needed) for scale, needed in shown)}"
             f"{f' and {more} more, in report.json' if more else ''}."
         )
-    if language.not_simulated is not None:
-        yield f"Not simulated: {language.not_simulated}."
 
 
 def _scale_text(language: LanguageFacts, scale: str, needed: float) -> str:
@@ -145,8 +205,8 @@ def _scales_text(what: str, share: float | None) -> str:
 def _trial_text(language: LanguageFacts) -> str:
     if language.kl_mended is None:
         return ""
-    low, high = language.worst_block_gain_low, language.worst_block_gain_high
-    interval = "" if low is None or high is None else f" ({percent(low, 0)} … {percent(high, 0)})"
+    low, high = (percent(gain, 0) for gain in (language.worst_block_gain_low, language.worst_block_gain_high))
+    interval = "" if language.worst_block_gain_low is None or low == high else f" ({low} … {high})"
     return (
         f" With the float weights of that block, the divergence is {number(language.kl_mended)} nats"
         f"{_tried_text(language)}: {percent(language.worst_block_gain, 0)}{interval} of it is gone."

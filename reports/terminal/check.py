@@ -158,7 +158,7 @@ def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]
     """What to do first, with the cause that it is for and what it brings."""
     cause = card_called(context, first.code)
     about = f" for {cause.code} {cause.cause}" if cause is not None else ""
-    yield from wrap_line(f"{first.label}: {first.title}{about}{brings(first.gain)}")
+    yield from wrap_line(f"{first.label}: {first.named}{about}{brings(first.gain)}")
 
 
 def _verdict_line(box: GateBox, paint: Paint) -> str:

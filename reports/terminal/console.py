@@ -69,7 +69,7 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
     if context.budget is not None:
         yield from budget_lines(context.budget, paint)
     if context.first is not None and (context.causes or context.proof is not None):
-        yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")
+        yield from wrap_line(f"{context.first.label}: {context.first.named}{brings(context.first.gain)}")
     for notice in context.warnings:
         yield from wrap_line(f"warning: {notice}", indent=2)
     if context.failure is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.sections.proof import signed_gain
 from quantmedic.reports.text import count, decibels, metric_label, metric_value, percent, visible
 
 
@@ -39,6 +40,10 @@ def calibration_lines(before: Diagnosis) -> Iterator[str]:
     gain = decibels(run.trial.gain_db, "+")
     others = f"on the {count(run.trial.samples, 'sample')} that did not calibrate it, it gains {gain}"
     yield f"  samples of the {before.proof.dataset} set calibrated it, and count above; {others}"
+    if (tried := run.trial.metric) is not None:
+        old, new, goal = (metric_value(value, tried.name) for value in (tried.before, tried.after, tried.float_model))
+        low, high = (signed_gain(value, tried.name) for value in (tried.low, tried.high))
+        yield f"  {metric_label(tried.name):12} of these {old} -> {new}   float {goal}   gain {low} … {high}"
 
 
 def _judged_set(before: Diagnosis) -> str:

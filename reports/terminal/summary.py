@@ -54,7 +54,7 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     if context.reading_text:
         yield from (paint(line, "dim") for line in wrap_line(visible(context.reading_text, 600), most=4))
-    for text in context.language.told if context.language is not None else ():
+    for text in (*context.language.brief, *context.language.told) if context.language is not None else ():
         yield from wrap_line(text)
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
 
@@ -99,7 +99,7 @@ def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) ->
             yield from wrap_line(f"{context.advice_text} To read: quantmedic explain {', '.join(advice)}", most=2)
         return
     yield ""
-    label, *rest = wrap_line(f"{first.label}: {first.title}{brings(first.gain)}", most=2)
+    label, *rest = wrap_line(f"{first.label}: {first.named}{brings(first.gain)}", most=2)
     yield label.replace(first.label, paint(first.label, "help"), 1)
     yield from rest
     card = _shown_card(context)
@@ -108,7 +108,9 @@ def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) ->
     if card is not None:
         # The deciding words stand on a line of their own, or within the message, which then has room for them.
         most = 4 if card.found and not card.found_apart else 2
-        yield from wrap_line(f"{'because of' if first.code else 'found:'} {_found_text(card)}", indent=2, most=most)
+        yield from wrap_line(
+            f"{'because of' if first.code else 'found:'} {_found_text(card, first)}", indent=2, most=most
+        )
     elif advice:
         yield from wrap_line(f"quantmedic explain {advice[0]}", indent=2, most=1)
     yield from _change_lines(context, card if first.code else None, first)
@@ -127,8 +129,9 @@ def card_called(context: ReportContext, code: str) -> CauseCard | None:
     return next((card for card in context.causes if card.code == code), None)
 
 
-def _found_text(card: CauseCard) -> str:
-    shown, more = card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
+def _found_text(card: CauseCard, first: FirstStep) -> str:
+    """What was found, with its layers where the step has not named them."""
+    shown, more = () if first.where else card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
     layers = f" ({', '.join(shown)}{f' and {more} more' if more > 0 else ''})" if shown else ""
     return f"{card.code} {visible(card.cause, NAME_LIMIT)}, confidence {card.confidence}: {card.message}{layers}"
 

@@ -16,8 +16,11 @@ import onnxruntime
 import pytest
 import yaml
 
+from quantmedic.demo import language_patient
+
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+LANGUAGE = yaml.safe_load((ROOT / "examples" / "ci" / "github-language-model.yml").read_text(encoding="utf-8"))
 WORKFLOW = yaml.safe_load((ROOT / "examples" / "ci" / "github-workflow.yml").read_text(encoding="utf-8"))
 #: What the runner sets for every step.
 RUNNER_VARIABLES = ("GITHUB_", "RUNNER_", "INPUT_", "CI")
@@ -119,17 +122,18 @@ def runner(tmp_path: Path, command: Callable[[Path], None]) -> Callable[[Path], 
 
     def make(workspace: Path) -> Runner:
         temp = tmp_path / "runner's temp"
-        command(installed(temp) / "bin")
-        (installed(temp) / "installed").write_text(f"{installed(temp) / 'bin'}\n", encoding="utf-8")
+        for venv in (installed(temp), installed(temp, extra="-language")):
+            command(venv / "bin")
+            (venv / "installed").write_text(f"{venv / 'bin'}\n", encoding="utf-8")
         return Runner(temp, workspace)
 
     return make
 
 
-def installed(temp: Path, action: Path = ROOT) -> Path:
-    """The environment of one version of the action."""
+def installed(temp: Path, action: Path = ROOT, extra: str = "") -> Path:
+    """The environment of one version of the action, with the packages of an extra."""
     done = subprocess.run(["cksum"], input=str(action).encode(), capture_output=True, check=True)
-    return temp / f"quantmedic-{done.stdout.split()[0].decode()}"
+    return temp / f"quantmedic-{done.stdout.split()[0].decode()}{extra}"
 
 
 MODELS = {"float": "models/float.onnx", "quantized": "models/int8.onnx"}
@@ -240,13 +244,14 @@ def recorder(runner: Callable[[Path], Runner], tmp_path: Path) -> Runner:
     made = runner(workspace)
     (tmp_path / "recorder.py").write_text(RECORDER, encoding="utf-8")
     script = f'#!/bin/sh\nexec "{sys.executable}" -I "{tmp_path / "recorder.py"}" "$@"\n'
-    (installed(made.temp) / "bin" / "quantmedic").write_text(script, encoding="utf-8")
+    for extra in ("", "-language"):
+        (installed(made.temp, extra=extra) / "bin" / "quantmedic").write_text(script, encoding="utf-8")
     return made
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_inputs_arrive_as_they_are_and_do_nothing(recorder: Runner, text: str, tmp_path: Path) -> None:
-    names = ("float", "quantized", "representative", "validation", "config", "baseline", "record")
+    names = ("float", "quantized", "representative", "validation", "tokens", "config", "baseline", "record")
     folder = f"out {text}"
     done = recorder.run({**dict.fromkeys(names, text), "output": folder, "args": text})
     report = recorder.workspace / folder
@@ -385,3 +390,44 @@ def test_workflow_example_runs(project: Callable[..., Path], runner: Callable[[P
     done = runner(folder).run(inputs)
     assert (done.code, done.outputs["verdict"]) == (0, "ACCEPT"), done.log
     assert (folder / "history.db").is_file()
+
+
+def test_language_model_example_runs(runner: Callable[[Path], Runner], tmp_path: Path) -> None:
+    """The patient of the demo, under the names of the example: a block of 2 bits is beyond its limits."""
+    pytest.importorskip("transformers")
+    floats, quantized, texts = language_patient()
+    folder = tmp_path / "a project's folder"
+    shutil.copytree(floats, folder / "models" / "float")
+    shutil.copytree(quantized, folder / "models" / "quantized")
+    (folder / "data").mkdir()
+    shutil.copy(texts, folder / "data" / "texts.jsonl")
+    shutil.copy(ROOT / "examples" / "ci" / "language-model.toml", folder)
+    (job,) = LANGUAGE["jobs"].values()
+    (step,) = (each for each in job["steps"] if each.get("id") == "quantmedic")
+    done = runner(folder).run(step["with"])
+    assert (done.code, done.outputs["verdict"]) == (1, "REGRESSION"), done.log
+    for metric in ("perplexity", "kl", "same_top"):
+        assert re.search(rf"fail +accuracy {metric} ", done.log), done.log
+    assert "small-llama (quantized)" in done.summary
+
+
+@pytest.mark.parametrize("tokens, extra, asked", [("", "", ""), ("texts.jsonl", "-language", "[language]")])
+def test_language_models_are_installed_for_where_texts_are_given(
+    tmp_path: Path, tokens: str, extra: str, asked: str
+) -> None:
+    """With a Python that tells what it is asked to install."""
+    (tmp_path / "bin").mkdir()
+    told = tmp_path / "told"
+    venv = installed(tmp_path, extra=extra)
+    fake = f"""#!/bin/sh
+case "$*" in
+  *"-m venv"*) mkdir -p "{venv}/bin"; cp "$0" "{venv}/bin/python";;
+  *"-m pip"*) printf '%s\\n' "$@" >> "{told}";;
+esac
+"""
+    (tmp_path / "bin" / "python").write_text(fake, encoding="utf-8")
+    (tmp_path / "bin" / "python").chmod(0o755)
+    path = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    Runner(tmp_path, tmp_path, environment=path).run(MODELS | {"tokens": tokens})
+    assert told.read_text(encoding="utf-8").splitlines()[-1] == f"{ROOT}{asked}"
+    assert (venv / "installed").is_file()

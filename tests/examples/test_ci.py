@@ -23,6 +23,7 @@ CI = ROOT / "examples" / "ci"
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 GITLAB = yaml.safe_load((CI / "gitlab-ci.yml").read_text(encoding="utf-8"))["quantized-model"]
+LANGUAGE = yaml.safe_load((CI / "github-language-model.yml").read_text(encoding="utf-8"))
 WORKFLOW = yaml.safe_load((CI / "github-workflow.yml").read_text(encoding="utf-8"))
 PAGE = (ROOT / "manuals" / "general" / "ci.md").read_text(encoding="utf-8")
 
@@ -44,6 +45,7 @@ def tool(*command: str | Path) -> str:
     [
         ("github-actions", ROOT / "action.yml", ()),
         ("github-workflows", CI / "github-workflow.yml", ()),
+        ("github-workflows", CI / "github-language-model.yml", ()),
         ("gitlab-ci", CI / "gitlab-ci.yml", ("--data-transform", "gitlab-ci")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -61,7 +63,10 @@ def fenced(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
-@pytest.mark.parametrize("text", [(CI / "quantmedic.toml").read_text(encoding="utf-8"), *fenced(PAGE, "toml")])
+POLICIES = [(CI / name).read_text(encoding="utf-8") for name in ("quantmedic.toml", "language-model.toml")]
+
+
+@pytest.mark.parametrize("text", [*POLICIES, *fenced(PAGE, "toml")])
 def test_policies_are_valid(text: str) -> None:
     Policy.model_validate(tomllib.loads(text))
 
@@ -85,7 +90,7 @@ def steps(node: Any) -> list[Mapping[str, Any]]:
 
 @pytest.mark.parametrize(
     "example",
-    [WORKFLOW, *(yaml.safe_load(text) for text in fenced(PAGE, "yaml"))],
+    [WORKFLOW, LANGUAGE, *(yaml.safe_load(text) for text in fenced(PAGE, "yaml"))],
     ids=lambda example: next(iter(example)) if isinstance(example, dict) else "steps",
 )
 def test_examples_use_inputs_outputs_and_hooks_that_exist(example: Any) -> None:

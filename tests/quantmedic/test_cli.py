@@ -10,10 +10,11 @@ import yaml
 from builders.commands import run_quantmedic
 from click.testing import CliRunner
 
-from quantmedic.api.explain import explanation
+from quantmedic.api.explain import _short_fact, explanation
 from quantmedic.cli.main import cli
 from quantmedic.cli.powershell import PowerShellComplete
 from quantmedic.demo import patient
+from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = sorted(cli.table)  # type: ignore[attr-defined]
@@ -83,6 +84,44 @@ def test_words_of_the_manual_are_explained_by_the_section_that_does(word: str, h
 def test_figures_of_language_models_are_explained_by_their_formula(word: str, says: str):
     page = explanation(word)
     assert says in page and "## References" in page
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("nats", "A nat is the unit"),
+        ("same top-1", "`same_top`"),
+        ("same first token", "likeliest token"),
+        ("rise", "sized by rise"),
+        ("K/V cache", "compressed-tensors"),
+        ("block", "Blocks"),
+        ("router", "quantized-router (W026)"),
+        ("top-1", "`top1`"),
+        ("INSUFFICIENT_DATA", "too few samples to tell"),
+        ("accept", "every gate passes"),
+        ("ANOMALOUS", "better than quantization can make it"),
+        ("gate", "exit code"),
+        ("policy", "quantmedic.toml"),
+        ("loss budget", "noise"),
+        ("prescription.py", "prescription"),
+        ("keys_gain", "# language.keys_gain\n"),
+        ("kl_mean", "Unit: nats."),
+        ("cache_scales_off", "# language.cache_scales_off\n"),
+    ],
+)
+def test_words_that_reports_of_language_models_and_gates_show_are_explained(word: str, says: str):
+    assert says in explanation(word)
+
+
+def test_every_fact_of_language_models_is_explained_by_its_last_name():
+    paths = [path for path in fact_paths("model") if path.startswith("language.") and path.count(".") == 1]
+    assert len(paths) > 30
+    for path in paths:
+        assert f"# {path}\n" in (_short_fact(path.removeprefix("language.")) or ""), path
+
+
+def test_facts_of_a_name_that_many_bear_are_not_told_all():
+    assert _short_fact("mean") is None and _short_fact("xyzzy") is None
 
 
 @pytest.mark.parametrize("word", ["nncf", "NNCF"])
@@ -185,6 +224,7 @@ def test_an_unknown_word_leads_to_the_pages_that_have_it():
     assert "quantmedic explain index" in (caught.value.help or "")
 
 
+@pytest.mark.slow
 def test_doctor_tells_versions_and_cpu():
     done = run("doctor")
     assert done.returncode == 0

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from quantmedic.cli.watch import _stamps
 from quantmedic.demo import patient
 
@@ -22,6 +24,7 @@ def wait_for(said: Callable[[], str], text: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_healed_model_is_seen(tmp_path: Path) -> None:
     (float_model, sick), data = patient(healthy=False)
     (_, well), _ = patient(healthy=True)

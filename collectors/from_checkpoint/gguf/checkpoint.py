@@ -24,7 +24,7 @@ from quantmedic.collectors.from_checkpoint.gguf.file import (
 from quantmedic.collectors.from_checkpoint.gguf.names import has_shifted_norm, hugging_face_name, reordered_heads
 from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed_layer import Block, PackedLayer, Reading, even_groups, require
-from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Stored, Values
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Stored, Values
 from quantmedic.collectors.from_checkpoint.weight_fields import Integers
 from quantmedic.engine.errors import ModelError
 
@@ -43,14 +43,14 @@ class _Moved(Stored):
     order: Integers | None = None
     shift: float = 0.0
 
-    def load(self, rows: slice | None = None, columns: slice | None = None) -> Array:
-        """A copy of some rows and columns, in the order of the tensor."""
+    def view(self, rows: Rows | None, columns: slice | None) -> Array:
+        """Some rows and columns, in the order of the tensor."""
         if self.order is None:
-            found = super().load(rows, columns)
+            found = super().view(rows, columns)
         else:
-            wanted = self.order[rows or slice(None)]
+            wanted = self.order if rows is None else self.order[rows]
             first = int(wanted.min())
-            found = super().load(slice(first, int(wanted.max()) + 1), columns)[wanted - first]
+            found = super().view(slice(first, int(wanted.max()) + 1), columns)[wanted - first]
         return found - found.dtype.type(self.shift) if self.shift else found
 
 

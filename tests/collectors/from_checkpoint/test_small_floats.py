@@ -1,4 +1,4 @@
-"""NVFP4 and MXFP4: read as what they stand for, healthy ones clean, and scales that do not fit named."""
+"""NVFP4, MXFP4, MXFP6 and MXFP8: read as what they stand for, healthy ones clean, and scales that do not fit named."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,10 @@ WRITERS: dict[str, Writer] = {
     "nvfp4": small.of_compressed_tensors,
     "modelopt": small.of_modelopt,
     "mxfp4": small.mx_of_compressed_tensors,
+    "mxfp6": small.mx6_of_compressed_tensors,
 }
+#: Those whose scales are powers of two, and what gives their numbers.
+MX = {"mxfp4": small.mxfp4, "mxfp6": small.mxfp6}
 PATIENT = "model.layers.1.mlp.down_proj"
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 every_seed = pytest.mark.parametrize("seed", range(3))
@@ -50,7 +53,7 @@ def quantized(floats: made.Tensors, kind: str, scales: dict[str, float] | None =
     found = dict(floats)
     for name in made.linear_names(floats):
         del found[f"{name}.weight"]
-        options = {} if kind == "mxfp4" else {"scale": own[name]}
+        options = {} if kind in MX else {"scale": own[name]}
         found |= WRITERS[kind](name, values_of(floats, name), **options)
     return found
 
@@ -78,7 +81,10 @@ def test_healthy_checkpoints_are_clean(tmp_path: Path, seed: int, kind: str) -> 
     diagnosis = judged(tmp_path, floats, quantized(floats, kind))
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
     layer = next(row for row in diagnosis.layers if row.name == PATIENT)
-    assert (layer.weight_bits, layer.groups.size if layer.groups else 0) == (4, 32 if kind == "mxfp4" else 16)
+    assert (layer.weight_bits, layer.groups.size if layer.groups else 0) == (
+        6 if kind == "mxfp6" else 4,
+        32 if kind in MX else 16,
+    )
     assert (layer.weight_sqnr_db or 0.0) > 15
 
 
@@ -87,19 +93,19 @@ def test_healthy_checkpoints_are_clean(tmp_path: Path, seed: int, kind: str) -> 
 def test_numbers_are_those_of_the_formula(tmp_path: Path, seed: int, kind: str) -> None:
     values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
     layer = only_layer(tmp_path, WRITERS[kind]("a", values))
-    stored = small.mxfp4(values)[2] if kind == "mxfp4" else small.nvfp4(values)[3]
+    stored = MX[kind](values)[2] if kind in MX else small.nvfp4(values)[3]
     read = np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
     # The scale of the tensor is stored in float32, as its inverse by compressed-tensors.
-    np.testing.assert_allclose(read, stored, rtol=0 if kind == "mxfp4" else 3e-7, atol=0)
+    np.testing.assert_allclose(read, stored, rtol=0 if kind in MX else 3e-7, atol=0)
 
 
 @every_seed
-@pytest.mark.parametrize("kind", ["nvfp4", "mxfp4"])
+@pytest.mark.parametrize("kind", ["nvfp4", "mxfp4", "mxfp6"])
 def test_numbers_are_those_of_compressed_tensors(tmp_path: Path, seed: int, kind: str) -> None:
     """To the bit, in the type that the library computes in."""
     pytest.importorskip("compressed_tensors")
     import torch
-    from compressed_tensors.compressors import MXFP4PackedCompressor, NVFP4PackedCompressor
+    from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
 
     values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
@@ -110,10 +116,27 @@ def test_numbers_are_those_of_compressed_tensors(tmp_path: Path, seed: int, kind
     if kind == "nvfp4":
         state["weight_scale"] = state["weight_scale"].view(torch.float8_e4m3fn)
         state["weight_global_scale"] = state["weight_global_scale"].view(torch.float32)
-    library = NVFP4PackedCompressor if kind == "nvfp4" else MXFP4PackedCompressor
+    library = BaseCompressor.get_value_from_registry(f"{kind}-pack-quantized")
     wanted = library.decompress(state, scheme)["weight"]
     own = torch.from_numpy(layer.read(slice(0, 48), layer.declared).values()).to(wanted.dtype)
     assert torch.equal(own, wanted)
+
+
+@every_seed
+def test_float8_with_powers_of_two_is_read(tmp_path: Path, seed: int) -> None:
+    """MXFP8, one exponent per 32: the numbers of the formula, and a healthy checkpoint is clean."""
+    values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
+    tensors, stored = small.mxfp8_of_compressed_tensors("a", values)
+    layer = only_layer(tmp_path, tensors)
+    assert (layer.format, layer.groups) == ("mxfp8", 3)
+    read = np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
+    np.testing.assert_array_equal(read, stored.astype(np.float32))
+    floats = made.language_model(layers=2, seed=seed)
+    packed = dict(floats)
+    for name in made.linear_names(floats):
+        packed |= small.mxfp8_of_compressed_tensors(name, values_of(floats, name))[0]
+    diagnosis = judged(tmp_path, floats, packed)
+    assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
 
 
 @every_seed

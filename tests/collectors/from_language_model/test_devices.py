@@ -27,14 +27,18 @@ from quantmedic.engine.errors import QuantmedicError
 
 pytestmark = pytest.mark.thorough
 NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "dynamic": "local"}
+MXFP8 = {**NVFP4, "num_bits": 8, "strategy": "group", "group_size": 32, "dynamic": True, "scale_dtype": "torch.uint8"}
 INT8_BOTH = acts.Asked(acts.INT8_TENSOR, acts.INT8_TENSOR, 0.1, (0.02, 0.02))
 #: What runs beside the float model, by architecture: rounded weights, or weights, activations and a cache.
 PAIRS: dict[str, tuple[str, acts.Asked | None]] = {
     "one coarse block": ("Llama", None),
     "static activations and cache": ("Llama, tied", INT8_BOTH),
     "experts with groups of 4-bit floats": ("Mixtral", acts.Asked(NVFP4, acts.INT8_TENSOR, 0.01, (0.02, 0.02))),
-    "sliding windows, activations by token": ("Gemma2", acts.Asked({**acts.INT8_TOKENS, "symmetric": False})),
-    "no rotary embedding": ("GPT-2", INT8_BOTH),
+    "sliding windows, MXFP8": ("Gemma2", acts.Asked(MXFP8)),
+    "no rotary embedding, zero points by token": (
+        "GPT-2",
+        acts.Asked({**acts.INT8_TOKENS, "symmetric": False}, acts.INT8_TENSOR, None, (0.02, 0.02)),
+    ),
 }
 BEGIN = """
 import json, sys

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from builders import language_models as lm
 
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
-from quantmedic.collectors.from_language_model.grids import Grid
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
 from quantmedic.engine.case.facts import LanguageFacts
 
@@ -74,61 +72,7 @@ def test_figures_are_those_of_whole_models_with_hooks(architecture: str, title: 
         assert language.kl_float_cache == pytest.approx(left, rel=1e-3)
 
 
-def e2m1(values: Any) -> Any:
-    """The nearest of the numbers of E2M1, by looking at all; those in the middle go to the even code."""
-    codes = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-    far = np.abs(np.abs(values)[..., None] - codes)
-    odd = np.arange(8) % 2
-    return np.sign(values) * codes[np.lexsort((np.broadcast_to(odd, far.shape), far), axis=-1)[..., 0]]
-
-
-def test_grids_are_their_formulas() -> None:
-    """In float64, but for divisions, which float32 decides as in compressed-tensors."""
-    random = np.random.default_rng(0)
-    values = (random.normal(size=(1, 31, 64)) * np.exp(2 * random.normal(size=64))).astype(np.float32)
-    values[0, 3] = 0
-    found = torch.from_numpy(values)
-    tokens = acts.int8_tokens(values)
-    np.testing.assert_array_equal(Grid(8, False, "token", True).rounded(found).numpy(), tokens.astype(np.float32))
-    stored = Grid(8, True, "tensor", False, scale=torch.tensor([0.03]))
-    np.testing.assert_allclose(stored.rounded(found).numpy(), acts.float8_with(0.03)(values), rtol=1e-6)
-    step = np.float32(448 * 6 / np.abs(values).max())
-    groups = values.reshape(1, 31, 4, 16)
-    scales = (step * (np.abs(groups).max(-1, keepdims=True) / np.float32(6))).astype(ml_dtypes.float8_e4m3fn)
-    scales = np.where(scales.astype(np.float32) == 0, np.float32(0.125), scales.astype(np.float32)) / step
-    wanted = e2m1(np.clip(groups / scales, -6, 6)) * scales
-    four = Grid(4, True, "group", False, size=16, scale=torch.tensor([step]))
-    np.testing.assert_allclose(four.rounded(found).numpy(), wanted.reshape(values.shape), rtol=1e-6)
-
-
-def test_what_compressed_tensors_gives_is_given_bit_for_bit() -> None:
-    pytest.importorskip("compressed_tensors")
-    from compressed_tensors.quantization import QuantizationArgs
-    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils.helpers import compute_dynamic_scales_and_zp
-
-    torch.manual_seed(0)
-    values = torch.randn(1, 37, 64) * torch.exp(2 * torch.randn(64))
-    for bits, kind, strategy, is_symmetric in (
-        (8, "int", "token", True),
-        (8, "int", "token", False),
-        (8, "int", "tensor", True),
-        (4, "int", "token", True),
-        (8, "float", "token", True),
-    ):
-        args = QuantizationArgs(num_bits=bits, type=kind, strategy=strategy, symmetric=is_symmetric, dynamic=True)
-        wanted = fake_quantize(values, *compute_dynamic_scales_and_zp(values, args, None), args)
-        grid = Grid(bits, kind == "float", strategy, True, is_symmetric)
-        assert torch.equal(grid.rounded(values), wanted), (bits, kind, strategy, is_symmetric)
-
-
-def test_values_beyond_the_last_code_are_counted() -> None:
-    values = torch.tensor([[[0.1, 1.27, 1.274, 1.276, -1.284, -1.286, 9.0, -9.0]]])
-    found = Grid(8, False, "tensor", False, scale=torch.tensor([0.01])).clipped(values)
-    assert found.tolist() == [[[False, False, False, True, False, True, True, True]]]
-    assert not Grid(8, False, "token", True).clipped(values).any(), "a scale of the values covers them"
-
-
+GROUPS = {"num_bits": 8, "type": "float", "strategy": "group", "dynamic": True}
 SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "compressed-tensors": (
         {
@@ -156,7 +100,32 @@ SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "ModelOpt, 4 bits": (
         {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None},
-        "float4 per group of 16, scales made while running",
+        "float4 per group of 16, scales made while running, float8 times a stored one",
+        "None",
+    ),
+    "MXFP4 of an older release": (
+        {"config_groups": {"a": {"input_activations": {**GROUPS, "num_bits": 4, "group_size": 32}}}},
+        "float4 per group of 32, scales made while running, powers of two",
+        "None",
+    ),
+    "MXFP8": (
+        {"config_groups": {"a": {"input_activations": {**GROUPS, "group_size": 32, "scale_dtype": "torch.uint8"}}}},
+        "float8 per group of 32, scales made while running, powers of two",
+        "None",
+    ),
+    "float8 in groups of 32": (
+        {"config_groups": {"a": {"input_activations": {**GROUPS, "group_size": 32}}}},
+        "float8 per group of 32, scales made while running",
+        "None",
+    ),
+    "ModelOpt, MXFP8": (
+        {"quant_algo": "MXFP8"},
+        "float8 per group of 32, scales made while running, powers of two",
+        "None",
+    ),
+    "ModelOpt, NVFP4 and float8": (
+        {"quant_algo": "W4A8_NVFP4_FP8"},
+        "float8 per tensor, stored scales",
         "None",
     ),
     "ModelOpt, mixed": (
@@ -194,6 +163,8 @@ def test_configurations_are_read(title: str) -> None:
             {"config_groups": {"a": {"input_activations": {"num_bits": 8, "type": "float", "strategy": "block"}}}},
             "block of 8 bits",
         ),
+        ({"config_groups": {"a": {"input_activations": {**GROUPS, "num_bits": 4, "group_size": 16}}}}, "groups of 16"),
+        ({"config_groups": {"a": {"input_activations": {**GROUPS, "type": "int"}}}}, "int, in groups"),
         ({"config_groups": {"a": {"input_activations": {"num_bits": "x"}}}}, "tensor of x bits"),
     ],
 )
@@ -386,6 +357,14 @@ def test_scales_of_activations_that_cut_are_named(patient: Path, tmp_path: Path)
     found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale / 32))
     assert found.causes[0].cause == "activation-scales-too-small", found.causes
     assert found.model.language.activation_block.input_layer in found.causes[0].message
+
+
+def test_scales_of_activations_that_are_far_too_large_are_named(patient: Path, tmp_path: Path) -> None:
+    scale = sound_scales(patient / "float")[0]
+    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale * 64))
+    block = found.model.language.activation_block
+    assert found.causes[0].cause == "activation-scales-too-large", found.causes
+    assert (block.input_scale_ratio or 0) > 32 and block.input_clipped == 0
 
 
 def test_activations_of_four_bits_are_named(patient: Path, tmp_path: Path) -> None:

@@ -267,6 +267,7 @@ def test_options_inside_options_are_merged_too() -> None:
     assert "activations_range_estimator_params" in configuration.code and "per_channel=True" in configuration.code
 
 
+@pytest.mark.slow
 def test_every_toolchain_writes_what_its_language_reads() -> None:
     for remedy in BASE.remedies:
         for toolchain in BASE.toolchains:
@@ -338,6 +339,21 @@ def test_a_remedy_of_a_card_is_the_whole_call() -> None:
 def test_without_settings_in_force_a_remedy_is_the_change_alone() -> None:
     (judged,) = prescribe(diagnosis(cause("one", advice("keep-layers-float"))), BASE, "onnxruntime").causes
     assert not any("changed by" in text for text in render_snippets(judged.remedies[0], judged.rules))
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("minmax", "TensorQuantOverrides"), ("moving-average", "CalibMovingAverage"), ("entropy", "MinMax")],
+)
+def test_what_is_in_force_already_is_not_told_as_the_change(method: str, said: str) -> None:
+    """Ranges that cover all that calibration saw: of the extremes that are taken already, fixed ranges are left."""
+    settings = SHOWN.model_copy(update={"calibration_method": method, "percentile": None})
+    found = diagnosis(cause("a", advice("widen-activation-range")), settings_in_force=settings)
+    assert said in code_of(prescription(found, "onnxruntime"))
+    remedy = prescribe(found, BASE, "onnxruntime").causes[0].remedies[0]
+    first, second = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"]
+    assert ("TensorQuantOverrides" in str(first.options)) is (method == "minmax")
+    assert ("TensorQuantOverrides" in str(second.options)) is (method != "minmax")
 
 
 def test_a_remedy_wins_over_a_setting_in_force() -> None:

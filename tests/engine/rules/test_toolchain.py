@@ -5,6 +5,7 @@ import pytest
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import ModelFacts, SettingsFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.diagnosis.snippets import with_settings
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import Form
 from quantmedic.engine.rules.toolchain import InForce, Toolchain, choose, find_toolchain, options_in_force
@@ -156,4 +157,37 @@ def test_gptq_keeps_what_the_configuration_of_the_checkpoint_says() -> None:
 def test_llm_compressor_says_where_a_scheme_of_other_bits_stands() -> None:
     """Presets have few bits and groups: what the checkpoint has may be none of them."""
     said = find_toolchain("llm-compressor", TOOLCHAINS).given["scheme"]
-    assert "config_groups of the quantized model's config.json" in said and "in place of scheme" in said
+    assert "as config_groups in place of it" in said and "config.json of the quantized model" in said
+
+
+GROUPS = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "group", "group_size": 64}}}
+
+
+def test_llm_compressor_keeps_the_groups_and_the_cache_of_the_configuration() -> None:
+    toolchain = find_toolchain("llm-compressor", TOOLCHAINS)
+    cache = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}
+    shown = SettingsInForce(declared_groups=GROUPS, declared_cache=cache, float_layers={"Gemm": ("lm_head",)})
+    kept = options_in_force(toolchain, "QuantizationModifier", shown)
+    assert kept == {"config_groups": GROUPS, "kv_cache_scheme": cache, "ignore": ("lm_head",)}
+    assert options_in_force(toolchain, "QuantizationModifier", SettingsInForce()) == {
+        "targets": "Linear", "scheme": "=scheme"
+    }  # fmt: skip
+
+
+def test_a_scheme_of_a_remedy_stands_in_the_place_of_groups() -> None:
+    """The call refuses both."""
+    toolchain = find_toolchain("llm-compressor", TOOLCHAINS)
+    form = toolchain.forms["QuantizationModifier"]
+    kept = options_in_force(toolchain, "QuantizationModifier", SettingsInForce(declared_groups=GROUPS))
+    text = with_settings("QuantizationModifier", form, {"scheme": "FP8_DYNAMIC"}, kept)
+    assert "config_groups" not in text and 'scheme="FP8_DYNAMIC",  # changed' in text and 'targets="Linear"' in text
+    text = with_settings("QuantizationModifier", form, {"kv_cache_scheme": "=None"}, kept)
+    assert "scheme=scheme" not in text and '"group_size": 64' in text and "kv_cache_scheme=None,  # changed" in text
+
+
+def test_texts_of_a_configuration_are_no_code() -> None:
+    toolchain = find_toolchain("llm-compressor", TOOLCHAINS)
+    groups = {"=exit()": {"targets": ["=exit()", "x()"], "weights": {"type": "=exit()"}}}
+    kept = options_in_force(toolchain, "QuantizationModifier", SettingsInForce(declared_groups=groups))
+    text = with_settings("QuantizationModifier", toolchain.forms["QuantizationModifier"], {}, kept)
+    assert text.count("exit()") == text.count('"=exit()"') == 3 and '"x()"' in text

@@ -59,7 +59,7 @@ def write_quantized(floats: Path, folder: Path, asked: Asked) -> Path:
         if asked.scale is not None:
             tensors[f"{base}.input_scale"] = ("F32", np.array([asked.scale], np.float32))
         attention, _, last = base.rpartition(".")
-        if asked.cache_scales is not None and last in ("k_proj", "qkv_proj", "c_attn"):
+        if asked.cache_scales is not None and last in ("k_proj", "qkv_proj", "c_attn", "kv_a_proj_with_mqa"):
             for kind, number in zip("kv", asked.cache_scales, strict=True):
                 tensors[f"{attention}.{kind}_scale"] = ("F32", np.array([number], np.float32))
     config = made.json.loads((floats / "config.json").read_text())

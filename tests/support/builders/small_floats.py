@@ -1,4 +1,4 @@
-"""Layers of NVFP4 and MXFP4 as compressed-tensors, ModelOpt and GPT-OSS store them, after the formats' specifications.
+"""Layers of NVFP4, MXFP4 and MXFP8 as compressed-tensors, ModelOpt and GPT-OSS store them, after the specifications.
 
 Nothing is shared with the reader under test: numbers are found by searching all that a type can hold.
 """
@@ -84,3 +84,37 @@ def mxfp4(values: Array, shift: int = 0) -> tuple[Array, Array, Array]:
 def mx_of_compressed_tensors(name: str, values: Array) -> Tensors:
     codes, exponents, _ = mxfp4(values)
     return {f"{name}.weight_packed": ("U8", codes), f"{name}.weight_scale": ("U8", exponents)}
+
+
+def mxfp6(values: Array) -> tuple[Array, Array, Array]:
+    """Bytes, exponents per 32, and what they stand for: a sign, two bits of exponent, three of mantissa."""
+    blocks = values.reshape(len(values), -1, 32).astype(np.float64)
+    powers = np.floor(np.log2(np.abs(blocks).max(axis=-1))).astype(int) - 2
+    scaled = blocks / 2.0 ** powers[..., None]
+    numbers = np.array(
+        [(1 + part / 8) * 2**power if power >= 0 else part / 8 for power in (-1, 0, 1, 2) for part in range(8)]
+    )
+    codes = np.searchsorted((numbers[1:] + numbers[:-1]) / 2, np.abs(scaled))
+    stored = np.where(scaled < 0, -1, 1) * numbers[codes] * 2.0 ** powers[..., None]
+    four = (codes | (scaled < 0) << 5).reshape(len(values), -1, 4)
+    word = sum(four[..., place] << 6 * place for place in range(4))
+    packed_codes = np.stack([word >> shift & 255 for shift in (0, 8, 16)], axis=-1).astype(np.uint8)
+    return packed_codes.reshape(len(values), -1), (powers + 127).astype(np.uint8), stored.reshape(values.shape)
+
+
+def mx6_of_compressed_tensors(name: str, values: Array) -> Tensors:
+    codes, exponents, _ = mxfp6(values)
+    return {f"{name}.weight_packed": ("U8", codes), f"{name}.weight_scale": ("U8", exponents)}
+
+
+def mxfp8_of_compressed_tensors(name: str, values: Array) -> tuple[Tensors, Array]:
+    """Float8 codes, exponents per 32, and what they stand for."""
+    blocks = values.reshape(len(values), -1, 32).astype(np.float64)
+    powers = np.ceil(np.log2(np.abs(blocks).max(axis=-1) / LARGEST_SCALE)).astype(int)
+    codes = (blocks / 2.0 ** powers[..., None]).astype(np.float32).astype(ml_dtypes.float8_e4m3fn)
+    stored = (codes.astype(np.float64) * 2.0 ** powers[..., None]).reshape(values.shape)
+    exponents = (powers + 127).astype(np.uint8)
+    return {
+        f"{name}.weight": ("F8_E4M3", codes.reshape(values.shape)),
+        f"{name}.weight_scale": ("U8", exponents),
+    }, stored

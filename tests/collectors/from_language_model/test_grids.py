@@ -1,0 +1,145 @@
+"""Grids of activations and of caches: numbers equal those of compressed-tensors, and of their formulas."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from builders import activation_schemes as acts
+
+from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.schemes import input_schemes
+
+pytestmark = pytest.mark.thorough
+
+
+def e2m1(values: Any) -> Any:
+    """The nearest of the numbers of E2M1, by looking at all; those in the middle go to the even code."""
+    codes = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    far = np.abs(np.abs(values)[..., None] - codes)
+    odd = np.arange(8) % 2
+    return np.sign(values) * codes[np.lexsort((np.broadcast_to(odd, far.shape), far), axis=-1)[..., 0]]
+
+
+def test_grids_are_their_formulas() -> None:
+    """In float64, but for divisions, which float32 decides as in compressed-tensors."""
+    random = np.random.default_rng(0)
+    values = (random.normal(size=(1, 31, 64)) * np.exp(2 * random.normal(size=64))).astype(np.float32)
+    values[0, 3] = 0
+    found = torch.from_numpy(values)
+    tokens = acts.int8_tokens(values)
+    np.testing.assert_array_equal(Grid(8, False, "token", True).rounded(found).numpy(), tokens.astype(np.float32))
+    stored = Grid(8, True, "tensor", False, scale=torch.tensor([0.03]))
+    np.testing.assert_allclose(stored.rounded(found).numpy(), acts.float8_with(0.03)(values), rtol=1e-6)
+    step = np.float32(448 * 6 / np.abs(values).max())
+    groups = values.reshape(1, 31, 4, 16)
+    scales = (step * (np.abs(groups).max(-1, keepdims=True) / np.float32(6))).astype(ml_dtypes.float8_e4m3fn)
+    scales = np.where(scales.astype(np.float32) == 0, np.float32(0.125), scales.astype(np.float32)) / step
+    wanted = e2m1(np.clip(groups / scales, -6, 6)) * scales
+    four = Grid(4, True, "group", False, size=16, scale=torch.tensor([step]), scales="e4m3")
+    np.testing.assert_allclose(four.rounded(found).numpy(), wanted.reshape(values.shape), rtol=1e-6)
+
+
+def test_what_compressed_tensors_gives_is_given_bit_for_bit() -> None:
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+    from compressed_tensors.quantization.utils.helpers import compute_dynamic_scales_and_zp
+
+    torch.manual_seed(0)
+    values = torch.randn(1, 37, 64) * torch.exp(2 * torch.randn(64))
+    for bits, kind, strategy, is_symmetric in (
+        (8, "int", "token", True),
+        (8, "int", "token", False),
+        (8, "int", "tensor", True),
+        (4, "int", "token", True),
+        (8, "float", "token", True),
+    ):
+        args = QuantizationArgs(num_bits=bits, type=kind, strategy=strategy, symmetric=is_symmetric, dynamic=True)
+        wanted = fake_quantize(values, *compute_dynamic_scales_and_zp(values, args, None), args)
+        grid = Grid(bits, kind == "float", strategy, True, is_symmetric)
+        assert torch.equal(grid.rounded(values), wanted), (bits, kind, strategy, is_symmetric)
+
+
+@pytest.mark.parametrize("preset", ["NVFP4", "MXFP4", "MXFP8", "MXFP4XFP8", "FP8_BLOCK", "W8A8", "FP8_DYNAMIC"])
+def test_presets_of_compressed_tensors_are_given_bit_for_bit(preset: str) -> None:
+    """Values from subnormal to large, groups of zeros, and the borders between powers of two."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.quantization import preset_name_to_scheme
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+    from compressed_tensors.quantization.utils.helpers import compute_dynamic_scales_and_zp, generate_gparam
+
+    try:
+        scheme = preset_name_to_scheme(preset, ["Linear"])
+    except KeyError:
+        pytest.skip(f"this release of compressed-tensors has no {preset}")
+    args = scheme.input_activations
+    grid = input_schemes({"config_groups": {"a": scheme.model_dump()}}).grid_of("model.layers.0.mlp.up_proj")
+    torch.manual_seed(0)
+    for power in range(-12, 12, 3):
+        values = torch.randn(1, 37, 256) * torch.exp(3 * torch.randn(256)) * 10.0**power
+        values[0, 3], values[0, 5, :40] = 0, 0
+        values[0, 6] = 1.75 * 2.0 ** torch.randint(-20, 20, (256,))
+        values[0, 7] = 2.0 ** torch.randint(-20, 20, (256,))
+        own, step = grid, None
+        if grid is not None and grid.needs_scale:
+            step = generate_gparam(values.min(), values.max()) * (8 if power % 2 else 1)
+            own = grid.with_scale(step)
+        wanted = fake_quantize(values.clone(), *compute_dynamic_scales_and_zp(values, args, None, step), args, step)
+        assert own is not None and torch.equal(own.rounded(values), wanted), power
+
+
+def test_groups_with_powers_of_two_are_their_formulas() -> None:
+    """In float64: the exponent of the largest value is rounded up from 1.75 on, or up in any case."""
+    random = np.random.default_rng(0)
+    values = (random.normal(size=(1, 31, 64)) * np.exp(2 * random.normal(size=64))).astype(np.float32)
+    values[0, 3] = 0
+    groups = values.reshape(1, 31, 2, 32).astype(np.float64)
+    largest = np.abs(groups).max(-1, keepdims=True)
+    for bits, last in ((4, 6.0), (8, 448.0)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            whole, first = np.floor(np.log2(largest)), np.floor(np.log2(last))
+            exponents = {
+                "power": whole + (largest / 2.0**whole >= 1.75) - first,
+                "power-up": np.ceil(np.log2(largest / last)),
+            }
+        for scales, exponent in exponents.items():
+            steps = 2.0 ** np.maximum(exponent, -127)
+            codes = np.clip(groups / steps, -last, last)
+            own = e2m1(codes) if bits == 4 else codes.astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(float)
+            grid = Grid(bits, True, "group", True, size=32, scales=scales)
+            found = grid.rounded(torch.from_numpy(values)).numpy()
+            np.testing.assert_allclose(found, (own * steps).reshape(values.shape), rtol=1e-6, atol=1e-38)
+            assert grid.clipped(torch.from_numpy(values)) is None
+
+
+def test_scales_in_front_of_those_of_groups() -> None:
+    """One that covers the values of a token changes little; one that covers a sixteenth cuts, and is told."""
+    values = torch.randn(1, 32, 64, generator=torch.Generator().manual_seed(0))
+    values[0, 5] *= 100
+    grid = Grid(4, True, "group", False, size=16, scales="e4m3")
+    fitting = grid.with_scale(448 * 6 / values.abs().max().reshape(1))
+    small = grid.with_scale(16 * 448 * 6 / values.abs().max().reshape(1))
+    clipped = [own.clipped(values) for own in (fitting, small)]
+    assert clipped[0] is not None and not clipped[0].any()
+    assert clipped[1] is not None and set(clipped[1].nonzero()[:, 1].tolist()) == {5}
+    largest = float(values.abs().max())
+    assert fitting.stored == pytest.approx(fitting.scale_of(largest)) and small.stored == pytest.approx(
+        small.scale_of(largest) / 16
+    )
+    for own in (small.per_token(), small.per_text()):
+        assert own.clipped(values) is None and own.per_token() == own
+        noise = ((own.rounded(values) - values) ** 2).sum(-1) / (values**2).sum(-1)
+        assert noise.max() < 0.02
+    assert torch.equal(fitting.rounded(values[:, 5:6]), small.per_token().rounded(values[:, 5:6])), "that sets both"
+
+
+def test_values_beyond_the_last_code_are_counted() -> None:
+    values = torch.tensor([[[0.1, 1.27, 1.274, 1.276, -1.284, -1.286, 9.0, -9.0]]])
+    found = Grid(8, False, "tensor", False, scale=torch.tensor([0.01])).clipped(values)
+    assert found is not None and found.tolist() == [[[False, False, False, True, False, True, True, True]]]
+    assert Grid(8, False, "token", True).clipped(values) is None, "a scale of the values covers them"
