@@ -11,11 +11,12 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_checkpoint.collect import compare_opened
 from quantmedic.collectors.from_checkpoint.containers import Opened
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
 from quantmedic.collectors.from_language_model.collect import language_facts, perplexity_facts
 from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
-from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules, scores_with_float_part
-from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, facts_of_worst
+from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules, scores_with_float_parts
+from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, changed_routers, facts_of_worst
 from quantmedic.collectors.from_language_model.skeleton import load_module
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
 from quantmedic.collectors.from_language_model.text_scores import Scores
@@ -70,24 +71,32 @@ def _judge_modules(
 ) -> tuple[LanguageFacts, MetricFacts]:
     scores, noises = run_modules(pair, texts, progress)
     found = language_facts(scores, texts, vocabulary, noises)
-    if found.kl_mean and found.worst_block and (found.worst_block_share or 0.0) > TRIED_SHARE:
-        found = found.model_copy(update=_try_worst(pair, texts, scores, found.worst_block))
+    if found.kl_mean:
+        found = found.model_copy(update=_try_parts(pair, texts, scores, found))
     return found, perplexity_facts(scores)
 
 
-def _try_worst(pair: ModulePair, texts: Sequence[Ids], scores: Scores, block: str) -> dict[str, object]:
-    """What a block of the float model in the quantized one takes away; nothing where it does not run there."""
+def _try_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, found: LanguageFacts) -> dict[str, object]:
+    """What parts of the float model in the quantized one take away; nothing of those that do not run there."""
     chosen = texts_of_trials(scores)
-    mended = scores_with_float_part(pair, [texts[place] for place in chosen], block)
-    if mended is None:
+    own, before = [texts[place] for place in chosen], scores.divergence[chosen]
+    tried: dict[str, object] = {}
+    worst = found.worst_block if (found.worst_block_share or 0.0) > TRIED_SHARE else None
+    if worst is not None and (mended := scores_with_float_parts(pair, own, [worst])) is not None:
+        tried["kl_mended"] = float(mended.divergence.sum()) / mended.count
+        tried |= facts_of_worst(Gain.of(before, mended.divergence))
+    routers = changed_routers((_values_of(pair.floats), _values_of(pair.quantized)))
+    if routers and (mended := scores_with_float_parts(pair, own, routers)) is not None:
+        tried["router_gain"] = Gain.of(before, mended.divergence).share
+    if not tried:
         return {}
-    before = scores.divergence[chosen]
-    return {
-        "trial_texts": tuple(place + 1 for place in chosen),
-        "kl_tried": float(before.sum()) / mended.count,
-        "kl_mended": float(mended.divergence.sum()) / mended.count,
-        **facts_of_worst(Gain.of(before, mended.divergence)),
-    }
+    tokens = sum(len(ids) - 1 for ids in own)
+    return {"trial_texts": tuple(place + 1 for place in chosen), "kl_tried": float(before.sum()) / tokens, **tried}
+
+
+def _values_of(model: nn.Module) -> WeightValues:
+    checkpoint = checkpoint_of_module(model)
+    return WeightValues(checkpoint, {}, {}, {name: name for name in checkpoint.tensors})
 
 
 def _as_modules(

@@ -92,20 +92,21 @@ def run_modules(pair: ModulePair, texts: Sequence[Ids], progress: Progress) -> t
     return found.scores.scores(), Noises(found.front.overall, with_shares(facts))
 
 
-def scores_with_float_part(pair: ModulePair, texts: Sequence[Ids], part: str) -> Scores | None:
-    """Scores with one part of the float model in the quantized one; None where it does not run there.
+def scores_with_float_parts(pair: ModulePair, texts: Sequence[Ids], parts: Sequence[str]) -> Scores | None:
+    """Scores with some parts of the float model in the quantized one; None where it does not run with them.
 
     Args:
-        pair: Both models; the part is put back.
+        pair: Both models; the parts are put back.
         texts: Token ids.
-        part: Name of the module, the same in both.
+        parts: Names of the modules, the same in both.
 
     Raises:
         ModelError: See ``run_modules``.
     """
-    mended = pair.floats.get_submodule(part)
     plain = ModulePair(pair.floats, pair.quantized, ())
-    with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad(), _with_part(pair.quantized, part, mended):
+    with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad(), ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(_with_part(pair.quantized, part, pair.floats.get_submodule(part)))
         try:
             scores = ScoreSums([len(ids) for ids in texts])
             for ids in texts:
