@@ -94,11 +94,17 @@ class WeightValues:
 
 @dataclass(frozen=True)
 class MixedValues:
-    """The tensors of one checkpoint, but for those of one part of the network, which are those of another one."""
+    """The tensors of one checkpoint, but for those of some parts of the network, which are those of another one.
+
+    Attributes:
+        values: Tensors of most parts.
+        others: Those of the others.
+        prefixes: With which the names of the others begin.
+    """
 
     values: WeightValues
     others: WeightValues
-    prefix: str
+    prefixes: tuple[str, ...]
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -107,7 +113,7 @@ class MixedValues:
 
     def load(self, name: str, shape: tuple[int, ...], rows: Rows | None = None) -> Values | None:
         """As ``WeightValues.load``."""
-        return (self.others if name.startswith(self.prefix) else self.values).load(name, shape, rows)
+        return (self.others if name.startswith(self.prefixes) else self.values).load(name, shape, rows)
 
 
 #: What gives tensors by the names of the architecture.

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
-from quantmedic.collectors.from_language_model.held_weights import value_in_force
+from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module, value_in_force
 from quantmedic.collectors.from_language_model.modules import ModulePair, scores_with_float_parts
-from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, facts_of_worst
+from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, changed_routers, facts_of_worst
 from quantmedic.collectors.from_language_model.text_scores import Scores
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.facts import LanguageFacts
@@ -43,7 +44,7 @@ class _Trials:
 
 
 def try_float_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, found: LanguageFacts) -> LanguageFacts:
-    """The facts with what is left of the divergence where output layer, embedding or worst block are the float ones.
+    """The facts with what is left of the divergence where output layer, embedding, routers or worst block are the float ones.
 
     Args:
         pair: Both models; neither is changed.
@@ -64,7 +65,7 @@ def try_float_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, foun
         "kl_tried": float(before.sum()) / sum(len(ids) - 1 for ids in own),
     }
     trials = _Trials(pair, own, before)
-    return found.model_copy(update=tried | _try_ends(trials, found) | _try_worst(trials, found))
+    return found.model_copy(update=tried | _try_ends(trials, found) | _try_routers(trials) | _try_worst(trials, found))
 
 
 def _try_ends(trials: _Trials, found: LanguageFacts) -> dict[str, object]:
@@ -78,6 +79,17 @@ def _try_ends(trials: _Trials, found: LanguageFacts) -> dict[str, object]:
         is_tied = head is not None and _is_tied(pair.quantized, head, embedding)
         gains["embedding_gain"] = _share(trials.gain_of(embedding, *([cast("str", head)] if is_tied else [])))
     return gains
+
+
+def _try_routers(trials: _Trials) -> dict[str, object]:
+    """All at once: one in float changes what those behind it are given."""
+    routers = changed_routers((_values_of(trials.pair.floats), _values_of(trials.pair.quantized)))
+    return {"router_gain": _share(trials.gain_of(*routers))} if routers else {}
+
+
+def _values_of(model: nn.Module) -> WeightValues:
+    checkpoint = checkpoint_of_module(model)
+    return WeightValues(checkpoint, {}, {}, {name: name for name in checkpoint.tensors})
 
 
 def _try_worst(trials: _Trials, found: LanguageFacts) -> dict[str, object]:

@@ -177,6 +177,11 @@ class LanguageFacts(Facts):
     )
     router_agreement: float | None = fact("lowest router_agreement of all blocks", "share")
     router_block: str | None = fact("block with the lowest router_agreement")
+    router_gain: float | None = fact(
+        "1 - kl_tried with the float weights of all routers / kl_tried; run where those of the quantized model are "
+        "others",
+        "share",
+    )
     activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
     cache: str | None = fact("how keys and values were quantized")
     not_simulated: str | None = fact("what the configuration asks to be quantized and was not, and why")

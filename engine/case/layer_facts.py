@@ -81,7 +81,8 @@ class LayerFacts(Facts):
         "(as W036 and W040 name them)"
     )
     part_gain: float | None = fact(
-        "of an embedding or output layer: share of the divergence of a language model that its float weights take away",
+        "of an embedding or output layer: share of the divergence of a language model that its float weights take "
+        "away; of a router of experts, that those of all routers do",
         "share",
     )
     block_gain: float | None = fact(

@@ -16,7 +16,7 @@ class Thresholds(Protocol):
 def layers_with_blocks(
     layers: tuple[LayerFacts, ...], model: ModelFacts, thresholds: Thresholds
 ) -> tuple[LayerFacts, ...]:
-    """The layers with what was tried: the worst block, the output layer and the embedding with their float weights."""
+    """The layers with what was tried: the worst block, output layer, embedding and routers with their float weights."""
     if model.language.texts is None:
         return layers
     inside = [layer for layer in layers if _is_inside(layer, model.language.worst_block)]
@@ -26,7 +26,8 @@ def layers_with_blocks(
     }
     return tuple(
         layer.model_copy(
-            update=tried if _is_inside(layer, model.language.worst_block) else _gain_of_part(layer, model.language)
+            update=_gain_of_part(layer, model.language)
+            | (tried if _is_inside(layer, model.language.worst_block) else {})
         )
         for layer in layers
     )
@@ -37,7 +38,7 @@ def _is_inside(layer: LayerFacts, block: str | None) -> bool:
 
 
 def _gain_of_part(layer: LayerFacts, language: LanguageFacts) -> dict[str, float | None]:
-    gains = {"lm_head": language.head_gain, "embedding": language.embedding_gain}
+    gains = {"lm_head": language.head_gain, "embedding": language.embedding_gain, "router": language.router_gain}
     return {"part_gain": gains.get(layer.weight.role or "")} if layer.weight.rounding.mse is not None else {}
 
 

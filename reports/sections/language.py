@@ -130,7 +130,7 @@ class _Origin(NamedTuple):
 
 def _all_origins(language: LanguageFacts) -> Iterator[_Origin]:
     yield _Origin(tuple(_block_texts(language)), ("block_", "language.worst_block"), language.worst_block_gain)
-    yield _Origin(tuple(_router_texts(language)), ("router_", "language.router_"), None)
+    yield _Origin(tuple(_router_texts(language)), ("router_", "language.router_"), language.router_gain)
     yield _Origin(tuple(_end_texts(language)), ("language.head", "language.embedding"), _end_gain(language))
     activations = ("language.activation", "language.token_scales")
     yield _Origin(tuple(_activation_texts(language)), activations, language.activations_gain)
@@ -144,6 +144,8 @@ def _router_texts(language: LanguageFacts) -> Iterator[str]:
             f"Routers choose the same experts as in float for {percent(language.router_agreement, 1)} of the tokens at "
             f"worst, in {name(language.router_block)}."
         )
+    if language.router_gain is not None:
+        yield _float_text("routers", language.router_gain, language)
 
 
 def _block_texts(language: LanguageFacts) -> Iterator[str]:
@@ -160,8 +162,12 @@ def _end_texts(language: LanguageFacts) -> Iterator[str]:
     gains = {"embedding": language.embedding_gain, "output layer": language.head_gain}
     for layer, gain in gains.items():
         if gain is not None:
-            tried = f" of {count(len(language.trial_texts), 'text')}" if language.trial_texts else ""
-            yield f"With the float {layer}, {percent(gain, 0)} of the divergence{tried} is gone."
+            yield _float_text(layer, gain, language)
+
+
+def _float_text(part: str, gain: float, language: LanguageFacts) -> str:
+    tried = f" of {count(len(language.trial_texts), 'text')}" if language.trial_texts else ""
+    return f"With the float {part}, {percent(gain, 0)} of the divergence{tried} is gone."
 
 
 def _end_gain(language: LanguageFacts) -> float | None:

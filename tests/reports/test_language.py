@@ -86,6 +86,15 @@ def test_a_cause_that_another_explains_does_not_lead() -> None:
     assert box is not None and box.told[0].startswith(CACHE)
 
 
+def test_routers_are_told_by_what_they_cost() -> None:
+    routed = LANGUAGE.model_copy(
+        update={"router_agreement": 0.718, "router_block": "model.layers.1", "router_gain": 0.78, "cache": None}
+    )
+    box = language_box(diagnosis_of(routed))
+    assert box is not None and box.told[0].startswith("Routers choose the same experts as in float for 71.8 % of the")
+    assert box.told[1] == "With the float routers, 78 % of the divergence of 4 texts is gone."
+
+
 def test_how_far_predictions_differ_is_told_with_a_yardstick() -> None:
     box = language_box(diagnosis_of(LANGUAGE))
     assert box is not None and box.amount == "16 texts"
