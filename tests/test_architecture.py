@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "rules": set(),
     "manuals": set(),
 }
-#: What every front end may import: none imports another, but LiteRT and OpenVINO run translations on that of ONNX.
+#: What every front end may import: none imports another, but LiteRT and OpenVINO run translations on that of ONNX, and
+#: language models are moved as torch modules are.
 _MEASURING = {"data", "native", "metrics", "pair", "statistics", "measure"}
 #: What a diagnosis starts from.
 _FACTS = {"case", "metrics", "formulas"}
@@ -52,7 +53,7 @@ ROOMS = {
         "from_openvino": _MEASURING | {"from_openvino", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
-        "from_language_model": {"data", "from_checkpoint", "from_language_model"},
+        "from_language_model": {"data", "from_checkpoint", "from_torch", "from_language_model"},
         "from_settings": {"data", "native", "from_settings"},
         "from_device": _MEASURING | {"from_device"},
     },

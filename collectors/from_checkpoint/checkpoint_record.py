@@ -65,11 +65,11 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
     counted = [op for op in compute if not _is_rightly_float(op.weight)]
     quantized = sum(op.weight.quantizer.bits is not None for op in counted)
     changed = sum(op.weight.rounding.mse is not None for op in counted)
-    kinds = dict.fromkeys(_weight_format(op.weight) for op in operators if op.weight.format is not None)
+    kinds = _weight_formats([op.weight for op in operators if op.weight.format is not None])
     return ModelFacts(
         name=name_of(pair.quantized, pair.floats),
         framework=framework_of(pair.quantized.path),
-        format=", ".join(kinds) or None,
+        format=", ".join(dict.fromkeys(kinds)) or None,
         toolchain_marks=_marks(pair),
         operators=len(operators),
         compute_operators=len(compute),
@@ -131,10 +131,19 @@ def _is_unchanged(operators: tuple[OperatorRecord, ...], pair: Pair) -> bool:
     return not quantized and not different and pair.floats.fingerprint() == pair.quantized.fingerprint()
 
 
-def _weight_format(weight: WeightFacts) -> str:
-    quantizer = weight.quantizer
-    grouped = f" in groups of {weight.group_size}" if quantizer.granularity == "per_block" else ""
-    return f"{weight.format} {quantizer.bits}-bit{grouped}"
+def _weight_formats(weights: Sequence[WeightFacts]) -> list[str]:
+    """Each once; a layer with one group has the format of those with several of its size."""
+    found = {(each.format, each.quantizer.bits, each.group_size, _is_in_groups(each)): None for each in weights}
+    grouped = {each[:3] for each in found if each[3]}
+    return [
+        f"{name} {bits}-bit{f' in groups of {size}' if in_groups else ''}"
+        for name, bits, size, in_groups in found
+        if in_groups or (name, bits, size) not in grouped
+    ]
+
+
+def _is_in_groups(weight: WeightFacts) -> bool:
+    return weight.quantizer.granularity == "per_block"
 
 
 def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from quantmedic.collectors.data.messages import first_line
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.block_noise import BlockNoise
@@ -160,7 +161,7 @@ def run_alone(
         is_first = first > 0 and index == first
         before, places = (rooms.kept_before(first), rooms.spans) if is_first else (rooms.before(index), spans)
         behind = rooms.behind(index)
-        with loaded(layer, name, weights), simulated(layer, name, simulation):
+        with loaded(layer, name, weights, skeleton.device), simulated(layer, name, simulation):
             for place, span in zip(places, spans, strict=True):
                 inputs = np.array(before[place])
                 behind[span] = _call(layer, name, inputs, calls.of(len(inputs))[index])
@@ -175,9 +176,10 @@ def run_alone(
 
 
 def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], before: Values, behind: Values) -> None:
-    with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights), torch.inference_mode():
+    device = skeleton.device
+    with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights, device), torch.inference_mode():
         for span in spans:
-            behind[span] = skeleton.norm(torch.from_numpy(before[span])).numpy()
+            behind[span] = skeleton.norm(torch.from_numpy(before[span]).to(device)).cpu().numpy()
             let_go(before)
             let_go(behind)
 
@@ -209,7 +211,7 @@ def _run_block(
     own: list[tuple[Values, Values]] = []
     left: list[tuple[Values, Values]] = []
     is_plain = not (sources.simulation.inputs or sources.simulation.caches)
-    with loaded(layer, name, sides[0]):
+    with loaded(layer, name, sides[0], skeleton.device):
         for number, span in enumerate(spans):
             inputs = np.array(before.floats[span])
             call = calls.of(len(inputs))[index]
@@ -222,7 +224,7 @@ def _run_block(
                 sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
             rooms.let_go()
         routing.run_float_experts(layer)
-    with loaded(layer, name, sides[1]):
+    with loaded(layer, name, sides[1], skeleton.device):
         with simulated(layer, name, simulation):
             for number, span in enumerate(spans):
                 inputs = np.array(before.quantized[span])
@@ -254,21 +256,22 @@ def _noise_of_source(
 
 
 def _call(layer: nn.Module, name: str, inputs: Values, call: Call) -> Values:
+    """What a block makes of one text; it runs where its weights lie."""
     args, kwargs = call
+    device = next(layer.parameters()).device
     try:
         with torch.inference_mode():
-            found = layer(torch.from_numpy(inputs)[None], *args, **kwargs)
+            found = layer(torch.from_numpy(inputs)[None].to(device), *args, **kwargs)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # whatever an architecture raises
         raise ModelError(
             "a block cannot be run alone",
-            where=[
-                f"block  {name}",
-                f"cause  {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            ],
+            where=[f"block  {name}", f"cause  {type(error).__name__}: {first_line(error)[:300]}"],
             help="without --tokens the weights alone are compared",
         ) from error
     hidden = found[0] if isinstance(found, tuple) else found
-    return np.asarray(hidden[0].numpy(), np.float32)
+    return np.asarray(hidden[0].cpu().numpy(), np.float32)
 
 
 def noise_of_tokens(floats: Values, quantized: Values) -> Floats:

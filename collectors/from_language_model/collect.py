@@ -17,6 +17,7 @@ from quantmedic.collectors.from_language_model.blocks import Noises, run_blocks,
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.positions import Positions, means_of
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
+from quantmedic.collectors.from_language_model.routing import chosen_experts
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
 from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation, misfit_scales
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
@@ -26,6 +27,7 @@ from quantmedic.collectors.from_language_model.text_facts import hash_of_text, w
 from quantmedic.collectors.from_language_model.text_scores import Scores
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, read_texts
 from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
+from quantmedic.collectors.from_torch.devices import PROCESSOR, enough_memory, exact_products, title_of
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.case.tallies import Tally
@@ -46,6 +48,7 @@ def run_language_models(
     *,
     length: int = LENGTH,
     threads: int | None = None,
+    device: torch.device = PROCESSOR,
     unfinished: Path | None = None,
     release: str = "",
     progress: Progress = no_progress,
@@ -61,6 +64,8 @@ def run_language_models(
         tokens: Texts or token ids; see ``read_texts``.
         length: Tokens that are used of each text.
         threads: Processor threads of torch; as many as it takes by default.
+        device: Where blocks run and predictions are compared, with float32 numbers multiplied with all their bits. One
+            block and some rows of both output layers are there at a time. Weights are dequantized by the processor.
         unfinished: Folder that keeps what is finished where the run is interrupted, and from which the same run goes
             on; by default nothing is kept.
         release: Version of quantmedic: another one does not go on from the work of this one.
@@ -71,12 +76,13 @@ def run_language_models(
         What the models predict and where the noise comes from, and their perplexities.
 
     Raises:
-        QuantmedicError: ``transformers`` is missing, the network cannot be built or run, or texts cannot be read.
+        QuantmedicError: ``transformers`` is missing, the network cannot be built or run, texts cannot be read, or the
+            memory of the device does not suffice.
         InterruptedRun: Ctrl-C, and something is kept.
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent)
+    skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent, device)
     sides = _open_sides(skeleton, float_path, quantized_path)
     asked = asked_simulation(skeleton, sides[1])
     vocabulary, width = shape_of_head(skeleton)
@@ -84,9 +90,9 @@ def run_language_models(
     texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
     heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
     count = sum(map(len, texts))
-    plan = _plan_of((float_path, quantized_path), texts, release)
-    with open_work(unfinished, plan, announce) as work:
-        rooms = Rooms.in_work(work, count, width, _chosen_experts(skeleton))
+    plan = _plan_of((float_path, quantized_path), texts, device, release)
+    with enough_memory(device), exact_products(), open_work(unfinished, plan, announce) as work:
+        rooms = Rooms.in_work(work, count, width, chosen_experts(skeleton.model.config))
         spans = spans_of(texts)
         run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), (spans, spans), heads, asked.simulation)
         noises = run_blocks(skeleton, sides, texts, rooms, run.simulation, progress)
@@ -104,19 +110,13 @@ def run_language_models(
     return found, perplexity_facts(scores)
 
 
-def _chosen_experts(skeleton: Skeleton) -> int | None:
-    """How many experts are chosen for each token in a block; None where there are none."""
-    names = ("num_experts_per_tok", "moe_topk", "moe_k")
-    found = (getattr(skeleton.model.config, name, None) for name in names)
-    return next((value for value in found if isinstance(value, int) and value > 0), None)
-
-
-def _plan_of(paths: Sequence[Path], texts: Sequence[Ids], release: str) -> dict[str, object]:
+def _plan_of(paths: Sequence[Path], texts: Sequence[Ids], device: torch.device, release: str) -> dict[str, object]:
     """All that the results depend on, by the word that is said where it has changed."""
     return {
         "files": state_of_files(paths),
         "texts": hash_of_texts(texts),
         "threads": torch.get_num_threads(),
+        "devices": title_of(device),
         "releases": [release, torch.__version__, version("transformers")],
     }
 

@@ -37,18 +37,18 @@ def run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden
     with _front(skeleton, weights) as front:
         for group in groups_of(texts, _TOKENS):
             used = np.unique(np.concatenate([texts[place] for place in group]))
-            rows = _embedding_rows(skeleton, used, weights)
+            rows = _embedding_rows(skeleton, used, weights).to(skeleton.device)
             for place in group:
                 first, _ = front(rows, np.searchsorted(used, texts[place]))
-                hidden[spans[place]] = first[0].numpy()
+                hidden[spans[place]] = first[0].cpu().numpy()
                 let_go(hidden)
 
 
 class Calls:
     """What blocks are called with beside hidden states: positions and masks, by the length of the text.
 
-    They are the same for both models. Those of a few lengths are kept, others made again for each text, so that memory
-    does not grow with the lengths that texts have.
+    They are the same for both models, and lie on the device. Those of a few lengths are kept, others made again for
+    each text, so that memory does not grow with the lengths that texts have.
     """
 
     def __init__(self, skeleton: Skeleton, weights: Weights) -> None:
@@ -62,7 +62,7 @@ class Calls:
         if length in self._kept:
             return self._kept[length]
         with _front(self._skeleton, self._weights) as front:
-            blank = torch.zeros(1, self._skeleton.embedding.weight.shape[1])
+            blank = torch.zeros(1, self._skeleton.embedding.weight.shape[1], device=self._skeleton.device)
             _, calls = front(blank, np.zeros(length, np.int64))
         size = sum(_sizes_of(calls).values())
         if size <= self._free:
@@ -85,14 +85,14 @@ def _front(skeleton: Skeleton, weights: Weights) -> Iterator[_Front]:
     empty = skeleton.embedding.weight
     with ExitStack() as stack:
         for part in skeleton.front():
-            stack.enter_context(loaded(part, skeleton.name_of(part), weights))
+            stack.enter_context(loaded(part, skeleton.name_of(part), weights, skeleton.device))
         calls = stack.enter_context(recorded_calls(skeleton))
         stack.enter_context(torch.inference_mode())
 
         def run(rows: torch.Tensor, places: Ids) -> tuple[torch.Tensor, Sequence[Call]]:
             skeleton.embedding.weight = nn.Parameter(rows, requires_grad=False)
             try:
-                return calls(torch.from_numpy(places)[None])
+                return calls(torch.from_numpy(places)[None].to(skeleton.device))
             finally:
                 skeleton.embedding.weight = empty
 

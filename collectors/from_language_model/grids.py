@@ -71,6 +71,11 @@ class Grid:
     def with_scale(self, scale: torch.Tensor, zero: torch.Tensor | None = None) -> Self:
         return replace(self, scale=scale, zero=zero)
 
+    def on(self, device: torch.device) -> Self:
+        """The same for values that lie there."""
+        scale, zero = (None if own is None else own.to(device) for own in (self.scale, self.zero))
+        return replace(self, scale=scale, zero=zero)
+
     def per_token(self) -> Self:
         """The same codes with a scale per token, made while running; groups keep their own, and what is stored in front
         of these is made of each token.
@@ -213,7 +218,7 @@ def _positive(scale: torch.Tensor) -> torch.Tensor:
 
 
 def _nearest_e2m1(codes: torch.Tensor) -> torch.Tensor:
-    grid = torch.tensor(_E2M1, dtype=codes.dtype)
+    grid = torch.tensor(_E2M1, dtype=codes.dtype, device=codes.device)
     middles = (grid[1:] + grid[:-1]) / 2
     size = codes.abs()
     below, above = torch.bucketize(size, middles), torch.bucketize(size, middles, right=True)

@@ -92,7 +92,7 @@ def _reader(part: nn.Module, own: str, name: str, last: dict[str, torch.Tensor])
     def read() -> torch.Tensor:
         found = last.get(name)
         if found is None:
-            found = _in_force(part, own)
+            found = value_in_force(part, own)
             last.clear()
             last[name] = found
         return found
@@ -100,7 +100,8 @@ def _reader(part: nn.Module, own: str, name: str, last: dict[str, torch.Tensor])
     return read
 
 
-def _in_force(part: nn.Module, own: str) -> torch.Tensor:
+def value_in_force(part: nn.Module, own: str) -> torch.Tensor:
+    """What a layer computes with in place of one of its tensors, as float32 in the processor's memory."""
     with torch.no_grad():
         value = getattr(part, own)
         for rounder in _ROUNDERS:

@@ -11,15 +11,14 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_checkpoint.collect import compare_opened
 from quantmedic.collectors.from_checkpoint.containers import Opened
-from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
 from quantmedic.collectors.from_language_model.collect import language_facts, perplexity_facts
 from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
-from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules, scores_with_float_part
-from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, facts_of_worst
+from quantmedic.collectors.from_language_model.module_trials import try_float_parts
+from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules
 from quantmedic.collectors.from_language_model.skeleton import load_module
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
-from quantmedic.collectors.from_language_model.text_scores import Scores
 from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, name_of_texts, read_texts
+from quantmedic.collectors.from_torch.devices import move_modules
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
@@ -34,6 +33,7 @@ def collect_modules(
     version: str,
     length: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
     progress: Progress = no_progress,
 ) -> Case:
     """The case of language models of which one at least is a module in memory, run whole and as it is.
@@ -45,15 +45,20 @@ def collect_modules(
         version: Version of quantmedic, for the record.
         length: Tokens that are used of each text; 512 by default.
         threads: Processor threads of torch.
+        device: Where both are moved and stay, by its name in torch; by default they run where they are.
         progress: Called after every tensor and every text.
 
     Raises:
-        QuantmedicError: The quantized model is no module, one cannot be run, or the texts cannot be read.
+        QuantmedicError: The quantized model is no module, one cannot be run or moved, or the texts cannot be read.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     model = _module_of(quantized, "quantized")
     twin = floats if isinstance(floats, nn.Module) else load_module(Path(str(floats)))
+    run: dict[str, object] = {"tokens": name_of_texts(tokens), "text_length": length or LENGTH}
+    if device is not None:
+        run["device"] = device
+        move_modules((twin, model), device)
     vocabulary = _vocabulary_of(twin)
     tokenizer = Path(str(floats)) if not isinstance(floats, nn.Module) else None
     texts = read_texts(tokens, tokenizer, vocabulary, length=min(length or LENGTH, _longest(twin)))
@@ -62,7 +67,7 @@ def collect_modules(
     pair = ModulePair.of(twin, model)
     language, metric = _judge_modules(pair, texts, vocabulary, progress)
     language = language.model_copy(update=worst_texts(language.kl_by_text, texts, tokenizer))
-    return _as_modules(case, pair, language, metric, {"tokens": name_of_texts(tokens), "text_length": length or LENGTH})
+    return _as_modules(case, pair, language, metric, run)
 
 
 def _judge_modules(
@@ -70,24 +75,7 @@ def _judge_modules(
 ) -> tuple[LanguageFacts, MetricFacts]:
     scores, noises = run_modules(pair, texts, progress)
     found = language_facts(scores, texts, vocabulary, noises)
-    if found.kl_mean and found.worst_block and (found.worst_block_share or 0.0) > TRIED_SHARE:
-        found = found.model_copy(update=_try_worst(pair, texts, scores, found.worst_block))
-    return found, perplexity_facts(scores)
-
-
-def _try_worst(pair: ModulePair, texts: Sequence[Ids], scores: Scores, block: str) -> dict[str, object]:
-    """What a block of the float model in the quantized one takes away; nothing where it does not run there."""
-    chosen = texts_of_trials(scores)
-    mended = scores_with_float_part(pair, [texts[place] for place in chosen], block)
-    if mended is None:
-        return {}
-    before = scores.divergence[chosen]
-    return {
-        "trial_texts": tuple(place + 1 for place in chosen),
-        "kl_tried": float(before.sum()) / mended.count,
-        "kl_mended": float(mended.divergence.sum()) / mended.count,
-        **facts_of_worst(Gain.of(before, mended.divergence)),
-    }
+    return try_float_parts(pair, texts, scores, found), perplexity_facts(scores)
 
 
 def _as_modules(
@@ -110,7 +98,8 @@ def _as_modules(
         "size_ratio": None,
         "same_as_float": "no" if language.kl_mean else record.model.same_as_float,
     }
-    notices = (how, *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
+    moved = [f"both modules were moved to {run['device']}"] if run.get("device") not in (None, "cpu") else []
+    notices = (how, *moved, *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
     model = record.model.model_copy(update=changed)
     whole = {"model": model, "notices": notices, "run": {**record.run, **run}}
     return Case(record.model_copy(update=whole), case.statistics)

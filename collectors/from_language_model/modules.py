@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,6 +19,7 @@ from quantmedic.collectors.from_language_model.blocks import (
     with_shares,
 )
 from quantmedic.collectors.from_language_model.positions import Means
+from quantmedic.collectors.from_language_model.routing import Routing, chosen_experts
 from quantmedic.collectors.from_language_model.scores import score_logits
 from quantmedic.collectors.from_language_model.skeleton import NORMS
 from quantmedic.collectors.from_language_model.text_scores import Scores, ScoreSums
@@ -52,6 +54,55 @@ class ModulePair:
         rows = [(names[id(a)], a, b) for a, b in zip(ours, theirs, strict=True)]
         return cls(floats, quantized, rows)
 
+    def name_of(self, part: nn.Module) -> str | None:
+        """The name of a part of the float model, where the quantized one has a part of that name too."""
+        name = next((name for name, module in self.floats.named_modules() if module is part), None)
+        return name if name in dict(self.quantized.named_modules()) else None
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Where a module computes, and in which numbers."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "_Numbers | None":
+        """Of its first parameter of real numbers; None where it has none."""
+        first = next((value for value in module.parameters() if value.is_floating_point()), None)
+        return None if first is None else cls(first.device, first.dtype)
+
+    def take(self, value: Any) -> Any:
+        """Tensors as such a module takes them, also in lists and dictionaries; anything else as it is."""
+        if isinstance(value, torch.Tensor):
+            return value.to(self.device, self.dtype) if value.is_floating_point() else value.to(self.device)
+        if isinstance(value, dict):
+            return {key: self.take(own) for key, own in value.items()}
+        if isinstance(value, list | tuple):
+            return tuple(map(self.take, value))
+        return value
+
+
+class _Fitted(nn.Module):
+    """A part of the float model in a quantized one that computes elsewhere or in other numbers."""
+
+    def __init__(self, part: nn.Module, own: _Numbers, outer: _Numbers) -> None:
+        """``own``: of the part; ``outer``: of what it stands in."""
+        super().__init__()
+        self.part, self._own, self._outer = part, own, outer
+
+    def __getattr__(self, name: str) -> Any:
+        """Models ask their blocks what kind of attention they have."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("part"), name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the part, with all tensors moved there and back."""
+        return self._outer.take(self.part(*self._own.take(args), **self._own.take(kwargs)))
+
 
 @dataclass
 class _Seen:
@@ -80,38 +131,47 @@ def run_modules(pair: ModulePair, texts: Sequence[Ids], progress: Progress) -> t
     Raises:
         ModelError: A model fails, or gives no logits of every token.
     """
-    scores = ScoreSums([len(ids) for ids in texts])
+    lengths = [len(ids) for ids in texts]
+    scores = ScoreSums(lengths)
     found, noises = _Found(Means(scores.positions), scores), [BlockNoise.of(scores.positions) for _ in pair.blocks]
+    routings = _routings(pair, max(lengths))
     with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad():
         for number, ids in enumerate(texts):
-            ours, theirs = (_run_and_look(pair, side, ids) for side in (0, 1))
+            is_own = number < OWN_TEXTS
+            ours, theirs = (_run_and_route(pair, side, ids, routings, is_own=is_own) for side in (0, 1))
             found.scores.add(score_logits(ours[0], theirs[0], torch.from_numpy(ids[1:])), [len(ids)])
-            _take_noise(pair, noises, found, (ours[1], theirs[1]), is_own=number < OWN_TEXTS)
+            _take_noise(pair, noises, found, (ours[1], theirs[1]), is_own=is_own)
+            for routing, (_, *both) in zip(routings, pair.blocks, strict=True):
+                routing.run_experts(*both)
             progress("texts", number + 1, len(texts))
-    facts = [noise.facts(name) for noise, (name, _, _) in zip(noises, pair.blocks, strict=True)]
+    facts = [
+        noise.facts(name).model_copy(update=routing.facts())
+        for noise, routing, (name, _, _) in zip(noises, routings, pair.blocks, strict=True)
+    ]
     return found.scores.scores(), Noises(found.front.overall, with_shares(facts))
 
 
-def scores_with_float_part(pair: ModulePair, texts: Sequence[Ids], part: str) -> Scores | None:
-    """Scores with one part of the float model in the quantized one; None where it does not run there.
+def scores_with_float_parts(pair: ModulePair, texts: Sequence[Ids], parts: Sequence[str]) -> Scores | None:
+    """Scores with some parts of the float model in the quantized one; None where they do not run there.
 
     Args:
-        pair: Both models; the part is put back.
+        pair: Both models; the parts are put back.
         texts: Token ids.
-        part: Name of the module, the same in both.
+        parts: Names of modules, the same in both.
 
     Raises:
         ModelError: See ``run_modules``.
     """
-    mended = pair.floats.get_submodule(part)
     plain = ModulePair(pair.floats, pair.quantized, ())
-    with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad(), _with_part(pair.quantized, part, mended):
+    with _at_rest(pair.floats), _at_rest(pair.quantized), torch.no_grad(), ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(_with_part(pair.quantized, part, pair.floats.get_submodule(part)))
         try:
             scores = ScoreSums([len(ids) for ids in texts])
             for ids in texts:
                 ours, theirs = (_run_and_look(plain, side, ids)[0] for side in (0, 1))
                 scores.add(score_logits(ours, theirs, torch.from_numpy(ids[1:])), [len(ids)])
-        except ModelError:  # as of another number type: it is not known, then
+        except ModelError:  # as of parts that are called otherwise: it is not known, then
             return None
     return scores.scores()
 
@@ -141,6 +201,27 @@ def _call_block(name: str, block: nn.Module, args: tuple[Any, ...], kwargs: Mapp
         raise ModelError(
             "a block of the quantized model cannot be run alone", where=[name, _cause(error)], help="report this"
         ) from error
+
+
+def _routings(pair: ModulePair, longest: int) -> list[Routing]:
+    """Of each block, with room for the choices of one text; of a block without experts, nothing is seen."""
+    chosen = chosen_experts(getattr(pair.floats, "config", None))
+    shape = None if chosen is None else (longest, 2 * chosen)
+    return [Routing.of(block, None if shape is None else np.empty(shape, np.float32)) for _, block, _ in pair.blocks]
+
+
+def _run_and_route(
+    pair: ModulePair, side: int, ids: Ids, routings: Sequence[Routing], *, is_own: bool
+) -> tuple[torch.Tensor, _Seen]:
+    """See ``_run_and_look``; what the routers of the blocks choose is taken meanwhile."""
+    span = slice(0, len(ids))
+    with ExitStack() as stack:
+        for routing, (_, *both) in zip(routings, pair.blocks, strict=True):
+            seen = (
+                routing.seen_quantized(both[1], span) if side else routing.seen_floats(both[0], span, is_sample=is_own)
+            )
+            stack.enter_context(seen)
+        return _run_and_look(pair, side, ids)
 
 
 def _run_and_look(pair: ModulePair, side: int, ids: Ids) -> tuple[torch.Tensor, _Seen]:
@@ -178,7 +259,7 @@ def _logits(model: nn.Module, ids: Ids) -> torch.Tensor:
             where=[type(model).__name__, f"shape {list(getattr(logits, 'shape', []))}"],
             help="give a causal language model, such as AutoModelForCausalLM of transformers",
         )
-    return logits[0].cpu()
+    return logits[0]
 
 
 def _values(output: Any) -> Values:
@@ -222,7 +303,8 @@ def _with_part(model: nn.Module, name: str, other: nn.Module) -> Iterator[None]:
     parent, _, own = name.rpartition(".")
     holder = model.get_submodule(parent)
     before = getattr(holder, own)
-    setattr(holder, own, other)
+    here, there = _Numbers.of(before) or _Numbers.of(model), _Numbers.of(other)
+    setattr(holder, own, other if here is None or there is None or here == there else _Fitted(other, there, here))
     try:
         yield
     finally:

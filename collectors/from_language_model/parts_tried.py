@@ -1,6 +1,6 @@
 """Parts of the quantized model that are tried with their float weights: what each of them costs."""
 
-import numpy as np
+import torch
 
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
 from quantmedic.collectors.from_language_model.bench import Bench, Gain
@@ -57,5 +57,5 @@ def facts_of_worst(gain: Gain) -> dict[str, float | None]:
 def _is_changed(run: Run) -> bool:
     """The output layers differ, by their first rows."""
     rows = slice(0, min(_ROWS_OF_HEAD, run.skeleton.head.weight.shape[0]))
-    ours, theirs = (head(rows)[0].numpy() for head in run.heads)
-    return not np.array_equal(ours, theirs)
+    ours, theirs = (head(rows)[0] for head in run.heads)
+    return not torch.equal(ours, theirs)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from quantmedic.collectors.from_language_model.simulation import is_fused
+from quantmedic.collectors.from_torch.devices import widened
 from quantmedic.engine.case.language_facts import ExpertFacts
 
 Floats = NDArray[np.float64]
@@ -61,8 +62,9 @@ class Routing:
         hidden, chosen, shares = calls[0]
         if 2 * chosen.shape[1] != self.room.shape[1]:  # the configuration counts other ones
             return
-        self.room[span] = np.concatenate([chosen.numpy(), shares.numpy()], axis=1)
-        counted = np.bincount(chosen.numpy().ravel(), minlength=self.experts)[: self.experts].astype(np.float64)
+        places = _array(chosen)
+        self.room[span] = np.concatenate([places, _array(shares)], axis=1)
+        counted = np.bincount(places.ravel(), minlength=self.experts)[: self.experts].astype(np.float64)
         self._counts = counted if self._counts is None else self._counts + counted
         if is_sample:
             self._samples.append((hidden, chosen))
@@ -77,7 +79,7 @@ class Routing:
         _, chosen, shares = calls[0]
         kept = np.split(np.asarray(self.room[span], np.float64), 2, axis=1)
         floats = _spread(kept[0], kept[1], self.experts)
-        quantized = _spread(chosen.numpy(), shares.numpy(), self.experts)
+        quantized = _spread(_array(chosen), _array(shares), self.experts)
         self._tokens += len(floats)
         self._same += int(((floats > 0) == (quantized > 0)).all(1).sum())
         # Half of the sum: what one expert loses another one gains.
@@ -96,9 +98,17 @@ class Routing:
             return
         for sample, outputs in zip(self._samples, self._outputs, strict=True):
             for expert, found in _each_expert(module, *sample):
-                wanted = outputs[expert].double()
+                wanted = widened(outputs[expert])
+                far = widened(found).to(wanted.device) - wanted
                 self._power[expert] = self._power.get(expert, 0.0) + float(wanted.square().sum())
-                self._noise[expert] = self._noise.get(expert, 0.0) + float((found - wanted).square().sum())
+                self._noise[expert] = self._noise.get(expert, 0.0) + float(far.square().sum())
+
+    def run_experts(self, floats: nn.Module, quantized: nn.Module) -> None:
+        """Run the experts of both blocks on the texts of which that is asked since the last call."""
+        self.run_float_experts(floats)
+        self.run_quantized_experts(quantized)
+        self._samples.clear()
+        self._outputs.clear()
 
     def facts(self) -> dict[str, object]:
         """What is said of the block; nothing where it has no experts."""
@@ -144,14 +154,27 @@ def _seen_call(layer: nn.Module | None) -> Iterator[list[Call]]:
 
 
 def _each_expert(module: nn.Module, hidden: torch.Tensor, chosen: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """What each expert makes of the tokens that are given to it."""
-    for expert in range(len(cast("Any", module).gate_up_proj)):
+    """What each expert makes of the tokens that are given to it, where and in which numbers it computes."""
+    weights = cast("Any", module).gate_up_proj
+    hidden, chosen = hidden.to(weights.device, weights.dtype), chosen.to(weights.device)
+    for expert in range(len(weights)):
         rows = torch.where((chosen == expert).any(1))[0]
         if not len(rows):
             continue
-        place = torch.full((len(rows), 1), expert, dtype=chosen.dtype)
+        place = torch.full((len(rows), 1), expert, dtype=chosen.dtype, device=chosen.device)
         with torch.inference_mode():
-            yield expert, module(hidden[rows], place, torch.ones(len(rows), 1, dtype=hidden.dtype))
+            yield expert, module(hidden[rows], place, torch.ones_like(place, dtype=hidden.dtype))
+
+
+def chosen_experts(config: object) -> int | None:
+    """How many experts a configuration chooses for each token in a block; None where there are none."""
+    found = (getattr(config, name, None) for name in ("num_experts_per_tok", "moe_topk", "moe_k"))
+    return next((value for value in found if isinstance(value, int) and value > 0), None)
+
+
+def _array(values: torch.Tensor) -> NDArray[Any]:
+    """numpy has no bfloat16."""
+    return (values.float() if values.is_floating_point() else values).cpu().numpy()
 
 
 def _spread(chosen: NDArray[Any], shares: NDArray[Any], experts: int) -> Floats:

@@ -59,6 +59,7 @@ class Run:
                 heads or self.heads,
                 shape_of_head(self.skeleton)[0],
                 _logit_shape(self.skeleton.model.config),
+                self.skeleton.device,
             )
             sums.add(found, [len(ids) for ids in texts])
         return sums.scores()
@@ -76,7 +77,7 @@ def shape_of_head(skeleton: Skeleton) -> tuple[int, int]:
 
 
 def head_of(skeleton: Skeleton, weights: WeightValues) -> Head:
-    """Rows of the output layer; of tied ones those of the embedding, where the checkpoint has no others."""
+    """Rows of the output layer, on the device; of tied ones those of the embedding, where there are no others."""
     layer = skeleton.head
     shape = tuple(layer.weight.shape)
     names = [f"{skeleton.name_of(part)}.weight" for part in (layer, skeleton.embedding)]
@@ -91,11 +92,12 @@ def head_of(skeleton: Skeleton, weights: WeightValues) -> Head:
     bias = None
     if layer.bias is not None:
         bias = weights.load(f"{skeleton.name_of(layer)}.bias", tuple(layer.bias.shape))
+    device = skeleton.device
 
     def rows_of(rows: slice) -> tuple[torch.Tensor, torch.Tensor | None]:
         found = weights.load(name, shape, rows)
         assert found is not None  # its name is known
-        return torch.from_numpy(found), None if bias is None else torch.from_numpy(bias[rows])
+        return torch.from_numpy(found).to(device), None if bias is None else torch.from_numpy(bias[rows]).to(device)
 
     rows_of(slice(0, 1))  # a shape that does not fit is told before anything is run
     return rows_of

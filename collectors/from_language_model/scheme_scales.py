@@ -51,7 +51,7 @@ def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
     caches, why = _caches(skeleton, weights)
     said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
     return Asked(
-        Simulation(inputs, caches),
+        Simulation(inputs, caches).on(skeleton.device),
         ", ".join(dict.fromkeys(map(str, inputs.values()))),
         _caches_in_words(skeleton, caches),
         (*said, *([f"K/V cache: {why}"] if why else [])),

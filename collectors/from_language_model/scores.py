@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_language_model.rooms import let_go
+from quantmedic.collectors.from_torch.devices import PROCESSOR, wide_place, widened
 
 Floats = NDArray[np.float64]
 #: Rows of the output layer at a time, and tokens that they are multiplied with.
@@ -17,6 +18,8 @@ _WEIGHTS = 1 << 25
 #: Logits that are looked at in one go: as float64 numbers they stay in the processor's cache, which takes a fifth of
 #: the time of some millions.
 _TILE = 1 << 16
+#: The same on a device, where starting a kernel costs more than small numbers of values in it: 32 MB as float64.
+_TILE_OF_DEVICE = 1 << 22
 #: Gives rows of the output layer ``[rows, hidden]`` and their bias, where there is one.
 Head = Callable[[slice], tuple[torch.Tensor, torch.Tensor | None]]
 #: Changes logits as the architecture does.
@@ -40,10 +43,10 @@ class _Side:
     def __init__(self, targets: torch.Tensor) -> None:
         """Nothing is known yet of these next tokens."""
         self.targets = targets
-        self.most = torch.full((len(targets),), -torch.inf, dtype=torch.float64)
-        self.sum = torch.zeros(len(targets), dtype=torch.float64)
-        self.first = torch.zeros(len(targets), dtype=torch.int64)
-        self.at_target = torch.full((len(targets),), -torch.inf, dtype=torch.float64)
+        self.sum = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
+        self.most = torch.full_like(self.sum, -torch.inf)
+        self.first = torch.zeros_like(targets)
+        self.at_target = torch.full_like(self.sum, -torch.inf)
 
     def add(self, span: slice, start: int, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Take rows from ``start`` on of the tokens of a span, ``[tokens, rows]``.
@@ -79,13 +82,14 @@ class _Comparison:
     def __init__(self, targets: torch.Tensor) -> None:
         """Nothing is known yet of these next tokens."""
         self._sides = _Side(targets), _Side(targets)
-        self._crossed = torch.zeros(len(targets), dtype=torch.float64)
+        self._crossed = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
 
     def add(self, span: slice, start: int, floats: torch.Tensor, quantized: torch.Tensor) -> None:
         """Take logits of both for the tokens of a span and rows from ``start`` on, ``[tokens, rows]``."""
-        step = max(_TILE // floats.shape[1], 1)
+        tile = _TILE if self._crossed.device.type == "cpu" else _TILE_OF_DEVICE
+        step = max(tile // floats.shape[1], 1)
         for begin in range(0, len(floats), step):
-            both = [logits[begin : begin + step].double() for logits in (floats, quantized)]
+            both = [widened(logits[begin : begin + step]) for logits in (floats, quantized)]
             part = slice(span.start + begin, span.start + begin + len(both[0]))
             scale, exponentials = self._sides[0].add(part, start, both[0])
             self._sides[1].add(part, start, both[1])
@@ -99,11 +103,11 @@ class _Comparison:
         surprises = p - own.at_target, q - other.at_target
         divergence = self._crossed / own.sum - p + q
         return TokenScores(
-            float_surprise=surprises[0].numpy(),
-            quantized_surprise=surprises[1].numpy(),
-            divergence=divergence.clamp(min=0.0).numpy(),
-            same_top=(own.first == other.first).numpy(),
-            delta_p=(torch.exp(-surprises[1]) - torch.exp(-surprises[0])).numpy(),
+            float_surprise=surprises[0].cpu().numpy(),
+            quantized_surprise=surprises[1].cpu().numpy(),
+            divergence=divergence.clamp(min=0.0).cpu().numpy(),
+            same_top=(own.first == other.first).cpu().numpy(),
+            delta_p=(torch.exp(-surprises[1]) - torch.exp(-surprises[0])).cpu().numpy(),
         )
 
 
@@ -114,6 +118,7 @@ def score_tokens(
     heads: tuple[Head, Head],
     vocabulary: int,
     shape: Shape,
+    device: torch.device = PROCESSOR,
 ) -> TokenScores:
     """Compare predictions of the same tokens.
 
@@ -127,15 +132,16 @@ def score_tokens(
         heads: Output layers of both.
         vocabulary: Rows of the output layers.
         shape: What the architecture does to logits.
+        device: Where the output layers give their rows.
     """
-    found = _Comparison(torch.from_numpy(targets))
+    found = _Comparison(torch.from_numpy(targets).to(wide_place(device)))
     for rows in _row_slices(vocabulary, hidden[0].shape[1]):
         weights = [head(rows) for head in heads]
         for start in range(0, len(targets), TOKENS):
             span = slice(start, min(start + TOKENS, len(targets)))
             states = [np.asarray(own)[chosen[span]] for own, chosen in zip(hidden, places, strict=True)]
             floats, quantized = (
-                shape(torch.nn.functional.linear(torch.from_numpy(own), *weight))
+                shape(torch.nn.functional.linear(torch.from_numpy(own).to(device), *weight))
                 for own, weight in zip(states, weights, strict=True)
             )
             found.add(span, rows.start, floats, quantized)
@@ -145,9 +151,12 @@ def score_tokens(
 
 
 def score_logits(floats: torch.Tensor, quantized: torch.Tensor, targets: torch.Tensor) -> TokenScores:
-    """Compare predictions whose logits are there, ``[tokens, vocabulary]``; the last row predicts nothing known."""
-    found = _Comparison(targets)
-    found.add(slice(0, len(targets)), 0, floats[:-1], quantized[:-1])
+    """Compare predictions whose logits are there, ``[tokens, vocabulary]``; the last row predicts nothing known.
+
+    They are compared where those of the float model lie.
+    """
+    found = _Comparison(targets.to(wide_place(floats.device)))
+    found.add(slice(0, len(targets)), 0, floats[:-1], quantized[:-1].to(floats.device))
     return found.scores()
 
 

@@ -51,6 +51,11 @@ class Simulation:
         caches = {name: grids for name, grids in self.caches.items() if name.startswith(f"{block}.")}
         return replace(self, inputs=own, caches=caches)
 
+    def on(self, device: torch.device) -> Self:
+        """The same for a block that runs there."""
+        inputs = {name: grid.on(device) for name, grid in self.inputs.items()}
+        return replace(self, inputs=inputs, caches={name: _pair_on(own, device) for name, own in self.caches.items()})
+
     def without_inputs(self, prefix: str = "") -> Self:
         """The same with inputs in float of all layers whose names begin so."""
         return replace(self, inputs={name: grid for name, grid in self.inputs.items() if not name.startswith(prefix)})
@@ -195,6 +200,11 @@ def _quantized(name: str, values: torch.Tensor, grid: Grid | None, watch: Watch 
     if watch is not None:
         watch(name, values, grid, found)
     return found
+
+
+def _pair_on(grids: Pair, device: torch.device) -> Pair:
+    keys, values = (None if grid is None else grid.on(device) for grid in grids)
+    return keys, values
 
 
 def _per_text(grid: Grid | None) -> Grid | None:

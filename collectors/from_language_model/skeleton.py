@@ -16,6 +16,7 @@ from torch import nn
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.experts import load_otherwise
 from quantmedic.collectors.from_language_model.import_noise import without_import_noise
+from quantmedic.collectors.from_torch.devices import PROCESSOR
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
 
@@ -46,6 +47,7 @@ class Skeleton:
         layers: The blocks.
         norm: Behind the last of them.
         prefix: Of the names of the parameters of ``base``.
+        device: Where its parts run.
     """
 
     model: nn.Module
@@ -53,6 +55,7 @@ class Skeleton:
     layers: nn.ModuleList
     norm: nn.Module
     prefix: str
+    device: torch.device
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -75,15 +78,15 @@ class Skeleton:
                 yield part
 
 
-def build_skeleton(folder: Path) -> Skeleton:
-    """The network that ``config.json`` in a folder describes.
+def build_skeleton(folder: Path, device: torch.device = PROCESSOR) -> Skeleton:
+    """The network that ``config.json`` in a folder describes, with parts that run on a device.
 
     Raises:
         ModelError: ``transformers`` is not installed, the config is missing, or it names an architecture that
             ``transformers`` does not have or that is built otherwise than as a list of blocks.
     """
     with without_import_noise():
-        return _build(folder)
+        return _build(folder, device)
 
 
 def load_module(folder: Path) -> nn.Module:
@@ -124,7 +127,7 @@ def _transformers(folder: Path) -> Any:
     return transformers
 
 
-def _build(folder: Path) -> Skeleton:
+def _build(folder: Path, device: torch.device) -> Skeleton:
     transformers = _transformers(folder)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -137,7 +140,7 @@ def _build(folder: Path) -> Skeleton:
             )
     except Exception as error:  # whatever a config makes the library raise
         raise _unknown(folder, str(error).split("\n")[0][:200]) from error
-    return _taken_apart(model.eval(), folder)
+    return _taken_apart(model.eval(), folder, device)
 
 
 def _refuse_huge(folder: Path) -> None:
@@ -152,14 +155,14 @@ def _refuse_huge(folder: Path) -> None:
             raise _unknown(folder, f"{key} is {value}")
 
 
-def _taken_apart(model: nn.Module, folder: Path) -> Skeleton:
+def _taken_apart(model: nn.Module, folder: Path, device: torch.device) -> Skeleton:
     base = cast("nn.Module", model.base_model)
     lists = [part for part in base.children() if isinstance(part, nn.ModuleList) and len(part)]
     norm = next((getattr(base, name) for name in NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
     if len(lists) != 1 or norm is None or cast("Any", model).get_output_embeddings() is None:
         raise _unknown(folder, f"{type(model).__name__} is no list of blocks with a norm and an output layer")
     prefix = next((f"{name}." for name, part in model.named_children() if part is base), "")
-    skeleton = Skeleton(model, base, lists[0], norm, prefix)
+    skeleton = Skeleton(model, base, lists[0], norm, prefix, device)
     _make_constants(skeleton, folder)
     return skeleton
 
@@ -180,23 +183,23 @@ def _make_constants(skeleton: Skeleton, folder: Path) -> None:
         if not left or not set(left) - set(part.state_dict()):
             continue  # what is stored, such as the corrections of a router, is loaded with the weights
         if hasattr(part, "scalar_embed_scale"):
-            part.embed_scale = torch.tensor(part.scalar_embed_scale)
+            part.embed_scale = torch.tensor(part.scalar_embed_scale).to(skeleton.device)
         elif "Rotary" in type(part).__name__ and hasattr(part, "config"):
             parent = skeleton.model.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], type(part)(part.config))
+            setattr(parent, name.rpartition(".")[2], type(part)(part.config).to(skeleton.device))
         else:
             raise _unknown(folder, f"constants that are not known: {name}.{left[0]}")
 
 
 @contextmanager
-def loaded(part: nn.Module, name: str, weights: Weights) -> Iterator[None]:
-    """A part with the weights of a checkpoint, as float32; without them again afterwards.
+def loaded(part: nn.Module, name: str, weights: Weights, device: torch.device) -> Iterator[None]:
+    """A part with the weights of a checkpoint on a device, as float32; without them again afterwards.
 
     Raises:
         ModelError: The checkpoint lacks one of them, or has it in another shape.
     """
     empty = dict(part.state_dict())
-    full = {own: _parameter(f"{name}.{own}", value, weights) for own, value in part.state_dict().items()}
+    full = {own: _parameter(f"{name}.{own}", value, weights).to(device) for own, value in part.state_dict().items()}
     try:
         part.load_state_dict(full, strict=False, assign=True)
         yield

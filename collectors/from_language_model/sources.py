@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_language_model.grids import Grid
 from quantmedic.collectors.from_language_model.simulation import Simulation
+from quantmedic.collectors.from_torch.devices import widened
 from quantmedic.engine.case.language_facts import BlockFacts
 
 Floats = NDArray[np.float64]
@@ -47,10 +48,10 @@ class Tally:
         before, after = (_by_token(each) for each in (values, rounded))
         power = (before * before).sum(1)
         known = power > 0
-        self.noise.append((((after - before) ** 2).sum(1)[known] / power[known]).numpy())
+        self.noise.append((((after - before) ** 2).sum(1)[known] / power[known]).cpu().numpy())
         size = before.abs()
-        self.largest.append(size.amax(1).numpy())
-        channels = size.amax(0).numpy()
+        self.largest.append(size.amax(1).cpu().numpy())
+        channels = size.amax(0).cpu().numpy()
         self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
         sums = torch.stack([((after - before) ** 2).sum(0), (before * before).sum(0)]).cpu().numpy()
         self.sums = sums if self.sums is None else self.sums + sums
@@ -93,7 +94,7 @@ class Tally:
 def _by_token(values: torch.Tensor) -> torch.Tensor:
     """``[tokens, channels]`` as float64; heads side by side."""
     rows = values[0].transpose(0, 1).flatten(1) if values.ndim == 4 else values[0]
-    return rows.double()
+    return widened(rows)
 
 
 def _over_median(magnitudes: Floats) -> float | None:

@@ -63,24 +63,6 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def usable_device(name: str) -> torch.device:
-    """The device of that name.
-
-    Raises:
-        ModelError: torch knows none, or cannot use it here.
-    """
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).add(1).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ModelError(
-            "torch cannot use this device",
-            where=[f"--device {name}", f"torch {torch.__version__}: {first_line(error)[:200]}"],
-            help="name one that this torch was built for (cpu, cuda, cuda:1, mps, xpu), or leave --device out",
-        ) from error
-    return device
-
-
 def fixed_batch_of(module: torch.nn.Module) -> int | None:
     """Samples that a module takes at once, where it was exported without a free first axis; None: any number."""
     if not isinstance(module, torch.fx.GraphModule):

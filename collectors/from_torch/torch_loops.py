@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantmedic.collectors.from_torch.devices import SINGLE
 from quantmedic.collectors.statistics.numpy_loops import Ends, Rounding, merge_moments
 from quantmedic.engine.case.histogram import BINS, NONFINITE, SHIFT
 from quantmedic.engine.case.statistics import ERROR_FIELDS, SHOWN_BUCKETS, TensorStatistics
 
-#: Kinds of devices that have no float64.
-SINGLE = frozenset({"mps"})
 #: Values that are widened at a time, so that copies stay small.
 SLAB = 1 << 24
 

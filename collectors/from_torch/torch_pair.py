@@ -14,6 +14,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
+from quantmedic.collectors.from_torch.devices import move_modules
 from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
 from quantmedic.collectors.from_torch.module import (
@@ -22,7 +23,6 @@ from quantmedic.collectors.from_torch.module import (
     device_of,
     run_error,
     to_array,
-    usable_device,
 )
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
@@ -94,11 +94,9 @@ class TorchPair(ModelPair):
         """Move both modules to a device, where they stay; what reads no parameters goes on running on the processor.
 
         Raises:
-            ModelError: torch has no such device here.
+            ModelError: torch has no such device here, or a module cannot be moved there.
         """
-        place = usable_device(device)
-        for module in (self.float_module, self.quantized_module):
-            module.to(place)
+        place = move_modules((self.float_module, self.quantized_module), device)
         if place.type != "cpu":
             self.float_graph.notices.append(
                 f"both modules were moved to {place}, where the statistics of their tensors are computed too"

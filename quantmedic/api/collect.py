@@ -151,8 +151,9 @@ def collect(
         timeout: Seconds that one run of a model may take, on one batch; 600 by default, 0 is no limit. What takes
             longer is stopped; native code that cannot be stopped runs on in the background until the process ends.
         device: Where both models run, by default where they are: of torch modules any device of torch, such as
-            ``cuda:1`` or ``mps``, to which both are moved and where they stay; of ONNX models ``cuda``, with
-            onnxruntime-gpu. Notices in the case tell what ran where.
+            ``cuda:1`` or ``mps``, to which both are moved and where they stay; of checkpoints of language models the
+            same, one block at a time, by default the processor; of ONNX models ``cuda``, with onnxruntime-gpu. Notices
+            in the case tell what ran where.
         core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
         mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
             missing or belongs to another model causes a notice.

@@ -22,7 +22,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Options that language models take beside their texts: who works, where unfinished work lies, files of toolchains.
-_TAKEN = {"tokens", "text_length", "threads", "cluster", "checkpoint", "resume", "toolchain"}
+_TAKEN = {"tokens", "text_length", "threads", "device", "cluster", "checkpoint", "resume", "toolchain"}
 _TAKEN |= {"toolchain_logs", "mct_log", "core_config", "settings_files"}
 _TEXTS = "texts go with --tokens"
 _METRIC = "perplexity, divergence and same first token are always measured; budgets of a policy bound them"
@@ -42,7 +42,6 @@ _INSTEAD = {
     "batch_size": _ONE_BLOCK,
     "memory": _ONE_BLOCK,
     "mode": _ONE_BLOCK,
-    "device": "language models are run on the processor; --threads says on how many cores",
     "timeout": "Ctrl-C ends a run, and the same command goes on from there",
     "operator_error": _BLOCKS,
     "step_error": _BLOCKS,
@@ -132,6 +131,7 @@ def collect_language_pair(
         cluster=options.spread.cluster,
         tokens=options.texts.tokens,
         text_length=options.texts.text_length,
+        device=options.measuring.device,
         unfinished=None if checkpoint is None else work_folder(case_path(checkpoint)),
         progress=progress,
         announce=announce,
@@ -150,6 +150,7 @@ def _collect_modules(
         tokens=options.texts.tokens,
         text_length=options.texts.text_length,
         threads=options.measuring.threads,
+        device=options.measuring.device,
         progress=progress,
     )
 

@@ -14,7 +14,7 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import ModelError
+from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -30,6 +30,7 @@ def compare_weights(
     cluster: object | None = None,
     tokens: TokenSource | None = None,
     text_length: int | None = None,
+    device: str | None = None,
     progress: Watching = True,
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
@@ -52,6 +53,7 @@ def compare_weights(
         tokens: Texts that both models are run on, block by block: a file of texts or token ids, an array of ids
             ``[texts, tokens]``, or a list with one array per text.
         text_length: Tokens that are used of each text; 512 by default.
+        device: Where both models are run on ``tokens``, such as ``cuda``; the processor by default.
         progress: Called with "weights", tensors done and tensors in all; with ``tokens`` also with "blocks";
             see ``collect``.
 
@@ -69,6 +71,7 @@ def compare_weights(
         cluster=cluster,
         tokens=tokens,
         text_length=text_length,
+        device=device,
         progress=progress,
     )
     diagnosis = judge(case, base)
@@ -85,6 +88,7 @@ def collect_weights(
     cluster: object | None = None,
     tokens: TokenSource | None = None,
     text_length: int | None = None,
+    device: str | None = None,
     unfinished: Path | None = None,
     progress: Watching = True,
     announce: Announce = no_announcement,
@@ -97,6 +101,7 @@ def collect_weights(
     Raises:
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
     """
+    _look_for_device(device, tokens)
     paths = Path(float_weights), Path(quantized_weights)
     with watching(progress) as told:
         case = _compare(paths, threads, cluster, told)
@@ -110,6 +115,7 @@ def collect_weights(
             tokens,
             length=text_length,
             threads=threads,
+            device=device,
             unfinished=unfinished,
             progress=told,
             announce=announce,
@@ -123,6 +129,7 @@ def collect_modules(
     tokens: TokenSource,
     text_length: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
     progress: Progress = no_progress,
 ) -> Case:
     """The same of modules of ``transformers`` in memory, or of a float folder and a quantized module, run as they are.
@@ -139,8 +146,24 @@ def collect_modules(
         version=VERSION,
         length=text_length,
         threads=threads,
+        device=device,
         progress=progress,
     )
+
+
+def _look_for_device(device: str | None, tokens: TokenSource | None) -> None:
+    """Weights are compared before, which takes minutes: what is not there is told first."""
+    if device is None:
+        return
+    if tokens is None:
+        raise DataError(
+            "weights are compared by the processor; a device runs language models",
+            where=f"--device {device}",
+            help="give the texts that both are run on (--tokens), or leave --device out",
+        )
+    with _torch_needed():
+        from quantmedic.collectors.from_torch.devices import usable_device  # torch is an optional package
+    usable_device(device)
 
 
 @contextmanager

@@ -66,7 +66,8 @@ measuring_options = OptionGroup(
         "device": option(
             "--device",
             metavar="NAME",
-            help="Run both models on cpu, cuda or cuda:1; torch modules also on mps or xpu. [default: where they are]",
+            help="Run both models on cpu, cuda or cuda:1; torch modules and language models also on mps or xpu. "
+            "[default: where they are, checkpoints on the processor]",
         ),
         "seed": option(
             "--seed",

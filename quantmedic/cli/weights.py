@@ -28,7 +28,7 @@ from quantmedic.collectors.from_language_model.unfinished import work_folder
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_weights", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
-@measuring_options.only("threads")
+@measuring_options.only("threads", "device")
 @spread_options.only("cluster")
 @text_options
 @rule_options
@@ -73,6 +73,7 @@ def weights(
             cluster=spread.cluster,
             tokens=texts.tokens,
             text_length=texts.text_length,
+            device=measuring.device,
             unfinished=work_folder(report.output / CASE_FILE),
             progress=progress,
             announce=announce,

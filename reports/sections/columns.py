@@ -192,7 +192,6 @@ DEFAULT_WEIGHTS = Preset(
         "weight.rounding.sqnr_db",
         "weight.rounding.worst_channel_sqnr_db",
         "weight.worst_group_sqnr_db",
-        "weight.dead_groups",
         "findings",
     ),
     "weight.rounding.sqnr_db",

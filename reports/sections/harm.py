@@ -62,7 +62,8 @@ def _size_text(diagnosis: Diagnosis) -> str:
     }
     if diagnosis.drop_class in sizes and diagnosis.verdict not in ("not-comparable", "undecided"):
         size, what = sizes[diagnosis.drop_class]
-        return f"{size}." if any(cause.is_serious for cause in diagnosis.causes) else f"{size}: {what}."
+        is_told = diagnosis.verdict == "healthy" or any(cause.is_serious for cause in diagnosis.causes)
+        return f"{size}." if is_told else f"{size}: {what}."
     if diagnosis.drop_class == "none" and diagnosis.verdict == "healthy":
         return "No loss stands out from the noise of the measurement."
     return ""

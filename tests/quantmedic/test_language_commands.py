@@ -50,7 +50,6 @@ def test_every_option_is_taken_or_has_something_in_its_place() -> None:
         (["--mean", "1,2,3"], "--mean: token ids need no preparation"),
         (["--samples", "3"], "--samples: --text-length bounds"),
         (["--prove"], "--prove: the output layer, the embedding and the worst block are always tried"),
-        (["--device", "cuda"], "--device: language models are run on the processor"),
         (["--metric-option", "a=b"], "--metric-option: perplexity"),
         (["--mode", "fast"], "--mode: one block and one text"),
         (["--stage", "a=b.onnx"], "--stage: outputs of devices"),
@@ -72,6 +71,17 @@ def test_texts_are_refused_for_other_models(command: str, tmp_path: Path) -> Non
     text = refusal(command, "float.onnx", "int8.onnx", "-v", "x.npz", "--tokens", "t.jsonl", "--text-length", "9")
     assert "--tokens and --text-length are for language models" in text
     assert "quantmedic" not in text.partition("help:")[0]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "check", "collect", "weights"])
+def test_a_device_that_torch_does_not_know_is_refused(
+    command: str, empty_folders: tuple[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    report = tmp_path / "report"
+    said = refusal(command, *empty_folders, "--device", "abacus", "--tokens", "t.jsonl", "-o", str(report))
+    assert "torch cannot use this device" in said and "--device abacus" in said and "it sees cpu" in said
+    assert not report.exists()
 
 
 def test_static_goes_without_texts(empty_folders: tuple[str, str]) -> None:

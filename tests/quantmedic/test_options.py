@@ -53,7 +53,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "diagnose": dict.fromkeys(GROUPS, ALL),
     "watch": dict.fromkeys(GROUPS, ALL),
     "collect": {**dict.fromkeys(GROUPS, ALL), "judging": "", "report": "output"},
-    "weights": {"measuring": "threads", "rules": ALL, "judging": ALL, "report": ALL},
+    "weights": {"measuring": "threads device", "rules": ALL, "judging": ALL, "report": ALL},
     "report": {"rules": ALL, "judging": ALL, "report": ALL},
     "import": {"report": "output quiet"},
     "case anonymize": {"report": "output"},

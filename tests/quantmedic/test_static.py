@@ -73,7 +73,7 @@ def test_rules_that_need_data_are_not_judged(case: Case) -> None:
     not_judged = {note.rule for note in diagnosis.not_judged}
     of_data = {rule.id for rule in BASE.rules if rule.scope == "dataset"}
     of_settings = {"D020", "D021", "D022", "D023"}
-    of_ranges = {"D018"}
+    of_ranges = {"D018", "S047"}
     assert of_data - of_settings - of_ranges <= not_judged
     not_applicable = {note.rule for note in diagnosis.not_applicable}
     assert of_settings | of_ranges <= not_applicable, "no configuration was given, and no data to hold ranges against"
@@ -259,7 +259,7 @@ def test_checkpoints_are_compared_as_ever(tmp_path: Path) -> None:
     record = quantmedic.collect_weights(before, after).record
     assert case.record == record.model_copy(update={"run": {**record.run, "mode": STATIC}}), "but for its gate"
     text = render_console(quantmedic.judge(case), verbosity="quiet")
-    assert text.splitlines()[0] == "HEALTHY  gptq  weights alone were judged"
+    assert text.splitlines()[0] == f"HEALTHY  {tmp_path.name}/gptq  weights alone were judged"
     with pytest.raises(ModelError, match="checkpoint"):
         quantmedic.collect_static(before, patient()[0][1])
 

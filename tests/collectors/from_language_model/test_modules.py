@@ -45,7 +45,14 @@ def test_figures_and_blocks_are_those_of_the_checkpoints(architecture: str, tmp_
     for own, other in zip(language.blocks, stored.blocks, strict=True):
         assert own.noise == pytest.approx(other.noise, rel=1e-3)
         assert own.own_noise == pytest.approx(other.own_noise, rel=1e-3)
-    assert language.embedding_share == pytest.approx(stored.embedding_share, rel=1e-3)
+        assert own.router_agreement == pytest.approx(other.router_agreement)
+        for ours, theirs in zip(own.experts, other.experts, strict=True):
+            assert ours.share == pytest.approx(theirs.share) and ours.noise == pytest.approx(theirs.noise, rel=1e-3)
+    assert ("Mixtral" in architecture) == bool(language.blocks[0].experts)
+    for name in ("embedding_share", "head_gain", "embedding_gain", "kl_tried", "worst_block_gain"):
+        own, other = getattr(language, name), getattr(stored, name)
+        assert own == other or own == pytest.approx(other, rel=1e-3), name
+    assert language.head_gain is not None and language.trial_texts == stored.trial_texts
     mixed = quantmedic.diagnose(folders[0], quantized, tokens=ids).model.language
     assert mixed.kl_mean == pytest.approx(language.kl_mean, rel=1e-5)
 
@@ -79,6 +86,46 @@ def test_the_worst_block_is_named_and_tried() -> None:
     assert quantized.training and all(
         torch.equal(value, before[name]) for name, value in quantized.state_dict().items()
     )
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Llama, tied"])
+@pytest.mark.parametrize("part", ["lm_head", "embed_tokens"])
+def test_output_layer_and_embedding_are_tried(architecture: str, part: str) -> None:
+    floats = lm.random_model(architecture)
+    with torch.no_grad():
+        floats.lm_head.weight.mul_(8)
+    is_tied = "tied" in architecture
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 8 if ".layers." in name else None)
+    lm.rounded(quantized.lm_head if part == "lm_head" else quantized.model.embed_tokens, lambda name: 2)
+    found = quantmedic.diagnose(floats, quantized, tokens=lm.spoken(floats, 8, 32))
+    language = found.model.language
+    gain = language.head_gain if part == "lm_head" and not is_tied else language.embedding_gain
+    assert gain == pytest.approx(1.0, abs=0.05), "the float one takes nearly all of the divergence away"
+    if not is_tied:
+        wanted = "coarse-output-layer" if part == "lm_head" else "coarse-embedding"
+        assert wanted in {cause.cause for cause in found.causes}
+        assert (language.head_gain is None) == (part == "embed_tokens"), "what is the same is not tried"
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Gemma2", "GPT-2"])
+@pytest.mark.parametrize("part", ["output layer", "block"])
+def test_parts_in_other_numbers_are_tried(architecture: str, part: str) -> None:
+    floats = lm.random_model(architecture)
+    floats.lm_head.weight = torch.nn.Parameter(8 * floats.lm_head.weight.detach())  # untied
+    bits = {"output layer": "lm_head", "block": r".1."}[part]
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 2 if bits in name else None).to(torch.bfloat16)
+    before = {name: value.clone() for name, value in quantized.state_dict().items()}
+    language = quantmedic.diagnose(floats, quantized, tokens=texts()).model.language
+    gain = language.head_gain if part == "output layer" else language.worst_block_gain
+    assert gain > 0.9
+    assert list(quantized.state_dict()) == list(before) and quantized.lm_head.weight.dtype == torch.bfloat16
+
+
+def test_experts_in_other_numbers_are_compared() -> None:
+    floats = lm.random_model("Mixtral")
+    quantized = lm.rounded(copy.deepcopy(floats), lambda name: 4 if "experts" in name else None).to(torch.bfloat16)
+    block = quantmedic.diagnose(floats, quantized, tokens=texts()).model.language.blocks[0]
+    assert 0.5 < block.router_agreement <= 1 and all(0.001 < expert.noise < 0.2 for expert in block.experts)
 
 
 def test_fake_quantizers_compute_and_do_not_learn() -> None:
@@ -141,7 +188,7 @@ def test_lists_and_tensors_are_texts() -> None:
         ({"quantized_model": torch.nn.Linear(3, 3)}, "cannot be run on token ids"),
         ({"float_model": torch.nn.Linear(3, 3)}, "is no language model of transformers"),
         ({"cluster": "local"}, "modules in memory are compared by this process"),
-        ({"device": "cpu"}, "language models do not take device"),
+        ({"device": "nonsense"}, "torch cannot use this device"),
     ],
 )
 def test_what_cannot_be_run(change: dict[str, Any], said: str) -> None:

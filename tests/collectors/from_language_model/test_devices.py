@@ -1,0 +1,326 @@
+"""Language models on a device: no tensor is left behind, figures are those of the processor, and settings are put back.
+
+Where there is no GPU, a device stands in for it that is none (``builders.elsewhere``).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+import transformers
+from builders import activation_schemes as acts
+from builders import language_models as lm
+
+import quantmedic
+from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_torch.devices import devices_here, exact_products
+from quantmedic.engine.errors import QuantmedicError
+
+pytestmark = pytest.mark.thorough
+NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "dynamic": "local"}
+MXFP8 = {**NVFP4, "num_bits": 8, "strategy": "group", "group_size": 32, "dynamic": True, "scale_dtype": "torch.uint8"}
+INT8_BOTH = acts.Asked(acts.INT8_TENSOR, acts.INT8_TENSOR, 0.1, (0.02, 0.02))
+#: What runs beside the float model, by architecture: rounded weights, or weights, activations and a cache.
+PAIRS: dict[str, tuple[str, acts.Asked | None]] = {
+    "one coarse block": ("Llama", None),
+    "static activations and cache": ("Llama, tied", INT8_BOTH),
+    "experts with groups of 4-bit floats": ("Mixtral", acts.Asked(NVFP4, acts.INT8_TENSOR, 0.01, (0.02, 0.02))),
+    "sliding windows, MXFP8": ("Gemma2", acts.Asked(MXFP8)),
+    "no rotary embedding, zero points by token": (
+        "GPT-2",
+        acts.Asked({**acts.INT8_TOKENS, "symmetric": False}, acts.INT8_TENSOR, None, (0.02, 0.02)),
+    ),
+}
+BEGIN = """
+import json, sys
+import torch
+from builders import elsewhere
+from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_torch import devices
+torch.set_num_threads(1)
+floats, quantized, ids = sys.argv[1:]
+def run(device):
+    language, metric = run_language_models(Path(floats), Path(quantized), Path(ids), device=device)
+    return language.model_dump(mode="json"), metric.model_dump(mode="json")
+from pathlib import Path
+"""
+COMPARE = """
+print(json.dumps([run(device) for device in (devices.PROCESSOR, elsewhere.PLACE)]))
+"""
+WITHOUT_FLOAT64 = """
+devices.SINGLE = frozenset({elsewhere.NAME})
+"""
+#: Every move of a tensor is left out once.
+FORGET = """
+from builders.forgetting import Forgetting
+with Forgetting("from_language_model") as seen:
+    wanted = run(elsewhere.PLACE)
+said = {}
+for site in seen.sites:
+    with Forgetting("from_language_model", site):
+        try:
+            said[str(site)] = "the same" if run(elsewhere.PLACE) == wanted else "another result"
+        except Exception as error:
+            said[str(site)] = str(error)
+print(json.dumps(said))
+"""
+MEMORY = """
+memory = elsewhere.MEMORY
+memory.most = memory.now
+begin = memory.now
+run(elsewhere.PLACE)
+print(json.dumps([memory.most - begin, memory.now - begin]))
+"""
+MODULES = """
+import copy
+import numpy as np
+from builders import language_models as lm
+import quantmedic
+pair = lm.opened(Path(floats)), lm.opened(Path(quantized))
+for model in pair:
+    model.config._experts_implementation = "eager"  # others ask for kernels that the processor lacks
+found = []
+for device in ("cpu", "elsewhere"):
+    case = quantmedic.collect(*copy.deepcopy(pair), tokens=ids, device=device)
+    found.append((case.record.model.language.model_dump(mode="json"), case.record.model.metric.model_dump(mode="json")))
+assert any("both modules were moved to elsewhere" in notice for notice in case.record.notices)
+print(json.dumps(found))
+"""
+
+#: The float module is left on the processor.
+APART = """
+import copy
+from builders import language_models as lm
+import quantmedic
+pair = lm.opened(Path(floats)), lm.opened(Path(quantized))
+for model in pair:
+    model.config._experts_implementation = "eager"  # others ask for kernels that the processor lacks
+found = []
+for place in (devices.PROCESSOR, elsewhere.PLACE):
+    case = quantmedic.collect(pair[0], copy.deepcopy(pair[1]).to(place), tokens=ids)
+    found.append((case.record.model.language.model_dump(mode="json"), case.record.model.metric.model_dump(mode="json")))
+print(json.dumps(found))
+"""
+
+
+def made(title: str, folder: Path, blocks: int = 4, texts: int = 5, length: int = 24) -> tuple[Path, Path, Path]:
+    """A float and a quantized folder, and token ids."""
+    architecture, asked = PAIRS[title]
+    model = lm.random_model(architecture)
+    if blocks < 4:
+        del (model.transformer.h if architecture == "GPT-2" else model.model.layers)[blocks:]
+        model.config.num_hidden_layers = blocks
+        if getattr(model.config, "layer_types", None):
+            model.config.layer_types = model.config.layer_types[:blocks]
+    floats = lm.saved(model, folder / "float")
+    np.savez(folder / "ids.npz", ids=np.random.default_rng(1).integers(3, lm.VOCABULARY, (texts, length)))
+    if asked is not None:
+        return floats, acts.write_quantized(floats, folder / "quantized", asked), folder / "ids.npz"
+    coarse = lm.rounded(lm.opened(floats), lambda name: 2 if "layers.1." in name else 4)
+    return floats, lm.saved(coarse, folder / "quantized"), folder / "ids.npz"
+
+
+def answer_of(script: str, pair: tuple[Path, Path, Path]) -> Any:
+    """What a process says that has the device which is none."""
+    pytest.importorskip("torch", minversion="2.10", reason="torch has no devices written in Python")
+    command = [sys.executable, "-c", BEGIN + script, *map(str, pair)]
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, env=paths, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("title", PAIRS)
+def test_nothing_is_left_behind(title: str, tmp_path: Path) -> None:
+    processor, device = answer_of(COMPARE, made(title, tmp_path, blocks=2))
+    assert device == processor, "the kernels are the same"
+    assert processor[0]["kl_mean"] > 0
+
+
+def test_a_device_without_float64_says_the_same(tmp_path: Path) -> None:
+    pair = made("experts with groups of 4-bit floats", tmp_path, blocks=1, texts=2)
+    processor, device = answer_of(WITHOUT_FLOAT64 + COMPARE, pair)
+    assert device == processor
+
+
+def test_a_move_that_is_forgotten_is_noticed(tmp_path: Path) -> None:
+    """Otherwise the test above would prove nothing."""
+    said = answer_of(FORGET, made("experts with groups of 4-bit floats", tmp_path, blocks=1, texts=2, length=8))
+    unnoticed = {site for site, what in said.items() if what in ("the same", "another result")}
+    assert len(said) > 15, said
+    # Rotary frequencies are moved by transformers, too.
+    assert {site.split("'")[3] for site in unnoticed} == {"_make_constants"}, said
+
+
+def test_one_block_is_there_at_a_time(tmp_path: Path) -> None:
+    """Of three of each model, one that is loaded while another one leaves would be two."""
+    sizes: dict[str, Any] = {**lm.SIZES, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 3}
+    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**sizes)).eval()
+    floats = lm.saved(model, tmp_path / "float")
+    coarse = lm.saved(lm.rounded(lm.opened(floats), lambda name: 2 if "layers.1." in name else 8), tmp_path / "int8")
+    np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(1).integers(3, lm.VOCABULARY, (5, 12)))
+    block = 4 * sum(value.numel() for value in model.model.layers[0].parameters())
+    most, left = answer_of(MEMORY, (floats, coarse, tmp_path / "ids.npz"))
+    heads = 2 * 4 * lm.VOCABULARY * 256
+    assert block < most < 1.2 * block + heads and left < 0.01 * block
+
+
+@pytest.mark.parametrize("title, script", [("moved", MODULES), ("apart", APART)])
+@pytest.mark.parametrize("pair", ["one coarse block", "experts with groups of 4-bit floats"])
+def test_modules_are_moved_or_run_where_they_are(pair: str, title: str, script: str, tmp_path: Path) -> None:
+    floats, quantized, ids = made(pair, tmp_path, blocks=2)
+    if pair != "one coarse block":
+        lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), tmp_path / "rounded")
+        quantized = tmp_path / "rounded"
+    processor, device = answer_of(script, (floats, quantized, ids))
+    assert processor[0]["head_gain"] is not None
+    for name, wanted in {**processor[0], **processor[1]}.items():
+        if isinstance(wanted, float):
+            assert {**device[0], **device[1]}[name] == pytest.approx(wanted, rel=1e-4), name
+
+
+@pytest.mark.parametrize("device", ["cuda:77", "nonsense", "meta"])
+def test_a_device_that_is_not_there_is_refused_before_weights_are_read(device: str, tmp_path: Path) -> None:
+    with pytest.raises(QuantmedicError) as caught:
+        quantmedic.compare_weights(tmp_path / "none", tmp_path / "nor", tokens=[[1, 2]], device=device)
+    text = str(caught.value)
+    assert "torch cannot use this device" in text and device in text
+    assert f"it sees {', '.join(devices_here())}" in text
+
+
+def test_a_device_without_texts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(QuantmedicError, match="a device runs language models"):
+        quantmedic.compare_weights(tmp_path, tmp_path, device="cpu")
+
+
+def test_the_processor_by_name_is_the_processor(tmp_path: Path) -> None:
+    floats, quantized, ids = made("one coarse block", tmp_path)
+    plain, named = (quantmedic.collect(floats, quantized, tokens=ids, device=device).record for device in (None, "cpu"))
+    assert named.model == plain.model and named.notices == plain.notices
+    assert (plain.run.get("device"), named.run["device"]) == (None, "cpu")
+
+
+def test_work_of_one_device_is_not_that_of_another(tmp_path: Path) -> None:
+    """What was begun on another device begins anew, and it is said why."""
+    floats, quantized, ids = made("one coarse block", tmp_path)
+    folder = tmp_path / "work"
+    with pytest.raises(KeyboardInterrupt):
+        run_language_models(floats, quantized, ids, unfinished=folder, progress=interrupt)
+    done = json.loads((folder / "done.json").read_text())
+    assert done["plan"]["devices"] == "cpu"
+    done["plan"]["devices"] = "cuda:0 (another one)"
+    (folder / "done.json").write_text(json.dumps(done))
+    told: list[str] = []
+    run_language_models(floats, quantized, ids, unfinished=folder, announce=told.append)
+    assert told == [f"{folder} is not used, because it was made with other devices: all is run anew"]
+
+
+def interrupt(what: str, done: int, total: int) -> None:
+    """As Ctrl-C does behind the second block."""
+    if done == 2:
+        raise KeyboardInterrupt
+
+
+def test_memory_that_does_not_suffice_is_said_and_work_is_kept(tmp_path: Path) -> None:
+    floats, quantized, ids = made("one coarse block", tmp_path)
+
+    def run_out(what: str, done: int, total: int) -> None:
+        if done == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with pytest.raises(QuantmedicError, match="the memory of the device does not suffice") as caught:
+        run_language_models(floats, quantized, ids, unfinished=tmp_path / "work", progress=run_out)
+    assert "Tried to allocate 2.00 GiB" in str(caught.value)
+    assert len(json.loads((tmp_path / "work" / "done.json").read_text())["steps"]["blocks"]) == 2
+
+
+#: Settings of the products of float32 numbers, as users make them: by the older functions and by the newer ones.
+SETTINGS = """
+import torch
+from quantmedic.collectors.from_torch import devices
+
+def told(read):
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+def state():
+    newer = [part.fp32_precision for part in devices._multipliers()]
+    return newer, told(torch.get_float32_matmul_precision), told(lambda: torch.backends.cudnn.allow_tf32)
+
+def stays():
+    before = state()
+    with devices.exact_products():
+        newer, matmul, convolutions = state()
+        assert set(newer) <= {"ieee"} and matmul == "highest" and convolutions is False, state()
+    assert state()[:2] == before[:2], (before, state())
+
+stays()
+for precision in ("medium", "high", "highest"):
+    torch.set_float32_matmul_precision(precision)
+    stays()
+if devices._multipliers():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    stays()
+"""
+
+
+def test_float32_numbers_are_multiplied_with_all_bits_and_settings_put_back() -> None:
+    done = subprocess.run([sys.executable, "-c", SETTINGS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_setting_of_fewer_bits_changes_no_result(tmp_path: Path) -> None:
+    floats, quantized, ids = made("one coarse block", tmp_path)
+    wanted = run_language_models(floats, quantized, ids)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")  # bfloat16 in between, where the processor has it
+        assert run_language_models(floats, quantized, ids) == wanted
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    with exact_products():
+        assert run_language_models(floats, quantized, ids) == wanted
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+@pytest.mark.parametrize("title", PAIRS)
+def test_cuda_says_what_the_processor_says(title: str, tmp_path: Path) -> None:
+    floats, quantized, ids = made(title, tmp_path, length=64)
+    plain, found = (
+        quantmedic.collect(floats, quantized, tokens=ids, device=device).record for device in ("cpu", "cuda")
+    )
+    # Activations that lie between two codes may fall on either side, by the last digit.
+    loose = 0.02 if PAIRS[title][1] is not None else 1e-3
+    assert_near(plain, found, loose)
+    assert any("both models were run on cuda" in notice for notice in found.notices)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+def test_cuda_says_of_modules_what_the_processor_says(tmp_path: Path) -> None:
+    floats, quantized, ids = made("one coarse block", tmp_path, length=64)
+    pair = lm.opened(floats), lm.opened(quantized)
+    plain, found = (quantmedic.collect(*pair, tokens=ids, device=device).record for device in ("cpu", "cuda"))
+    assert_near(plain, found, 1e-3)
+
+
+def assert_near(plain: Any, found: Any, loose: float) -> None:
+    for name in ("float_value", "quantized_value"):
+        assert getattr(found.model.metric, name) == pytest.approx(getattr(plain.model.metric, name), rel=1e-4), name
+    for name in ("kl_mean", "kl_tail", "delta_p", "worst_block_gain", "kl_float_activations", "kl_float_cache"):
+        wanted = getattr(plain.model.language, name)
+        if wanted is not None:
+            assert getattr(found.model.language, name) == pytest.approx(wanted, rel=loose), name
+    for own, other in zip(found.model.language.blocks, plain.model.language.blocks, strict=True):
+        assert own.noise == pytest.approx(other.noise, rel=loose)
