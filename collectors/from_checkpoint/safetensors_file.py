@@ -33,6 +33,8 @@ INDEX = "model.safetensors.index.json"
 SAFETENSORS, INDEX_ENDING = ".safetensors", ".index.json"
 #: Where quantization settings stand: the key in ``config.json``, or files of their own that older tools wrote.
 _SETTINGS = ("config.json", "quantize_config.json", "quant_config.json")
+#: The file of a model that has no shards.
+SINGLE = "model.safetensors"
 #: Where NVIDIA ModelOpt writes them.
 _MODELOPT = "hf_quant_config.json"
 #: Models that are files, by which a folder is not called.
@@ -262,9 +264,21 @@ def _shards_of_index(index: Path) -> tuple[Path, ...]:
                 help="shards must lie beside the index; do not trust this checkpoint",
             )
         if not isfile(index.parent / name):  # unlike Path's, it takes names of any length
-            raise ModelError("a shard is missing", where=[str(index), f"file  {name}"], help="download it, too")
+            raise _missing_shard(index, name)
         files.append(index.parent / name)
     return tuple(files)
+
+
+def _missing_shard(index: Path, name: str) -> ModelError:
+    """Of a download that is not whole; or of an older index, which a model in one file was written beside."""
+    where = [str(index), f"file  {name}"]
+    if not isfile(index.parent / SINGLE):
+        return ModelError("a shard is missing", where=where, help="download it, too")
+    return ModelError(
+        f"the index names a file that is not there, and {SINGLE} lies beside it",
+        where=where,
+        help=f"if the model was written to {SINGLE}, the index is an older one's: remove it; else download the shard",
+    )
 
 
 def _described_tensors(path: Path, safe_open: _SafeOpen) -> Iterable[Stored]:

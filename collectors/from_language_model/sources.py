@@ -153,6 +153,7 @@ class SourceNoise:
         name, worst = max(layers.items(), key=lambda each: max(each[1].mean_noise, each[1].channel_noise))
         return {
             "input_layer": name,
+            "input_scales": {layer: tally.stored for layer, tally in layers.items() if tally.stored is not None},
             "input_noise": worst.mean_noise,
             "input_channel_noise": worst.channel_noise,
             "input_clipped": worst.clipped_share,
@@ -191,7 +192,7 @@ def shares_of_sources(blocks: Sequence[BlockFacts]) -> dict[str, object]:
 
 def _figures(block: BlockFacts) -> BlockFacts:
     """Without the lists that stand with the blocks."""
-    return block.model_copy(update={"noise_by_position": (), "experts": ()})
+    return block.model_copy(update={"noise_by_position": (), "experts": (), "input_scales": {}})
 
 
 def _place_of_most(noises: Sequence[float | None]) -> int | None:

@@ -62,6 +62,9 @@ class BlockFacts(Facts):
     input_layer: str | None = fact(
         "layer of the block whose inputs quantizing changes most: by the larger of input_noise and input_channel_noise"
     )
+    input_scales: Mapping[str, float] = Field(
+        default={}, description="stored scale of the inputs of each layer of the block that has one, by its name"
+    )
     input_noise: float | None = fact(
         "mean over tokens of the squared error of these inputs / their squared length", "ratio"
     )

@@ -17,7 +17,7 @@ class Changed(Contract):
     """One kind of setting that changed."""
 
     setting: str = Field(description="what was set: 'range', 'weight granularity', 'samples'")
-    of: str = Field(description="layer, activation or data set")
+    of: str = Field(description="layer, block, activation or data set")
     count: int = Field(description="subjects on which it changed")
     examples: tuple[SettingChange, ...] = Field(description="the first of them")
 

@@ -1,6 +1,7 @@
 """Which remedies to advise for a cause, for which layers, and which to hold back and why."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -9,14 +10,16 @@ from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Withheld
+from quantmedic.engine.diagnosis.group_options import group_fields
 from quantmedic.engine.diagnosis.input_repair import input_repair
 from quantmedic.engine.diagnosis.present_values import present_values
 from quantmedic.engine.diagnosis.settings_in_force import code_type, scale_axis
+from quantmedic.engine.diagnosis.toolchain_settings import declared_table
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
 from quantmedic.engine.rules.options import Code
-from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, VALUE_FIELDS, Remedy, Snippet
+from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Remedy, Snippet
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, LAYER_NAMING, names_layers
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -309,11 +312,16 @@ def _withheld_entries(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld
         Withheld(
             id=remedy.id,
             title=remedy.title,
-            because=same[0].because or same[0].in_force or "",
+            because=_most_common(verdict.because or verdict.in_force or "" for verdict in same),
             layers=() if everything else tuple(dict.fromkeys(subject_name(verdict.view) for verdict in same)),
         )
         for same in reasons.values()
     ]
+
+
+def _most_common(texts: Iterable[str]) -> str:
+    """What holds of most subjects; of reasons that hold of as many the first."""
+    return Counter(texts).most_common(1)[0][0]
 
 
 def _layers_and_tensors(
@@ -372,7 +380,8 @@ def _snippet_fields(
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
     values = {field: _snippet_value(given, views, index.facts) for field, given in remedy.values.items()}
-    return lists | _pixels(index.facts.datasets) | _weight_axes(layers, index.facts.layers) | values
+    groups = group_fields(index.facts, lists["layers"], declared_table(index.facts.model.checkpoint.declared_groups))
+    return lists | _pixels(index.facts.datasets) | _weight_axes(layers, index.facts.layers) | groups | values
 
 
 def _weight_axes(layers: list[LayerFacts], every: Iterable[LayerFacts]) -> dict[str, object]:
@@ -391,7 +400,7 @@ def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
     sets = {view.role: view for view in datasets}
     rep, val = sets.get("representative"), sets.get("validation")
     if rep is None or val is None or not rep.relation.reading or not val.lattice_step or not val.lattice_low:
-        return dict.fromkeys(VALUE_FIELDS)
+        return dict.fromkeys(("pixel_mean", "pixel_scale", "pixel_kept"))
     grids = list(zip(val.lattice_step, val.lattice_low, strict=True))
     mean, scale = " ".join(f"{-low / step + 0.0:.6g}" for step, low in grids), " ".join(f"{x:.6g}" for x, _ in grids)
     if _settings_agree(val):

@@ -1,7 +1,5 @@
 """The prescription: the best remedies as one configuration of the user's toolchain, ready to be pasted."""
 
-import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -15,28 +13,27 @@ from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, 
 from quantmedic.engine.diagnosis.idle_snippets import idle_last
 from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
 from quantmedic.engine.diagnosis.snippets import (
+    as_comment,
     filled_options,
     lines_behind,
+    own_names,
     render_snippet,
     stand_within,
     with_settings,
 )
 from quantmedic.engine.rules.options import (
-    WIDTH,
     Form,
     Language,
     Options,
     merge,
     with_helpers,
     with_imports,
-    without_comments,
     write,
 )
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
-from quantmedic.engine.text import inert
 
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
 #: What the user's data have to be where those that calibrated the model cannot be repaired.
@@ -235,7 +232,7 @@ def _under(said: str, configuration: Configuration) -> str:
     """The text of a configuration below a comment; JSON has none."""
     if configuration.language == "json":
         return configuration.code
-    return "\n".join([*_comment(said), configuration.code])
+    return "\n".join([*as_comment(said), configuration.code])
 
 
 def _is_foreseen(step: Step) -> bool:
@@ -299,7 +296,7 @@ def _merged_configurations(
     forms: dict[str, Form] = {}
     for choice, found, step in zip(choices, parts, steps, strict=True):
         if found:
-            code += [line for text in (choice.title, *step.says) for line in _comment(text)]
+            code += [line for text in (choice.title, *step.says) for line in as_comment(text)]
         for part in found:
             if (
                 part.snippet.code
@@ -338,14 +335,9 @@ def _only(forms: Mapping[str, Form], *languages: Language) -> bool:
     return bool(forms) and all(form.language in languages for form in forms.values())
 
 
-def _comment(text: str) -> list[str]:
-    return textwrap.wrap(inert(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-
-
 def user_names(configurations: Iterable[Configuration], toolchain: Toolchain, reads_anew: bool) -> dict[str, str]:
     """The names of the user's own that the Python code uses."""
-    text = without_comments("\n".join(each.code for each in configurations if each.language == "python"))
-    used = {n: what for n, what in toolchain.given.items() if re.search(rf"(?<![\w\"./]){n}(?![\w\"])", text)}
+    used = own_names("\n".join(each.code for each in configurations if each.language == "python"), toolchain.given)
     return {name: NEW_DATA if reads_anew and name in toolchain.data_names else what for name, what in used.items()}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, MetricFacts, Role, TensorFacts
+from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
@@ -15,7 +16,7 @@ from quantmedic.engine.formulas.change import SAME
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.texts import share_of_texts
 from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
-from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.remedies import WEIGHT_FILES, Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -192,6 +193,11 @@ def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
         _first_by_name(facts.layers, _float_name),
         _layer_settings,
     )
+    then, now = (case.model.language.blocks for case in (past.facts, facts))
+    yield from _setting_differences("layer", _input_scales(then), _input_scales(now), _input_settings)
+    yield from _setting_differences(
+        "block", _first_by_name(then, _block_name), _first_by_name(now, _block_name), _cache_settings
+    )
     tensors = _first_by_name(past.facts.tensors, _float_name), _first_by_name(facts.tensors, _float_name)
     yield from _setting_differences("activation", *tensors, _tensor_settings)
 
@@ -215,7 +221,16 @@ def _setting_differences(
         yield Changed(setting=setting, of=of, count=len(changes), examples=tuple(changes[:EXAMPLES_SHOWN]))
 
 
-_KINDS = ("weights", "weight granularity", "weight symmetry", "quantizer", "bits", "symmetry", "signedness")
+_KINDS = (
+    "weights",
+    "weight granularity",
+    "weight symmetry",
+    "weight group size",
+    "quantizer",
+    "bits",
+    "symmetry",
+    "signedness",
+)
 
 
 def _layer_settings(layer: LayerFacts) -> dict[str, object]:
@@ -225,11 +240,35 @@ def _layer_settings(layer: LayerFacts) -> dict[str, object]:
         "weights": _precision(quantizer.bits) if layer.weight.name is not None or quantizer.bits is not None else None,
         "weight granularity": quantizer.granularity,
         "weight symmetry": quantizer.symmetric,
+        "weight group size": layer.weight.group_size,
         "weight scale": quantizer.scale,
         "bias": None if layer.bias.bits is None else _precision(layer.bias.bits or None),
         "kernel": layer.executed_as,
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _input_scales(blocks: Iterable[BlockFacts]) -> dict[str, float]:
+    """Stored scales of inputs by layer; cases of older versions have that of the layer which loses most by block."""
+    found: dict[str, float] = {}
+    for block in blocks:
+        if block.input_layer is not None and block.input_scale is not None:
+            found[block.input_layer] = block.input_scale
+        found |= block.input_scales
+    return found
+
+
+def _input_settings(scale: float) -> dict[str, object]:
+    return {"stored scale of inputs": scale}
+
+
+def _cache_settings(block: BlockFacts) -> dict[str, object]:
+    settings = {"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _block_name(block: BlockFacts) -> str | None:
+    return block.name
 
 
 def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
@@ -357,6 +396,9 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: PreviousCase, fac
         return False
     now = [each for path in remedy.now for each in path.split("|")]
     settings = [path for path in now if isinstance(old, DatasetFacts) or _SETTING.search(path)]
+    if facts.model.framework in WEIGHT_FILES:
+        # Of a checkpoint it is a text that says how all weights are stored: any other run writes another one.
+        settings = [path for path in settings if path != "format"]
     return any(differs(look_up(path, old, past.facts.model), look_up(path, new, facts.model)) for path in settings)
 
 

@@ -1,5 +1,6 @@
 """Remedies as text that can be copied: the names of this model's layers filled in."""
 
+import ast
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,6 +9,7 @@ from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import (
     FIELD,
+    WIDTH,
     Code,
     Form,
     Options,
@@ -17,11 +19,12 @@ from quantmedic.engine.rules.options import (
     setting_lines,
     with_helpers,
     with_imports,
+    without_comments,
     write,
     write_excerpt,
 )
-from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
-from quantmedic.engine.text import literal, quote
+from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, WEIGHT_FILES, Snippet
+from quantmedic.engine.text import inert, literal, quote
 
 INDENT = "    "
 
@@ -121,7 +124,14 @@ def with_settings(name: str, form: Form, options: Options, kept: Options) -> str
     """A call with the settings in force, and the options of remedies marked where they change one."""
     before: Options = {**dict(enumerate(form.positional)), **kept}
     # What is stated wherever nothing else is said stands again where the remedy sets another in the place of something.
-    return write(name, form, mark_changes(form.joined(options, before, form.defaults), before, form.reasons))
+    joined = form.joined(options, before, form.defaults)
+    return write(name, form, mark_changes(joined, before, {**form.reasons, **_left_out(form, joined, before)}))
+
+
+def _left_out(form: Form, options: Options, before: Options) -> dict[str, str]:
+    """Why an option stands there: it is in the place of others, which are in force and do not stand beside it."""
+    gone = {key: [name for name in form.instead.get(str(key), ()) if name in before] for key in options}
+    return {str(key): f"in the place of {', '.join(names)}" for key, names in gone.items() if names}
 
 
 def _snippet_text(snippet: Snippet, advice: Advice, origin: str) -> str:
@@ -134,11 +144,44 @@ def _snippet_text(snippet: Snippet, advice: Advice, origin: str) -> str:
         text = with_settings(name, form, options, kept) if kept else write_excerpt(name, form, options)
         texts.append(stand_within(text, snippet))
         texts += lines_behind([snippet], form, options)
+    if set(snippet.frameworks) & {*WEIGHT_FILES}:
+        return with_words(with_helpers("\n".join([*code, *texts]), snippet.helpers), snippet)
     if not is_whole(snippet, advice):
         return with_helpers("\n".join([*code, *texts]), snippet.helpers)
     whole = with_helpers("\n".join([*code, *texts]), {**snippet.helpers, **advice.helpers})
     # A file that takes options is no Python.
     return with_imports(whole, advice.imports) if _is_python(snippet) else whole
+
+
+def with_words(code: str, snippet: Snippet) -> str:
+    """A text behind its imports, and behind comments that say which names are the user's own."""
+    used = own_names(code, snippet.given)
+    lines = [line for name, what in used.items() for line in as_comment(f"{name}: {what}")]
+    return with_imports("\n".join([*lines, *([""] if lines else []), code.strip("\n")]), snippet.imports)
+
+
+def as_comment(text: str) -> list[str]:
+    """Lines of a comment, none of them longer than a line of code."""
+    return textwrap.wrap(inert(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
+def own_names(code: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What Python code uses of the names that are the user's own, and what they stand for.
+
+    Names of arguments are none, nor are those that the code gives values itself.
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        text = without_comments(code)
+        return {n: what for n, what in given.items() if re.search(rf"(?<![\w\"./]){n}(?![\w\"])", text)}
+    names = sorted(
+        (node for node in ast.walk(tree) if isinstance(node, ast.Name)),
+        # what is assigned is computed before
+        key=lambda node: (node.lineno, isinstance(node.ctx, ast.Store), node.col_offset),
+    )
+    first = {node.id: node.ctx for node in reversed(names)}
+    return {name: what for name, what in given.items() if isinstance(first.get(name), ast.Load)}
 
 
 def _is_python(snippet: Snippet) -> bool:

@@ -55,11 +55,11 @@ def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
         "z_threshold": threshold if threshold is not None and math.isfinite(threshold) else None,
         **{name: getattr(settings, name) for name in TOLD},
         **{name: getattr(facts.model.checkpoint, name) for name in DECLARED},
-        **{name: _table(getattr(facts.model.checkpoint, name)) for name in DECLARED_TABLES},
+        **{name: declared_table(getattr(facts.model.checkpoint, name)) for name in DECLARED_TABLES},
     }
 
 
-def _table(text: str | None) -> dict[str, object]:
+def declared_table(text: str | None) -> dict[str, object]:
     """A table that is kept as JSON; empty where there is none, or where names were hidden."""
     try:
         found = parse_json(text, "checkpoint") if text else {}

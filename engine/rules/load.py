@@ -133,7 +133,10 @@ def _with_forms(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path)
                 )
         frameworks = snippet.frameworks or (toolchain.frameworks if toolchain is not None else ())
         filled = {"forms": {name: known[name] for name in snippet.options}, "frameworks": frameworks}
-        snippets.append(snippet.model_copy(update=filled | {"helpers": toolchain.helpers if toolchain else {}}))
+        words = (
+            {"helpers": toolchain.helpers, "imports": toolchain.imports, "given": toolchain.given} if toolchain else {}
+        )
+        snippets.append(snippet.model_copy(update=filled | words))
     return remedy.model_copy(update={"snippets": tuple(snippets)})
 
 

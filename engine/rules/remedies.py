@@ -29,6 +29,16 @@ NAME_FIELDS: dict[str, str] = {
     "quantized_layers": "the layers concerned that have weights, by their names in the quantized model",
     "quantized_tensors": "the quantized activations concerned, by their names in the quantized model",
 }
+#: The same of the model, which no layer has to be named for.
+MODEL_FIELDS: dict[str, str] = {
+    "smaller_group": "half as many weights per scale as now, 32 or more",
+    "finer_groups": "config_groups of compressed-tensors with half as many weights per scale, 16 or more",
+    "zero_point_groups": "the same with zero points of the weights where there are none",
+    "token_groups": "the same with inputs of 8 bits that have a scale per token",
+    "open_groups": "the same with the inputs of those layers in float which lose most by theirs",
+    "input_layers": "a pattern of compressed-tensors for these layers",
+    "input_quantizers": "a pattern of ModelOpt for the quantizers of their inputs",
+}
 #: Fields of a snippet with values that no remedy has to name.
 VALUE_FIELDS: dict[str, str] = {
     "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
@@ -37,6 +47,8 @@ VALUE_FIELDS: dict[str, str] = {
     "repair": "Python function `repaired` that undoes a mistake in the representative inputs, where that can be undone",
     "weight_axes": "the weights of the layers concerned, each with the axis of its scales, None for one scale, and its "
     "type of codes",
+    **MODEL_FIELDS,
+    "wider_groups": "config_groups of compressed-tensors with 8 bits for the weights of the layers concerned",
     "channel_axes": "those with one scale where other weights have one per channel, each with its axis of outputs",
 }
 #: Fields whose line of the snippet stands once for each name of a list.
@@ -70,6 +82,12 @@ class Snippet(Data):
     forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
     helpers: Mapping[str, str] = Field(
         default={}, exclude=True, description="definitions of the toolchain by name; the loader fills them in"
+    )
+    imports: Mapping[str, str | tuple[str, ...]] = Field(
+        default={}, exclude=True, description="what the toolchain imports by module; the loader fills it in"
+    )
+    given: Mapping[str, str] = Field(
+        default={}, exclude=True, description="names of the toolchain that are the user's own; the loader fills them in"
     )
     note: str | None = None
     reads: Literal["representative", "application"] = Field(
@@ -179,6 +197,7 @@ class Remedy(Data):
 def can_be_shown(remedy: Remedy, rule: Rule) -> bool:
     """One of the remedy's snippets can be filled from findings of the rule, or it has none."""
     named = names_layers(rule)
-    told = remedy.values.keys() if remedy.scope == "model" else frozenset[str]()  # facts of the model name no layer
+    # Facts of the model name no layer.
+    told = {*MODEL_FIELDS, *(remedy.values if remedy.scope == "model" else ())}
     fits = [s for s in remedy.snippets if (named and not s.whole) or not (named or s.fields - told)]
     return bool(fits) or not remedy.snippets

@@ -1,17 +1,19 @@
 """What became of the causes between two cases: healed, new, better, worse, as they were."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.facts import CaseFacts, Facts
+from quantmedic.engine.case.fact_base import declared_unit
+from quantmedic.engine.case.facts import SCOPES, CaseFacts, Facts, fact_paths
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline, headline_of, is_number
+from quantmedic.engine.diagnosis.previous import differs
 from quantmedic.engine.record import Contract
-from quantmedic.engine.rules.evaluate import RuleResult, look_up, subject_name, subjects
+from quantmedic.engine.rules.evaluate import RuleResult, decide, look_up, subject_name, subjects
 from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -41,6 +43,15 @@ class SubjectChange(Contract):
     after: int | float | None = Field(default=None, description="the same after")
 
 
+class Turned(Contract):
+    """A fact that decides why one of the cases does not list a cause."""
+
+    fact: str
+    unit: str | None = Field(default=None)
+    before: object = Field(description="its value in the first case, on the first subject of the cause")
+    after: object = Field(description="the same in the second")
+
+
 class CauseChange(Contract):
     """One cause that was found in either case."""
 
@@ -65,6 +76,9 @@ class CauseChange(Contract):
         default=None, description="cause that explains it in the case whose diagnosis does not list it"
     )
     missing: tuple[str, ...] = Field(default=(), description="facts that one of the two lacks to judge it")
+    turned: tuple[Turned, ...] = Field(
+        default=(), description="of a cause that is healed or new the facts by which its first rule does not hold"
+    )
     manual: str = Field(description="page of the manual, without its suffix")
 
     @property
@@ -164,8 +178,38 @@ def _change(name: str, before: Findings, after: Findings, base: RuleBase, rename
         subjects=rows,
         explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
         missing=_missing(name, silent) if silent is not None and status == "not-judged" else (),
+        turned=_turned(lead, rows, before, after, base) if status in ("healed", "new") else (),
         manual=lead.manual,
     )
+
+
+def _turned(
+    lead: CauseReport, rows: Sequence[SubjectChange], before: Findings, after: Findings, base: RuleBase
+) -> tuple[Turned, ...]:
+    """Facts that decide that a rule does not hold on the first subject in the case that does not list its cause."""
+    rule = next((each for each in base.rules if each.id in lead.rules), None)
+    if rule is None or not rows:
+        return ()
+    subject = rows[0].subject
+    old, new = before.views(rule.scope).get(rows[0].before_name or subject), after.views(rule.scope).get(subject)
+    if old is None or new is None:
+        return ()
+    is_healed = lead.cause not in after.listed
+    view, facts = (new, after.facts) if is_healed else (old, before.facts)
+    nodes = [rule.where, rule.when, rule.experiment.when if rule.experiment is not None else None]
+    verdicts = (decide(node, view, facts.model, base) for node in nodes if node is not None)
+    used = next((used for verdict, used in verdicts if verdict is False), [])
+    pairs = {c.fact: (look_up(c.fact, old, before.facts.model), look_up(c.fact, new, after.facts.model)) for c in used}
+    return tuple(
+        Turned(fact=fact, unit=_unit_of(fact, rule.scope), before=then, after=now)
+        for fact, (then, now) in pairs.items()
+        if differs(then, now)
+    )
+
+
+def _unit_of(fact: str, scope: str) -> str | None:
+    field = fact_paths(scope).get(fact) if scope in SCOPES else None
+    return declared_unit(field) if field is not None else None
 
 
 def _missing(cause: str, findings: Findings) -> tuple[str, ...]:

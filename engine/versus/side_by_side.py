@@ -62,7 +62,14 @@ class Side(Contract):
     metric: MetricFacts
     output_sqnr_db: float | None = Field(description="lowest accumulated sqnr_db of the outputs")
     output_agreement: float | None = Field(description="share of samples with the float model's class")
-    samples: Mapping[Role, int] = Field(description="samples of each data set")
+    kl_mean: float | None = Field(
+        default=None, description="mean divergence of the predictions of a language model from the float one's, in nats"
+    )
+    same_top: float | None = Field(
+        default=None,
+        description="share of tokens for which a language model and its float one put the same token first",
+    )
+    samples: Mapping[Role, int] = Field(description="samples of each data set; of language models texts")
 
 
 class SharedSamples(Contract):
@@ -284,6 +291,8 @@ def _side(judged: Judged) -> Side:
         metric=model.metric,
         output_sqnr_db=model.output_sqnr_db,
         output_agreement=model.output_agreement,
+        kl_mean=model.language.kl_mean,
+        same_top=model.language.same_top,
         samples=_samples_of(judged.case),
     )
 

@@ -92,8 +92,9 @@ def refuse_checkpoints(*models: ModelSource) -> None:
         raise DataError(
             "checkpoints are diagnosed, but not repaired here",
             where=found,
-            help="quantmedic diagnose FLOAT QUANT --tokens FILE writes prescription.py: run it with your toolchain, "
-            "and compare both cases with quantmedic compare",
+            help="language models are measured by trials of their parts, and their prescription is printed, not run: "
+            "quantmedic diagnose FLOAT QUANT --tokens FILE writes prescription.py; run it with your toolchain, and "
+            "compare both cases with quantmedic compare",
         )
 
 

@@ -33,6 +33,15 @@ def _refuse_checkpoint(context: click.Context, parameter: click.Parameter, model
     return model
 
 
+def _refuse_texts(context: click.Context, parameter: click.Parameter, texts: str | None) -> None:
+    """Of models that are no checkpoints, which are refused before."""
+    if texts is not None:
+        raise click.UsageError(
+            "texts are for language models, whose prescription is printed and not run: quantmedic diagnose FLOAT QUANT "
+            "--tokens FILE writes it"
+        )
+
+
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument(
@@ -43,6 +52,7 @@ def _refuse_checkpoint(context: click.Context, parameter: click.Parameter, model
     callback=_refuse_checkpoint,
 )
 @judged_options.without("write_fixed", *text_options)
+@option("--tokens", hidden=True, expose_value=False, callback=_refuse_texts)
 @rule_options
 @option(
     "-o",

@@ -166,7 +166,12 @@ def _cause_note(cause: CauseChange) -> str:
         return f"the {which} case lacks {facts or 'what it takes'}"
     silent = cause.after if cause.status == "healed" else cause.before if cause.status == "new" else None
     if silent is not None and is_beyond(silent, cause.comparison, cause.threshold):
-        return f"another condition of its rule {'no longer holds' if cause.status == 'healed' else 'did not hold'}"
+        said = f"another condition of its rule {'no longer holds' if cause.status == 'healed' else 'did not hold'}"
+        turned = "; ".join(
+            f"{name(own.fact)} {_setting_value(own.before, own.unit)} → {_setting_value(own.after, own.unit)}"
+            for own in cause.turned[:NAMES_SHOWN]
+        )
+        return f"{said}: {turned}" if turned else said
     return ""
 
 

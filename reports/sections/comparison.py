@@ -159,11 +159,23 @@ def _metric_answer(record: ComparisonReport) -> str:
 
 
 def metric_gain(change: MetricChange) -> str:
-    """The change of the metric with its interval, and whether it is proven."""
-    unit = " points" if is_share(change.name) else ""
-    low, high = (metric_change(end, change.name).removesuffix(unit) for end in (change.low, change.high))
+    """The change of the metric with its interval, and whether it is proven.
+
+    Of a metric that falls where a model gets better a sign would be read the wrong way: it is told in words.
+    """
     proven = "" if change.direction != "same" else ", not proven"
-    return f"{signed_gain(change.gain, change.name)} ({low} … {high}){proven}"
+    if change.name != PERPLEXITY:
+        return f"{signed_gain(change.gain, change.name)} ({_interval(change.name, change.low, change.high)}){proven}"
+    worse = change.gain < 0
+    ends = (-change.high, -change.low) if worse else (change.low, change.high)
+    by = f"{'worse' if worse else 'better'} by {metric_change(abs(change.gain), change.name)}"
+    return f"{by} ({_interval(change.name, *ends)}){proven}"
+
+
+def _interval(metric: str | None, *ends: float) -> str:
+    unit = " points" if is_share(metric) else ""
+    low, high = (metric_change(end, metric).removesuffix(unit) for end in ends)
+    return f"{low} … {high}"
 
 
 def _output_answer(record: ComparisonReport) -> str:
@@ -220,10 +232,12 @@ def _limits_of_comparison(record: ComparisonReport) -> Iterator[str]:
     for shared in record.shared:
         # Other samples calibrate after many a remedy; the table tells how many are the same.
         if shared.share < 1.0 and shared.role != "representative":
-            same = "no sample is" if not shared.share else f"{percent(shared.share, 1)} of the samples are"
-            yield f"{same} in both {shared.role} sets"
+            word = _word_of_samples([record.before, record.after])
+            same = f"no {word} is" if not shared.share else f"{percent(shared.share, 1)} of the {word}s are"
+            yield f"{same} in both {'cases' if word == 'text' else f'{shared.role} sets'}"
     if not record.same_data and record.before.samples and record.after.samples:
-        yield "the cases are not judged on the same samples, which changes levels too: no change of a level counts"
+        word = _word_of_samples([record.before, record.after])
+        yield f"the cases are not judged on the same {word}s, which changes levels too: no change of a level counts"
     known = [side.metric.drop is not None for side in (record.before, record.after)]
     if any(known) and not all(known):
         yield f"only the {'first' if known[0] else 'second'} case has a task metric"
@@ -253,6 +267,7 @@ def _side_rows(record: ComparisonReport) -> Iterator[Row]:
         label = "output SQNR" if len(record.outputs) == 1 else f"SQNR of {name(output.name)}"
         change = "" if output.gain_db is None else f"{decibels(output.gain_db, '+')}{_sample_doubt(output)}"
         yield Row(label, decibels(output.before), decibels(output.after), change, _direction_look(output.direction))
+    yield from _language_rows(sides)
     if any(side.output_agreement is not None for side in sides):
         yield _side_row("same class", [_percent_or_missing(side.output_agreement) for side in sides])
     serious = _cause_answer([cause for cause in record.causes if cause.is_serious])
@@ -260,10 +275,19 @@ def _side_rows(record: ComparisonReport) -> Iterator[Row]:
     if any(side.degraded_layers is not None for side in sides):
         yield _side_row("degraded layers", [_degraded_text(side) for side in sides])
     for role in dict.fromkeys(role for side in sides for role in side.samples):
-        yield _side_row(role, [_sample_count(side, role) for side in sides], _shared_samples(record, role))
+        label = "texts" if _has_texts(sides) else role
+        yield _side_row(label, [_sample_count(side, role) for side in sides], _shared_samples(record, role))
     for cost in record.costs:
         values = [_cost_text(value, cost.unit) for value in (cost.before, cost.after)]
         yield _side_row(fact_label(cost.fact), values, _cost_ratio(cost))
+
+
+def _language_rows(sides: Sequence[Side]) -> Iterator[Row]:
+    if any(side.kl_mean is not None for side in sides):
+        values = [NOT_MEASURED if side.kl_mean is None else f"{number(side.kl_mean)} nats" for side in sides]
+        yield _side_row("KL divergence per token", values)
+    if any(side.same_top is not None for side in sides):
+        yield _side_row("same token first", [_percent_or_missing(side.same_top) for side in sides])
 
 
 def _side_row(label: str, values: Sequence[str], change: str = "", look: str = "") -> Row:
@@ -316,12 +340,22 @@ def _degraded_text(side: Side) -> str:
 
 
 def _sample_count(side: Side, role: Role) -> str:
-    return count(side.samples[role], "sample") if role in side.samples else "none"
+    return count(side.samples[role], _word_of_samples([side])) if role in side.samples else "none"
+
+
+def _has_texts(sides: Sequence[Side]) -> bool:
+    """Language models were run, on texts."""
+    return any(side.metric.name == PERPLEXITY or side.kl_mean is not None for side in sides)
+
+
+def _word_of_samples(sides: Sequence[Side]) -> str:
+    return "text" if _has_texts(sides) else "sample"
 
 
 def _shared_samples(record: ComparisonReport, role: Role) -> str:
     share = next((shared.share for shared in record.shared if shared.role == role), None)
-    return "" if share is None else "the same samples" if share == 1.0 else f"{percent(share, 1)} of them in both"
+    word = _word_of_samples([record.before, record.after])
+    return "" if share is None else f"the same {word}s" if share == 1.0 else f"{percent(share, 1)} of them in both"
 
 
 def _cost_text(value: object, unit: str | None) -> str:

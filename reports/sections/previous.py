@@ -19,7 +19,7 @@ from quantmedic.reports.text import (
     percent,
 )
 
-PLURALS = {"layer": "layers", "activation": "activations", "data set": "data sets"}
+PLURALS = {"layer": "layers", "block": "blocks", "activation": "activations", "data set": "data sets"}
 
 
 @dataclass(frozen=True)

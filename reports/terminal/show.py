@@ -148,7 +148,7 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
             continue
         of_set = path.startswith(f"output.{ROLES[0]}.")
         paths = [path.replace(f".{ROLES[0]}.", f".{role}.", 1) for role in ROLES] if of_set else [path]
-        values = [_fact_at(layer, one) for one in paths]
+        values = [_shown_value(layer, one) for one in paths]
         unit = field_info(field).unit or ""
         if all(value is None or value == () for value in values):
             missing += 1
@@ -170,6 +170,14 @@ def _fact_lines(layer: LayerFacts) -> Iterator[str]:
         yield ""
         yield from _fact_grid([("output on", *ROLES, "unit"), *double])
     yield f"{count(missing, 'fact')} not measured"
+
+
+def _shown_value(layer: LayerFacts, path: str) -> object:
+    """A fact; the best other way to read codes, which is none to take where it fits worse than the declared one."""
+    value, gain = _fact_at(layer, path), layer.weight.reading_gain_db
+    if path == "weight.better_reading" and value is not None and gain is not None and gain <= 0:
+        return f"none; the best other one is worse: {value}"
+    return value
 
 
 def _value_lines(value: object, unit: str) -> list[str]:

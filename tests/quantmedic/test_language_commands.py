@@ -101,6 +101,16 @@ def test_fix_says_that_checkpoints_are_not_repaired(
     assert "prescription.py" in str(caught.value.help)
 
 
+def test_fix_says_of_texts_that_prescriptions_of_language_models_are_not_run(
+    empty_folders: tuple[str, str], tmp_path: Path
+) -> None:
+    output = ("-o", str(tmp_path / "fixed.onnx"), "--tokens", "t.jsonl")
+    said = " ".join(refusal("fix", *empty_folders, *output).split())
+    assert "their prescription is printed, not run" in said and "No such option" not in said
+    said = " ".join(refusal("fix", "float.onnx", "int8.onnx", *output).split())
+    assert "texts are for language models" in said and "printed and not run" in said
+
+
 def test_no_option_is_taken_for_given_that_is_not() -> None:
     assert group_arguments(None, None, {}) == CollectOptions()
 

@@ -11,11 +11,12 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.main import cli
+from quantmedic.engine.case.facts import LayerFacts
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.spreadsheets import selection_csv
 from quantmedic.reports.sections.selection import select_layers
-from quantmedic.reports.terminal.show import data_lines, layer_lines, table_lines
+from quantmedic.reports.terminal.show import _fact_lines, data_lines, layer_lines, table_lines
 
 SQNR = "output.validation.accumulated.sqnr_db"
 
@@ -173,3 +174,12 @@ def test_a_case_without_a_budget_says_so(healthy_case: Path, tmp_path: Path) -> 
     quantmedic.save_case(older, tmp_path / "older.case")
     with pytest.raises(QuantmedicError, match="the case has no loss budget"):
         CliRunner().invoke(cli, ["show", str(tmp_path / "older.case"), "--loss-budget"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"), [(20.0, "v1"), (-20.0, "none; the best other one is worse: v1"), (None, "v1")]
+)
+def test_another_way_to_read_codes_that_fits_worse_reads_as_none(gain: float | None, said: str) -> None:
+    layer = LayerFacts.model_validate({"weight": {"better_reading": "v1", "reading_gain_db": gain}})
+    (line,) = [line for line in _fact_lines(layer) if "better_reading" in line]
+    assert line.split(maxsplit=1)[1].strip() == said

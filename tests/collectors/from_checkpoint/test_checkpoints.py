@@ -448,6 +448,17 @@ def test_an_index_may_name_a_file_of_any_length(float_folder: Path, tmp_path: Pa
         quantmedic.collect_weights(float_folder, folder)
 
 
+def test_an_index_that_an_older_model_left_behind_is_told_from_a_missing_shard(
+    float_folder: Path, tmp_path: Path
+) -> None:
+    """What saves a model in one file deletes the shards of another, and leaves its index."""
+    folder = made.write_folder(tmp_path / "model", FLOATS)
+    next(folder.glob("*.safetensors")).rename(folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"and model\.safetensors lies beside it") as error:
+        quantmedic.collect_weights(float_folder, folder)
+    assert "remove it" in error.value.help
+
+
 def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     def message(path: Path) -> str:
         with pytest.raises(QuantmedicError) as error:

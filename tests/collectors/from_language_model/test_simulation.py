@@ -347,8 +347,10 @@ def test_written_scales_of_the_cache_heal(patient: Path, tmp_path: Path, monkeyp
     assert given is not None
     (code,) = [each.code for each in given.configurations if each.language == "python"]
     monkeypatch.chdir(tmp_path)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "quantized").iterdir()}
     exec(compile(code, "prescription.py", "exec"), {})
-    healed = quantmedic.compare_weights(patient / "float", tmp_path / "quantized", tokens=patient / "ids.npz")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "quantized").iterdir()} == before
+    healed = quantmedic.compare_weights(patient / "float", tmp_path / "quantized-new", tokens=patient / "ids.npz")
     assert healed.verdict == "healthy" and "kv-scales-unfit" not in {cause.cause for cause in healed.causes}
 
 

@@ -180,6 +180,54 @@ def test_settings_of_layers_activations_and_data_are_told() -> None:
     assert change.after == 0.25
 
 
+def test_stored_scales_of_language_models_and_group_sizes_are_told() -> None:
+    def case(size: int, inputs: float, key: float) -> CaseFacts:
+        weight = {"name": "a.weight", "group_size": size, "quantizer": {"bits": 4, "granularity": "per_block"}}
+        block = {"name": "blocks.0", "input_scales": {"blocks.0.up": 1.0, "blocks.0.down": inputs}, "key_scale": key}
+        named = [{"name": "a", "float_name": "a", "weight": weight}]
+        return facts(named, language={"blocks": [{**block, "value_scale": 1.0}]})
+
+    found = changes(case(32, 0.1, 2.0), case(128, 0.9, 4.0))
+    assert found.keys() == {"layer: weight group size", "layer: stored scale of inputs", "block: stored scale of keys"}
+    example = found["layer: stored scale of inputs"].examples[0]
+    assert (example.subject, example.before, example.after) == ("blocks.0.down", 0.1, 0.9)
+    assert not changes(case(32, 0.1, 2.0), case(32, 0.1, 2.0))
+
+
+def test_cases_of_older_versions_tell_the_scale_of_the_layer_that_loses_most() -> None:
+    def case(scale: float, name: str = "blocks.0.down") -> CaseFacts:
+        return facts(language={"blocks": [{"name": "blocks.0", "input_layer": name, "input_scale": scale}]})
+
+    assert changes(case(0.1), case(0.9)).keys() == {"layer: stored scale of inputs"}
+    assert not changes(case(0.1), case(0.9, "blocks.0.up"))
+
+
+@pytest.mark.parametrize(("framework", "is_tried"), [("onnx", True), ("safetensors", False), ("gguf", False)])
+def test_how_all_weights_of_a_checkpoint_are_stored_is_no_setting(framework: str, is_tried: bool) -> None:
+    """Any other run of a toolchain writes another text there, whatever was asked for."""
+    finer = Remedy.model_validate(
+        {"id": "finer-weights", "title": "t", "changes": "c", "cost": "c", "unsafe": "u", "now": ("format",)}
+    )
+    rule = {
+        "id": "W031",
+        "name": "coarse-weights",
+        "cause": "coarse-weights",
+        "confidence": 0.5,
+        "message": "bad",
+        "scope": "model",
+    }
+    when = {"fact": "harmed", "is": True}
+    base = BASE.model_copy(
+        update={
+            "rules": (Rule.model_validate({**rule, "severity": "medium", "when": when, "remedies": [finer.id]}),),
+            "remedies": {finer.id: finer},
+        }
+    )
+    then, now = (facts(framework=framework, format=text) for text in ("4-bit in groups of 32", "4-bit"))
+    past = PreviousCase(then, judge(then, base=base).causes, {"representative": 1.0}, True)
+    assert bool(compare_with_previous(past, now, base).tried) == is_tried
+
+
 def test_weights_left_in_float_and_layers_without_a_twin() -> None:
     float_weight = layer("a")
     float_weight["weight"]["quantizer"] = {}

@@ -180,7 +180,8 @@ def test_a_scheme_of_a_remedy_stands_in_the_place_of_groups() -> None:
     form = toolchain.forms["QuantizationModifier"]
     kept = options_in_force(toolchain, "QuantizationModifier", SettingsInForce(declared_groups=GROUPS))
     text = with_settings("QuantizationModifier", form, {"scheme": "FP8_DYNAMIC"}, kept)
-    assert "config_groups" not in text and 'scheme="FP8_DYNAMIC",  # changed' in text and 'targets="Linear"' in text
+    assert "config_groups=" not in text and 'targets="Linear"' in text
+    assert 'scheme="FP8_DYNAMIC",  # changed by the remedy: in the place of config_groups' in text
     text = with_settings("QuantizationModifier", form, {"kv_cache_scheme": "=None"}, kept)
     assert "scheme=scheme" not in text and '"group_size": 64' in text and "kv_cache_scheme=None,  # changed" in text
 

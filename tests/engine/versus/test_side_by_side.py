@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from builders.comparisons import BASE, compared, facts, judged, layer, pair, table
 
-from quantmedic.engine.versus.cause_changes import CauseChange
+from quantmedic.engine.rules.conditions import All, Condition
+from quantmedic.engine.versus.cause_changes import CauseChange, Turned
 from quantmedic.engine.versus.side_by_side import ComparisonReport
+from quantmedic.reports.sections.comparison import document_context
 
 OPPOSITE = {"healed": "broken", "broken": "healed", "better": "worse", "worse": "better"}
 FATES = {"healed": "new", "new": "healed", "better": "worse", "worse": "better"}
@@ -203,3 +205,21 @@ def test_the_record_is_json_and_comes_back(record: ComparisonReport, tmp_path: P
     assert ComparisonReport.model_validate_json(text) == record
     assert json.loads(text)["word"] == record.word
     assert BASE.threshold("previous_effect_db") == 1.0
+
+
+def test_what_healed_beyond_its_threshold_tells_the_fact_that_decided_it() -> None:
+    """The headline fact is over its threshold in both; that the network is harmed no longer holds."""
+    rule = next(rule for rule in BASE.rules if rule.cause == "weight-spread")
+    harmed = Condition.model_validate({"fact": "model.harmed", "is": True})
+    both = rule.model_copy(update={"when": All.model_validate({"all": [rule.when, harmed]})})
+    base = BASE.model_copy(update={"rules": tuple(both if own is rule else own for own in BASE.rules)})
+    before, after = (judged(facts([layer("a", ratio=64.0)], harmed=state), base=base) for state in (True, False))
+    change = causes(compared(before, after, base))["weight-spread"]
+    assert change.status == "healed"
+    assert [(own.fact, own.before, own.after) for own in change.turned] == [("model.harmed", True, False)]
+    context = document_context(compared(before, after, base))
+    notes = [cause.note for group in context.groups for cause in group.causes if cause.cause == "weight-spread"]
+    assert notes == ["another condition of its rule no longer holds: model.harmed yes → no"]
+    assert causes(compared(after, before, base))["weight-spread"].turned == (
+        Turned(fact="model.harmed", before=False, after=True),
+    )

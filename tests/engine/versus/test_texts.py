@@ -8,6 +8,7 @@ from builders.comparisons import Judged, compared, facts, judged, layer
 
 from quantmedic.engine.case.language_facts import LanguageFacts
 from quantmedic.engine.case.output_facts import MetricFacts
+from quantmedic.reports.sections.comparison import document_context, metric_gain
 
 TOKENS = np.array([20, 31, 7, 40, 25, 33, 28, 12])
 RANDOM = np.random.default_rng(0)
@@ -23,6 +24,8 @@ def of_texts(loss: np.ndarray, hashes: list[int] | None = None, tokens: np.ndarr
         tokens_by_text=tuple(tokens.tolist()),
         surprise_by_text=tuple(loss.tolist()),
         text_hashes=tuple(names),
+        kl_mean=float(loss.sum() / tokens.sum()) / 100,
+        same_top=0.9,
     )
     value = math.exp(loss.sum() / tokens.sum())
     metric = MetricFacts(
@@ -95,3 +98,25 @@ def test_a_case_that_does_not_tell_its_texts_is_not_paired() -> None:
     older.case.record = older.case.record.model_copy(update={"model": model})
     record = compared(older, of_texts(LOSS, **known))
     assert record.metric is None and not record.same_data
+
+
+def test_divergence_and_same_token_stand_beside_perplexity_and_texts_are_no_samples() -> None:
+    context = document_context(compared(of_texts(LOSS * 1.2), of_texts(LOSS)))
+    rows = {row.label: (row.before, row.after, row.change) for row in context.rows}
+    nats = [f"{loss.sum() / TOKENS.sum() / 100:.3g} nats" for loss in (LOSS * 1.2, LOSS)]
+    assert rows["KL divergence per token"] == (*nats, "")
+    assert rows["same token first"][:2] == ("90.00 %", "90.00 %")
+    assert rows["texts"] == ("8 texts", "8 texts", "the same texts")
+    assert not any("sample" in text for row in rows.values() for text in row)
+    other = document_context(compared(of_texts(LOSS * 1.2), of_texts(LOSS, [0, 1, 2, 3, 4, 5, 90, 91])))
+    assert any("of the texts are in both cases" in text for text in other.notices)
+    assert not any("sample" in text for text in other.notices)
+
+
+def test_perplexity_that_falls_is_better_and_one_that_rises_worse_by_as_much() -> None:
+    """A sign would be read the wrong way: of perplexity less is better."""
+    better, worse = (compared(of_texts(LOSS * a), of_texts(LOSS * b)).metric for a, b in ((1.2, 1.0), (1.0, 1.2)))
+    assert better is not None and worse is not None
+    told = [metric_gain(better), metric_gain(worse)]
+    assert told[0].startswith(f"better by {better.gain:.4g} (") and told[1].startswith(f"worse by {better.gain:.4g} (")
+    assert told[1].partition(" ")[2] == told[0].partition(" ")[2] and "-" not in told[1]
