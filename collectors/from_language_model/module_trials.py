@@ -44,7 +44,7 @@ class _Trials:
 
 
 def try_float_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, found: LanguageFacts) -> LanguageFacts:
-    """The facts with what is left of the divergence where output layer, embedding, routers or worst block are the float ones.
+    """The facts with what is left of the divergence where a part is the float one: an end, routers, the worst block.
 
     Args:
         pair: Both models; neither is changed.
