@@ -197,9 +197,10 @@ def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises
     )
 
 
-def _said_of(asked: Asked) -> dict[str, str | None]:
-    unknown = "; ".join(asked.unknown)
-    return {"activations": asked.inputs or None, "cache": asked.cache or None, "not_simulated": unknown or None}
+def _said_of(asked: Asked) -> dict[str, object]:
+    unknown = "; ".join(asked.unknown) or None
+    said: dict[str, object] = {"activations": asked.inputs or None, "cache": asked.cache or None}
+    return said | {"not_simulated": unknown, "scales_unsaid": asked.unsaid}
 
 
 def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:

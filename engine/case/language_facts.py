@@ -179,7 +179,12 @@ class LanguageFacts(Facts):
     router_block: str | None = fact("block with the lowest router_agreement")
     activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
     cache: str | None = fact("how keys and values were quantized")
-    not_simulated: str | None = fact("what the configuration asks to be quantized and was not, and why")
+    not_simulated: str | None = fact(
+        "what the checkpoint quantizes, by its configuration or by stored scales, and was not quantized here, and why"
+    )
+    scales_unsaid: int | None = fact(
+        "stored scales of inputs and of the cache of which no configuration says how they are used"
+    )
     activations_share: float | None = fact(
         "activation_noise of all blocks / sum of it, their own_noise and their cache_noise", "share"
     )

@@ -20,6 +20,8 @@ from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number,
 
 #: Blocks of the table, those that make most noise.
 BLOCKS_SHOWN = 40
+#: What stands in place of both ends.
+NO_INTERVAL = "one text has no interval"
 #: Scales of the cache that are named with what they should be.
 _SCALES_SHOWN = 8
 
@@ -92,14 +94,19 @@ def _differences(language: LanguageFacts) -> Iterator[str]:
     elif language.kl_mean is not None:
         yield (
             f"KL divergence of the predictions {number(language.kl_mean)} nats per token "
-            f"({number(language.kl_low)} … {number(language.kl_high)}), {published_text(language.kl_mean)}; "
+            f"({_interval(number(language.kl_low), number(language.kl_high))}), {published_text(language.kl_mean)}; "
             f"99.9 % of the tokens below {number(language.kl_tail)}."
         )
         yield (
             f"Both models put the same token first for {percent(language.same_top)} of the tokens "
-            f"({percent(language.same_top_low)} … {percent(language.same_top_high)}); the probability of the token "
-            f"that follows in the text changes by {points(language.delta_p)}, root of the mean square."
+            f"({_interval(percent(language.same_top_low), percent(language.same_top_high))}); the probability of the "
+            f"token that follows in the text changes by {points(language.delta_p)}, root of the mean square."
         )
+
+
+def _interval(low: str, high: str) -> str:
+    """Both ends; in words where one text has none."""
+    return NO_INTERVAL if NOT_MEASURED in (low, high) else f"{low} … {high}"
 
 
 def _origins(diagnosis: Diagnosis) -> Iterator[str]:

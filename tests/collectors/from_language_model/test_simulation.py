@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 import torch
 from builders import activation_schemes as acts
 from builders import language_models as lm
+from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
@@ -350,6 +351,75 @@ def test_written_scales_of_the_cache_heal(patient: Path, tmp_path: Path, monkeyp
     exec(compile(code, "prescription.py", "exec"), {})
     healed = quantmedic.compare_weights(patient / "float", tmp_path / "quantized", tokens=patient / "ids.npz")
     assert healed.verdict == "healthy" and "kv-scales-unfit" not in {cause.cause for cause in healed.causes}
+
+
+def forget_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (acts.Asked(acts.FLOAT8_TENSOR, scale=0.01), "input_scale and 27 more), and no configuration says how"),
+        (acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(0.01, 0.01)), "scales of the K/V cache are stored"),
+    ],
+)
+def test_stored_scales_without_a_configuration_are_said(asked: acts.Asked, said: str, tmp_path: Path) -> None:
+    language = run(tmp_path, asked, forget_config)
+    assert said in (language.not_simulated or "") and language.scales_unsaid
+    assert language.activations is None and language.cache is None
+
+
+def test_a_configuration_that_leaves_inputs_in_float_does_not_say_what_scales_are_for(tmp_path: Path) -> None:
+    assert "scales of inputs are stored" in (run(tmp_path, acts.Asked(scale=0.01)).not_simulated or "")
+
+
+def test_weights_alone_need_no_configuration(tmp_path: Path) -> None:
+    language = run(tmp_path, acts.Asked(), forget_config)
+    assert language.not_simulated is None and language.scales_unsaid == 0
+
+
+def test_what_was_not_simulated_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
+    """The weights alone are sound, and budgets are kept: neither says anything of activations."""
+    scale = sound_scales(patient / "float")[0]
+    quantized = acts.write_quantized(
+        patient / "float", tmp_path / "quantized", acts.Asked(acts.INT8_TENSOR, None, scale)
+    )
+    forget_config(quantized)
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "kl"\nmax = 5.0\n')
+    done = run_quantmedic(
+        "check", patient / "float", quantized, "--tokens", patient / "ids.npz", "--config", policy, "-o", tmp_path / "r"
+    )
+    assert done.returncode == 3 and "INSUFFICIENT_DATA" in done.stdout, done.stdout
+    assert "no config.json" in done.stdout and "left in float" in done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "undecided" and report["causes"][0]["rules"] == ["S056"]
+    assert report["causes"][0]["remedies"][0]["id"] == "give-quantization-config"
+
+
+def test_a_proven_loss_does_not_hide_what_was_not_simulated(patient: Path, tmp_path: Path) -> None:
+    scale = sound_scales(patient / "float")[0]
+    asked = acts.Asked(acts.INT8_TENSOR, {**acts.INT8_TENSOR, "symmetric": False}, scale * 64)
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "kl"\nmax = 50.0\n')
+    done = run_quantmedic(
+        "check", patient / "float", quantized, "--tokens", patient / "ids.npz", "--config", policy, "-o", tmp_path / "r"
+    )
+    assert done.returncode == 3, done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "degraded" and any("S056" in cause["rules"] for cause in report["causes"])
+
+
+def test_one_text_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", acts.Asked())
+    one = write_ids(tmp_path / "one.npz", np.load(patient / "ids.npz")["ids"][:1, :2])
+    done = run_quantmedic("check", patient / "float", quantized, "--tokens", one, "-o", tmp_path / "r")
+    assert done.returncode == 3 and "some 20 are a beginning" in done.stdout, done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "undecided" and report["undecided"]["cause"] == "one-text-alone"
+    assert "one text has no interval" in (tmp_path / "r" / "report.md").read_text()
 
 
 def test_scales_of_activations_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
