@@ -7,7 +7,8 @@ from quantmedic.collectors.from_checkpoint.kv_scales import CACHE_SCALES
 from quantmedic.collectors.from_checkpoint.safetensors_file import natural_order
 
 #: Names of the scale of inputs beside ``weight``; the second is multiplied where the others divide.
-INPUT_SCALES = ("input_scale", "input_global_scale", "act_scale", "activation_scale")
+INVERSE_SCALE = "input_global_scale"
+INPUT_SCALES = ("input_scale", INVERSE_SCALE, "act_scale", "activation_scale")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,12 @@ from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.positions import Positions, means_of
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
-from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation, misfit_scales
+from quantmedic.collectors.from_language_model.scheme_scales import (
+    Asked,
+    asked_simulation,
+    misfit_inputs,
+    misfit_scales,
+)
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.sources import shares_of_sources
 from quantmedic.collectors.from_language_model.spans import spans_of
@@ -101,6 +106,8 @@ def run_language_models(
             found = try_parts(bench, sides, found.model_copy(update=tried))
         if found.text_scales_share is not None:
             found = found.model_copy(update=misfit_scales(skeleton, sides[1], found.blocks))
+        if found.token_scales_share is not None:
+            found = found.model_copy(update=misfit_inputs(skeleton, sides[1], found.blocks))
     return found, perplexity_facts(scores)
 
 

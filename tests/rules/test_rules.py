@@ -46,7 +46,12 @@ NAMED_CASE = CaseFacts.model_validate(
         "model": {
             "first_nonfinite_layer": "conv",
             "opset": 17,
-            "language": {"cache_scales": {"attn.k_scale": 0.01}, "cache_scales_off": 1},
+            "language": {
+                "cache_scales": {"attn.k_scale": 0.01},
+                "cache_scales_off": 1,
+                "input_scales": {"mlp.down_proj.input_scale": 0.01},
+                "input_scales_off": 1,
+            },
         },
         "layers": [
             {
