@@ -329,7 +329,8 @@ def judged_alone(diagnosis: Diagnosis) -> str:
     if float_alone(diagnosis):
         return "log and float model alone were judged"
     if weights_only(diagnosis):
-        return "weights alone were judged"
+        grids = diagnosis.model.checkpoint.running_grids
+        return f"weights alone were judged, not {grids}" if grids else "weights alone were judged"
     if files_only(diagnosis):
         return "files of a toolchain alone were judged"
     return "weights, graph and parameters alone were judged" if without_data(diagnosis) else ""

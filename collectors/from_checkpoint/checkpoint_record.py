@@ -9,6 +9,7 @@ from quantmedic.collectors.from_checkpoint.declared_facts import declared_facts
 from quantmedic.collectors.from_checkpoint.exchanged_layers import with_twins
 from quantmedic.collectors.from_checkpoint.gain_changes import GainChanges, gain_changes
 from quantmedic.collectors.from_checkpoint.output_gains import SPREAD
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint
 from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT
 from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.records import CaseRecord, OperatorRecord
@@ -21,6 +22,10 @@ WEIGHTS_ALONE = (
     "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
     "activations do not apply"
 )
+#: Of a quantized folder.
+NO_CONFIG = "the quantized folder has no config.json, which runtimes need"
+#: Where no other file has the settings, either.
+NOTHING_SAID = "and nothing says how activations and a K/V cache are quantized"
 
 
 def record_of(found: list[Layer], pair: Pair, version: str) -> CaseRecord:
@@ -149,6 +154,8 @@ def _is_in_groups(weight: WeightFacts) -> bool:
 def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:
     """What the report says above all findings."""
     notices = [WEIGHTS_ALONE]
+    if _lacks_config(pair.quantized):
+        notices.append(NO_CONFIG if pair.quantized.settings else f"{NO_CONFIG}, {NOTHING_SAID}")
     notices += _gain_notices(changes.facts)
     lists: Mapping[str, Sequence[str]] = {
         "no counterpart in the quantized checkpoint": pair.missing,
@@ -165,6 +172,12 @@ def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:
         more = f" and {len(extra) - _NAMES_SHOWN} more" if len(extra) > _NAMES_SHOWN else ""
         notices.append(f"only in the quantized checkpoint: {', '.join(extra[:_NAMES_SHOWN])}{more}")
     return [*notices, *pair.notices]
+
+
+def _lacks_config(checkpoint: Checkpoint) -> bool:
+    """It is a folder of safetensors files without ``config.json``; a file has none."""
+    folder = checkpoint.path
+    return folder.is_dir() and framework_of(folder) == "safetensors" and not checkpoint.config
 
 
 def _gain_notices(facts: Sequence[WeightFacts]) -> list[str]:

@@ -13,6 +13,7 @@ from quantmedic.collectors.from_checkpoint.packed_layer import Settings
 from quantmedic.collectors.from_checkpoint.running_grids import running_grids
 from quantmedic.collectors.from_checkpoint.scale_reaches import cache_reaches, input_reaches
 from quantmedic.collectors.from_checkpoint.stored_differences import differs
+from quantmedic.collectors.from_checkpoint.stored_scales import stored_scales
 from quantmedic.collectors.from_checkpoint.tied_weights import is_tied, untied
 
 #: Scales of fused parts are different from here on.
@@ -22,7 +23,8 @@ _ALIKE = 1.01
 def declared_facts(pair: Pair) -> dict[str, object]:
     """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
     differences = config_differences(pair.floats.config, pair.quantized.config)
-    told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings)}
+    stored = stored_scales(pair.quantized.tensors, pair.floats.tensors)
+    told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings, stored)}
     if differences is not None:
         told |= {"config_differences": differences, "differing_settings": len(differences)}
     told |= {**_weight_facts(pair.quantized.settings), **_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}

@@ -15,6 +15,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "k": ("k_scale", "k_proj.k_scale", "k_proj.output_scale", "attn.k_scale", "k_cache.scale"),
     "v": ("v_scale", "v_proj.v_scale", "v_proj.output_scale", "attn.v_scale", "v_cache.scale"),
 }
+#: All of them.
+CACHE_SCALES = tuple(name for names in _NAMES.values() for name in names)
 #: Types whose small scales ModelOpt raises to 1 on purpose.
 _CLAMPED = frozenset(("fp8",))
 

@@ -17,9 +17,9 @@ from quantmedic.collectors.from_language_model.front import Calls, run_front
 from quantmedic.collectors.from_language_model.positions import Means, Positions
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
 from quantmedic.collectors.from_language_model.routing import Routing
-from quantmedic.collectors.from_language_model.simulation import Simulation, simulated
+from quantmedic.collectors.from_language_model.simulation import Simulation, Watch, simulated
 from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded
-from quantmedic.collectors.from_language_model.sources import SourceNoise, Tallies
+from quantmedic.collectors.from_language_model.sources import SourceNoise
 from quantmedic.collectors.from_language_model.spans import spans_of
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import BlockFacts
@@ -247,11 +247,11 @@ def _run_block(
 
 
 def _noise_of_source(
-    layer: nn.Module, name: str, call: Call, own: tuple[Values, Values], simulation: Simulation, tallies: Tallies
+    layer: nn.Module, name: str, call: Call, own: tuple[Values, Values], simulation: Simulation, watch: Watch
 ) -> Floats:
     """Noise of the tokens behind a float block that runs with a simulation."""
     inputs, outputs = own
-    with simulated(layer, name, simulation, tallies):
+    with simulated(layer, name, simulation, watch):
         return noise_of_tokens(outputs, _call(layer, name, inputs, call))
 
 

@@ -19,7 +19,12 @@ from quantmedic.collectors.from_language_model.positions import Positions, means
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.routing import chosen_experts
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
-from quantmedic.collectors.from_language_model.scheme_scales import Asked, asked_simulation, misfit_scales
+from quantmedic.collectors.from_language_model.scheme_scales import (
+    Asked,
+    asked_simulation,
+    misfit_inputs,
+    misfit_scales,
+)
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.sources import shares_of_sources
 from quantmedic.collectors.from_language_model.spans import spans_of
@@ -107,6 +112,8 @@ def run_language_models(
             found = try_parts(bench, sides, found.model_copy(update=tried))
         if found.text_scales_share is not None:
             found = found.model_copy(update=misfit_scales(skeleton, sides[1], found.blocks))
+        if found.token_scales_share is not None:
+            found = found.model_copy(update=misfit_inputs(skeleton, sides[1], found.blocks))
     return found, perplexity_facts(scores)
 
 
@@ -197,9 +204,10 @@ def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises
     )
 
 
-def _said_of(asked: Asked) -> dict[str, str | None]:
-    unknown = "; ".join(asked.unknown)
-    return {"activations": asked.inputs or None, "cache": asked.cache or None, "not_simulated": unknown or None}
+def _said_of(asked: Asked) -> dict[str, object]:
+    unknown = "; ".join(asked.unknown) or None
+    said: dict[str, object] = {"activations": asked.inputs or None, "cache": asked.cache or None}
+    return said | {"not_simulated": unknown, "scales_unsaid": asked.unsaid}
 
 
 def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:

@@ -213,6 +213,14 @@ class Grid:
         return 2.0 ** own.clamp(-_BIAS, _BIAS)
 
 
+class UnroundedGrid(Grid):
+    """Leaves values as they are: to watch what would be quantized."""
+
+    def rounded(self, values: torch.Tensor) -> torch.Tensor:
+        """The values themselves."""
+        return values
+
+
 def _positive(scale: torch.Tensor) -> torch.Tensor:
     return torch.where(scale == 0, torch.full_like(scale, torch.finfo(scale.dtype).eps), scale)
 

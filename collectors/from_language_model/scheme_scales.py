@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from quantmedic.collectors.from_checkpoint.kv_scales import cache_scale, name_of_cache_scale
+from quantmedic.collectors.from_checkpoint.stored_scales import INPUT_SCALES, INVERSE_SCALE, StoredScales, stored_scales
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.experts import layers_of_expert
 from quantmedic.collectors.from_language_model.grids import Grid
@@ -20,9 +21,7 @@ from quantmedic.collectors.from_language_model.simulation import FUSED, Pair, Si
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
 from quantmedic.engine.case.language_facts import BlockFacts
 
-#: Names of the scale of inputs beside ``weight``; the second is multiplied where the others divide.
-_INPUT_SCALES = ("input_scale", "input_global_scale", "act_scale", "activation_scale")
-#: Scales of a cache fit up to this factor: other texts, and a margin, make as much.
+#: Stored scales fit up to this factor: other texts, and a margin, make as much.
 _OFF = 2.0
 #: Attention that caches what keys and values are made of, and not these.
 _LATENT = ("kv_a_proj_with_mqa", "kv_a_proj")
@@ -37,12 +36,14 @@ class Asked:
         inputs: How the inputs of layers are quantized, in words; empty where none is.
         cache: The same of keys and values.
         unknown: What is not simulated, and why.
+        unsaid: Stored scales of which the configuration does not say how they are used.
     """
 
     simulation: Simulation
     inputs: str
     cache: str
     unknown: tuple[str, ...]
+    unsaid: int = 0
 
 
 def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
@@ -50,12 +51,46 @@ def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
     inputs, left = _inputs(skeleton, weights)
     caches, why = _caches(skeleton, weights)
     said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
+    unsaid = _unsaid_scales(skeleton, weights)
     return Asked(
         Simulation(inputs, caches).on(skeleton.device),
         ", ".join(dict.fromkeys(map(str, inputs.values()))),
         _caches_in_words(skeleton, caches),
-        (*said, *([f"K/V cache: {why}"] if why else [])),
+        (*said, *([f"K/V cache: {why}"] if why else []), *_unsaid_in_words(unsaid)),
+        len(unsaid.inputs) + len(unsaid.caches),
     )
+
+
+def _unsaid_in_words(unsaid: StoredScales) -> Iterator[str]:
+    for what, names in (("inputs", unsaid.inputs), ("the K/V cache", unsaid.caches)):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield f"scales of {what} are stored ({names[0]}{more}), and no configuration says how they are used"
+
+
+def _unsaid_scales(skeleton: Skeleton, weights: WeightValues) -> StoredScales:
+    """Stored scales of which the configuration does not say how they are used: something is quantized all the same."""
+    settings = weights.checkpoint.settings
+    own = {weights.names[name] for name in skeleton.model.state_dict() if name in weights.names}
+    stored = stored_scales(weights.checkpoint.tensors, own)
+    schemes = input_schemes(settings)
+    inputs = tuple(name for name in stored.inputs if _is_float(name.rpartition(".")[0], schemes))
+    return StoredScales(inputs, stored.caches if _has_float_cache(settings) else ())
+
+
+def _is_float(layer: str, schemes: InputSchemes) -> bool:
+    """The configuration leaves its inputs in float; what it says in an unknown way is told elsewhere."""
+    try:
+        return schemes.grid_of(layer) is None
+    except UnknownSchemeError:
+        return False
+
+
+def _has_float_cache(settings: Mapping[str, object]) -> bool:
+    try:
+        return cache_grid(settings) is None
+    except UnknownSchemeError:
+        return False
 
 
 def _inputs(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Grid], dict[str, int]]:
@@ -116,12 +151,12 @@ def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> 
         raise UnknownSchemeError(f"{grid}, which its channels are no multiple of")
     if grid is None or not grid.needs_scale:
         return grid
-    part = next((part for part in _INPUT_SCALES if f"{layer}.{part}" in tensors), None)
+    part = next((part for part in INPUT_SCALES if f"{layer}.{part}" in tensors), None)
     stored = None if part is None else tensors[f"{layer}.{part}"]
     if stored is None or not stored.is_float or stored.size != 1:
         raise UnknownSchemeError(f"{grid}, but no input_scale of one number is stored")
     scale = torch.from_numpy(stored.floats().ravel())
-    if grid.strategy == "group" and part != "input_global_scale":
+    if grid.strategy == "group" and part != INVERSE_SCALE:
         scale = 1 / scale  # ModelOpt stores what scales of groups are divided by
     zero = tensors.get(f"{layer}.input_zero_point")
     if grid.is_symmetric or zero is None or zero.size != 1:
@@ -217,6 +252,35 @@ def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[Bl
         "cache_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
         "cache_scales_off": len(found),
     }
+
+
+def misfit_inputs(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[BlockFacts]) -> dict[str, object]:
+    """The same of scales of inputs, by the numbers that are stored: facts of the models; see ``misfit_scales``.
+
+    Scales with a zero point that is not 0 are left out: how far they reach is no matter of the largest magnitude alone.
+    """
+    needed = {own.layer: own.scale_needed for block in blocks for own in block.inputs}
+    tensors = weights.checkpoint.tensors
+    found: dict[str, tuple[float, float]] = {}
+    for name, layers in _layers(skeleton, weights):
+        for layer in layers if needed.get(name) else ():
+            part = next((part for part in INPUT_SCALES if f"{layer}.{part}" in tensors), None)
+            if part is None or _has_zero_point(layer, weights):
+                continue
+            stored, wanted = float(tensors[f"{layer}.{part}"].floats().max()), needed[name] or 0.0
+            wanted = 1 / wanted if part == INVERSE_SCALE else wanted
+            if stored > 0 and not 1 / _OFF <= stored / wanted <= _OFF:
+                found[f"{layer}.{part}"] = stored, wanted
+    return {
+        "input_scales": {tensor: wanted for tensor, (_, wanted) in found.items()},
+        "input_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
+        "input_scales_off": len(found),
+    }
+
+
+def _has_zero_point(layer: str, weights: WeightValues) -> bool:
+    zero = weights.checkpoint.tensors.get(f"{layer}.input_zero_point")
+    return zero is not None and bool(zero.load().any())
 
 
 def _scales_by_kind(facts: BlockFacts, *, is_latent: bool) -> dict[str, tuple[float | None, float | None]]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.grids import Grid, UnroundedGrid
 
 #: What attention takes a cache by, in the releases of transformers.
 _CACHE_NAMES = ("cache", "past_key_values", "past_key_value")
@@ -59,6 +59,11 @@ class Simulation:
     def without_inputs(self, prefix: str = "") -> Self:
         """The same with inputs in float of all layers whose names begin so."""
         return replace(self, inputs={name: grid for name, grid in self.inputs.items() if not name.startswith(prefix)})
+
+    def unrounded_inputs(self) -> Self:
+        """The same with inputs that are looked at and stay in float, of the layers that have stored scales, alone."""
+        grids = {name: grid for name, grid in self.inputs.items() if grid.scale is not None}
+        return replace(self, inputs={name: UnroundedGrid(**vars(grid)) for name, grid in grids.items()}, caches={})
 
     def without_caches(self) -> Self:
         """The same with keys and values in float."""

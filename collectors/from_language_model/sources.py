@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_language_model.grids import Grid
-from quantmedic.collectors.from_language_model.simulation import Simulation
+from quantmedic.collectors.from_language_model.simulation import Simulation, Watch
 from quantmedic.collectors.from_torch.devices import widened
-from quantmedic.engine.case.language_facts import BlockFacts
+from quantmedic.engine.case.language_facts import BlockFacts, RunningInputFacts
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.float32]
 #: Gives the noise of each token behind a block that runs with a simulation.
-Runner = Callable[[Simulation, "Tallies"], Floats]
+Runner = Callable[[Simulation, Watch], Floats]
 
 
 @dataclass
@@ -114,18 +114,36 @@ class Tallies:
 
 
 @dataclass
+class Reaches:
+    """Scales with which the last code is the largest value, by what reads the values in float."""
+
+    found: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
+        """Take values; see ``Watch``."""
+        self.found[name] = max(self.found.get(name, 0.0), grid.scale_of(float(values.abs().max())))
+
+
+@dataclass
 class SourceNoise:
-    """Noise of a float block whose inputs or whose cache alone are quantized."""
+    """Noise of a float block whose inputs or whose cache alone are quantized.
+
+    What scales inputs need is looked up in the float block: where those of a layer cut off, what it hands on is small,
+    and so would be what the next one seems to need.
+    """
 
     simulation: Simulation
     inputs: list[Floats] = field(default_factory=list)
     caches: list[Floats] = field(default_factory=list)
     tallies: Tallies = field(default_factory=Tallies)
+    reaches: Reaches = field(default_factory=Reaches)
 
     def look(self, run: Runner) -> None:
         """Run one text with each source alone."""
         if self.simulation.inputs:
             self.inputs.append(run(self.simulation.without_caches(), self.tallies))
+        if (plain := self.simulation.unrounded_inputs()).inputs:
+            run(plain, self.reaches)
         if self.simulation.caches:
             self.caches.append(run(self.simulation.without_inputs(), self.tallies))
 
@@ -135,6 +153,9 @@ class SourceNoise:
         if self.inputs:
             found["activation_noise"] = float(np.mean(np.concatenate(self.inputs)))
             found |= self._worst_input()
+            found["inputs"] = tuple(
+                _input_facts(name, tally, self.reaches) for name, tally in self._tallies_of_inputs().items()
+            )
         if self.caches:
             found["cache_noise"] = float(np.mean(np.concatenate(self.caches)))
             for kind, title in ((".k", "key"), (".v", "value")):
@@ -145,22 +166,32 @@ class SourceNoise:
                 found |= _scale_facts(title, stored, needed)
         return found
 
+    def _tallies_of_inputs(self) -> dict[str, Tally]:
+        return {name: tally for name, tally in self.tallies.found.items() if name in self.simulation.inputs}
+
     def _worst_input(self) -> dict[str, object]:
-        layers = {name: tally for name, tally in self.tallies.found.items() if name in self.simulation.inputs}
+        layers = self._tallies_of_inputs()
         if not layers:  # experts that no token of these texts has reached
             return {}
         # Loud channels hide in the length of a token that those around them are gone.
         name, worst = max(layers.items(), key=lambda each: max(each[1].mean_noise, each[1].channel_noise))
         return {
             "input_layer": name,
-            "input_scales": {layer: tally.stored for layer, tally in layers.items() if tally.stored is not None},
             "input_noise": worst.mean_noise,
             "input_channel_noise": worst.channel_noise,
             "input_clipped": worst.clipped_share,
             "input_token_ratio": worst.token_ratio,
             "input_channel_ratio": worst.channel_ratio,
-            **_scale_facts("input", worst.stored, worst.needed),
+            **_scale_facts("input", worst.stored, self.reaches.found.get(name)),
         }
+
+
+def _input_facts(layer: str, tally: Tally, reaches: Reaches) -> RunningInputFacts:
+    scales = _scale_facts("input", tally.stored, reaches.found.get(layer))
+    return RunningInputFacts.model_validate(
+        {"layer": layer, "noise": tally.mean_noise, "clipped": tally.clipped_share}
+        | {name.removeprefix("input_"): value for name, value in scales.items()}
+    )
 
 
 def _scale_facts(title: str, stored: float | None, needed: float | None) -> dict[str, object]:
@@ -192,7 +223,7 @@ def shares_of_sources(blocks: Sequence[BlockFacts]) -> dict[str, object]:
 
 def _figures(block: BlockFacts) -> BlockFacts:
     """Without the lists that stand with the blocks."""
-    return block.model_copy(update={"noise_by_position": (), "experts": (), "input_scales": {}})
+    return block.model_copy(update={"noise_by_position": (), "experts": (), "inputs": ()})
 
 
 def _place_of_most(noises: Sequence[float | None]) -> int | None:

@@ -27,6 +27,19 @@ class TextFacts(Facts):
     beginning: str | None = fact("its first words, or its first token ids")
 
 
+class RunningInputFacts(Facts):
+    """Inputs of one layer of a language model, quantized while it ran on the first four texts."""
+
+    layer: str | None = fact("layer that reads them")
+    noise: float | None = fact("mean over tokens of the squared error of these inputs / their squared length", "ratio")
+    clipped: float | None = fact(
+        "share of them beyond the last code of a stored scale; None where scales are made while running", "share"
+    )
+    scale: float | None = fact("stored scale; see input_scale of the block", "value")
+    scale_needed: float | None = fact("scale that these inputs need; see input_scale_needed of the block", "value")
+    scale_ratio: float | None = fact("scale / scale_needed", "ratio")
+
+
 class BlockFacts(Facts):
     """One block of the network: what it hands on, in the float model and in the quantized one.
 
@@ -62,9 +75,6 @@ class BlockFacts(Facts):
     input_layer: str | None = fact(
         "layer of the block whose inputs quantizing changes most: by the larger of input_noise and input_channel_noise"
     )
-    input_scales: Mapping[str, float] = Field(
-        default={}, description="stored scale of the inputs of each layer of the block that has one, by its name"
-    )
     input_noise: float | None = fact(
         "mean over tokens of the squared error of these inputs / their squared length", "ratio"
     )
@@ -83,11 +93,14 @@ class BlockFacts(Facts):
         "value",
     )
     input_scale_needed: float | None = fact(
-        "scale whose last code is the largest of these inputs on the first four texts: its magnitude / last code; of "
-        "NVFP4 / last code / 448",
+        "scale whose last code is the largest of these inputs in the float model, on the first four texts: its "
+        "magnitude / last code; of NVFP4 / last code / 448",
         "value",
     )
     input_scale_ratio: float | None = fact("input_scale / input_scale_needed", "ratio")
+    inputs: tuple[RunningInputFacts, ...] = Field(
+        default=(), description="the same of each layer of the block whose inputs are quantized"
+    )
     input_token_ratio: float | None = fact("largest magnitude of all tokens / median of those of the tokens", "ratio")
     input_channel_ratio: float | None = fact(
         "largest magnitude of all channels / median of those of the channels", "ratio"
@@ -187,7 +200,12 @@ class LanguageFacts(Facts):
     )
     activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
     cache: str | None = fact("how keys and values were quantized")
-    not_simulated: str | None = fact("what the configuration asks to be quantized and was not, and why")
+    not_simulated: str | None = fact(
+        "what the checkpoint quantizes, by its configuration or by stored scales, and was not quantized here, and why"
+    )
+    scales_unsaid: int | None = fact(
+        "stored scales of inputs and of the cache of which no configuration says how they are used"
+    )
     activations_share: float | None = fact(
         "activation_noise of all blocks / sum of it, their own_noise and their cache_noise", "share"
     )
@@ -225,6 +243,14 @@ class LanguageFacts(Facts):
         default={}, description="these as they are stored; the largest where there is one per head"
     )
     cache_scales_off: int | None = fact("number of cache_scales")
+    input_scales: Mapping[str, float] = Field(
+        default={},
+        description="what the texts need in place of each stored scale of inputs that is more than twice as large or "
+        "small, by its name and as it is stored: of compressed-tensors' NVFP4 (input_global_scale) the inverse of the "
+        "scale; where token_scales_share is known",
+    )
+    input_scales_stored: Mapping[str, float] = Field(default={}, description="these as they are stored")
+    input_scales_off: int | None = fact("number of input_scales")
     keys_gain: float | None = fact(
         "1 - kl_tried with keys in float and values quantized / kl_tried; run where cache_gain is over 0.4", "share"
     )

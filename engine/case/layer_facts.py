@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.language_facts import RunningInputFacts
 from quantmedic.engine.case.settings_facts import AskedFacts
 from quantmedic.engine.case.tensor_facts import SourceFacts, TensorFacts
 from quantmedic.engine.case.weight_facts import BiasFacts, ConstantFacts, WeightErrorFacts, WeightFacts
@@ -90,6 +91,7 @@ class LayerFacts(Facts):
         "block that makes most noise",
         "share",
     )
+    running_input: RunningInputFacts = RunningInputFacts()
     is_compute: bool | None = fact("operator with weights or a matrix product: Conv, Gemm, MatMul, …")
     is_first: bool | None = fact("first compute operator")
     is_last: bool | None = fact("last compute operator")

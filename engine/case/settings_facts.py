@@ -107,7 +107,8 @@ class CheckpointFacts(Facts):
     first_unscaled_bias: str | None = fact("name of the first of them")
     running_grids: str | None = fact(
         "what the configuration quantizes while the network runs, with the types of the codes: inputs of layers, K/V "
-        "cache; none where it quantizes weights alone"
+        "cache; also where scales are stored and no configuration says of what type; none where weights alone are "
+        "quantized"
     )
     declared_group_size: int | None = fact(
         "weights that share a scale, as the configuration of the quantization says; -1: all of an output channel"

@@ -254,7 +254,7 @@ def _input_scales(blocks: Iterable[BlockFacts]) -> dict[str, float]:
     for block in blocks:
         if block.input_layer is not None and block.input_scale is not None:
             found[block.input_layer] = block.input_scale
-        found |= block.input_scales
+        found |= {own.layer: own.scale for own in block.inputs if own.layer is not None and own.scale is not None}
     return found
 
 

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from quantmedic.engine.case.facts import LanguageFacts, LayerFacts, ModelFacts, WeightFacts
+from quantmedic.engine.case.language_facts import RunningInputFacts
+
+_NO_INPUTS = RunningInputFacts()
 
 
 class Thresholds(Protocol):
@@ -16,7 +19,10 @@ class Thresholds(Protocol):
 def layers_with_blocks(
     layers: tuple[LayerFacts, ...], model: ModelFacts, thresholds: Thresholds
 ) -> tuple[LayerFacts, ...]:
-    """The layers with what was tried: the worst block, output layer, embedding and routers with their float weights."""
+    """The layers with what was measured of their inputs, and with what was tried.
+
+    That is the worst block, the output layer, the embedding and routers with their float weights.
+    """
     if model.language.texts is None:
         return layers
     inside = [layer for layer in layers if _is_inside(layer, model.language.worst_block)]
@@ -24,10 +30,14 @@ def layers_with_blocks(
         "block_gain": model.language.worst_block_gain,
         "block_erased_layers": sum(_is_erased(layer.weight, thresholds) for layer in inside),
     }
+    inputs = {own.layer: own for block in model.language.blocks for own in block.inputs}
     return tuple(
         layer.model_copy(
-            update=_gain_of_part(layer, model.language)
-            | (tried if _is_inside(layer, model.language.worst_block) else {})
+            update={
+                **_gain_of_part(layer, model.language),
+                **(tried if _is_inside(layer, model.language.worst_block) else {}),
+                "running_input": inputs.get(layer.float_name or layer.name, _NO_INPUTS),
+            }
         )
         for layer in layers
     )

@@ -77,9 +77,12 @@ def baseline_of(facts: CaseFacts, results: Iterable[RuleResult]) -> Baseline:
 
 
 def headline(finding: Finding) -> Headline | None:
-    """The first evidence of a finding that is compared with a number, and says which values are worse."""
+    """The first evidence of a finding that is compared with a number, and says which values are worse.
+
+    That none was counted of what may not be there is no figure of the finding.
+    """
     rows = (headline_of(e.fact, e.op, e.value, e.threshold) for e in finding.evidence)
-    return next((row for row in rows if row is not None), None)
+    return next((row for row in rows if row is not None and (row.value, row.threshold) != (0, 0)), None)
 
 
 def render_baseline(baseline: Baseline) -> str:

@@ -173,8 +173,9 @@ class _Gate:
         if unread:
             message = f"not read to the end: {'; '.join(unread)}; go on with --resume"
             yield GateLine(kind="data", name="data", status="not-judged", message=message)
-        if (found := self.diagnosis.undecided) is not None and found.doubt is not None:
-            yield GateLine(kind="data", name="data", status="not-judged", message=found.doubt)
+        # What makes figures doubtful does so where a loss is proven, too: budgets may be kept by what is not the model.
+        for doubt in dict.fromkeys(cause.doubt for cause in self.diagnosis.causes if cause.doubt is not None):
+            yield GateLine(kind="data", name="data", status="not-judged", message=doubt)
 
     @property
     def _incomparable(self) -> str:

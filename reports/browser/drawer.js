@@ -294,7 +294,8 @@ function drawerPictures(detail) {
 function distributions(detail) {
   if (!detail.spreads && !detail.weights && !detail.channels) {
     const { shown } = section("details");
-    if (shown === layers.count) return element("p", { class: "muted" }, "No values of this layer were measured.");
+    const none = runningInputText() === null ? "No values of this layer were measured." : "No values were kept of it.";
+    if (shown === layers.count) return element("p", { class: "muted" }, none);
     const ask = element("code", {}, `quantmedic show CASE --layer ${drawerName(layers.label(selected))}`);
     const held = `This page holds the distributions of ${shown} layers only. `;
     return element("p", { class: "muted" }, held, ask, " shows the others.");
@@ -325,8 +326,22 @@ function bitsText(output, weights) {
   return weights === null ? "not quantized" : `weights in ${weights} bits`;
 }
 
+/** What was measured of the inputs of a layer of a language model; null where nothing was. */
+function runningInputText() {
+  const [noise, clipped, scale, needed] = ["noise", "clipped", "scale", "scale_needed"].map((key) =>
+    drawerFact(`running_input.${key}`),
+  );
+  if (noise === null) return null;
+  const level = noise > 0 ? `keep ${formatLevel(-10 * Math.log10(noise))} dB` : "are as in float";
+  const cut = clipped === null ? "" : `, ${formatNumber(100 * clipped)} % of them are cut off`;
+  const ratio = drawerFact("running_input.scale_ratio");
+  const times = ratio === null ? "" : ` (${formatNumber(ratio)} times)`;
+  const fits = scale === null ? "" : `; their stored scale is ${formatNumber(scale)}, these texts need ${formatNumber(needed)}${times}`;
+  return `Its inputs, quantized while the model ran, ${level}${cut}${fits}.`;
+}
+
 function flagText() {
-  if (drawerFact("degraded") === null) return "Its error was not measured.";
+  if (drawerFact("degraded") === null) return runningInputText() ?? "Its error was not measured.";
   const within = "Its error is within the thresholds";
   if (!layers.isDegraded(selected)) return drawerFlagged(selected) ? `${within}, yet a rule fired.` : `${within}.`;
   const born = { true: "It is born here: no input is degraded.", false: "An input is degraded already." };
@@ -439,7 +454,8 @@ function drawerNextFlagged() {
 
 function drawLayer() {
   const detail = section("details").layers[selected] ?? {};
-  const flag = drawerFlagged(selected) ? "Why flagged" : "Not flagged";
+  const unflagged = runningInputText() === null ? "Not flagged" : "What was measured";
+  const flag = drawerFlagged(selected) ? "Why flagged" : unflagged;
   const readers = drawerReaders(selected);
   const go = (id, text, label, position) => {
     const disabled = position === null || position < 0 || position >= layers.count;

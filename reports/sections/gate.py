@@ -43,6 +43,9 @@ LOOKS: Mapping[GateWord, str] = {
 }
 #: Gates whose limit is the most that they allow; the others ask for at least theirs.
 UPPER = ("accuracy", "gain", "findings", "exemptions")
+#: Why a finding does not count that is neither known nor exempted: it is less grave than the policy asks for, or makes
+#: figures doubtful, which the gate of the data judges.
+LEFT_OUT = "left out by fail_on"
 #: Exemptions that somebody should look at.
 CARE: tuple[ExemptionStatus, ...] = ("expires-soon", "expired", "unused")
 
@@ -79,7 +82,7 @@ class FoundRow:
     figure: Annotated[str, "headline fact against its threshold, or what was found where no number was compared"]
     before: Annotated[str, "the same against the baseline: new, worse or known; empty where there is none"]
     gated: Annotated[bool, "counts against the policy"]
-    standing: Annotated[str, "why it does not count: exempted, known or not gated; empty where it counts"]
+    standing: Annotated[str, "why it does not count: exempted, known or left out by fail_on; empty where it counts"]
     exempted: Annotated[str, "reason of its exemption, and until when; empty where none covers it"]
 
 
@@ -344,11 +347,11 @@ def _why_not_gated(finding: CheckedFinding, use: ExemptionUse | None, before: st
         return "exempted"
     if finding.status == "known":
         return before or "known"
-    return f"not gated, {before}" if before else "not gated"
+    return f"{LEFT_OUT}, {before}" if before else LEFT_OUT
 
 
 def _others_text(reasons: Sequence[str]) -> str:
-    """``3 known, 1 exempted, 12 not gated``."""
+    """``3 known, 1 exempted, 12 left out by fail_on``."""
     return ", ".join(f"{reasons.count(reason)} {reason}" for reason in sorted(set(reasons)))
 
 

@@ -1,7 +1,7 @@
 """Language models that were run: how their predictions differ, and which block makes the noise."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -20,6 +20,10 @@ from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number,
 
 #: Blocks of the table, those that make most noise.
 BLOCKS_SHOWN = 40
+#: Of compressed-tensors' NVFP4.
+_INVERSE = "input_global_scale"
+#: What stands in place of both ends.
+NO_INTERVAL = "one text has no interval"
 #: Scales of the cache that are named with what they should be.
 _SCALES_SHOWN = 8
 
@@ -92,14 +96,19 @@ def _differences(language: LanguageFacts) -> Iterator[str]:
     elif language.kl_mean is not None:
         yield (
             f"KL divergence of the predictions {number(language.kl_mean)} nats per token "
-            f"({number(language.kl_low)} … {number(language.kl_high)}), {published_text(language.kl_mean)}; "
+            f"({_interval(number(language.kl_low), number(language.kl_high))}), {published_text(language.kl_mean)}; "
             f"99.9 % of the tokens below {number(language.kl_tail)}."
         )
         yield (
             f"Both models put the same token first for {percent(language.same_top)} of the tokens "
-            f"({percent(language.same_top_low)} … {percent(language.same_top_high)}); the probability of the token "
-            f"that follows in the text changes by {points(language.delta_p)}, root of the mean square."
+            f"({_interval(percent(language.same_top_low), percent(language.same_top_high))}); the probability of the "
+            f"token that follows in the text changes by {points(language.delta_p)}, root of the mean square."
         )
+
+
+def _interval(low: str, high: str) -> str:
+    """Both ends; in words where one text has none."""
+    return NO_INTERVAL if NOT_MEASURED in (low, high) else f"{low} … {high}"
 
 
 def _origins(diagnosis: Diagnosis) -> Iterator[str]:
@@ -181,6 +190,8 @@ def _activation_texts(language: LanguageFacts) -> Iterator[str]:
             f"{number(language.kl_float_activations)} nats{_tried_text(language)}"
             f"{_scales_text('token', language.token_scales_share)}."
         )
+    if language.input_scales:
+        yield _misfit_text(language.input_scales, language.input_scales_stored)
 
 
 def _cache_texts(language: LanguageFacts) -> Iterator[str]:
@@ -191,17 +202,29 @@ def _cache_texts(language: LanguageFacts) -> Iterator[str]:
             f"{_scales_text('text', language.text_scales_share)}."
         )
     if language.cache_scales:
-        shown = list(language.cache_scales.items())[:_SCALES_SHOWN]
-        more = len(language.cache_scales) - len(shown)
-        yield (
-            f"Stored scales that are more than twice off → what these texts need: "
-            f"{', '.join(_scale_text(language, scale, needed) for scale, needed in shown)}"
-            f"{f' and {more} more, in report.json' if more else ''}."
-        )
+        yield _misfit_text(language.cache_scales, language.cache_scales_stored)
 
 
-def _scale_text(language: LanguageFacts, scale: str, needed: float) -> str:
-    return f"{name(scale)} {number(language.cache_scales_stored.get(scale))} → {number(needed)}"
+def _misfit_text(needed: Mapping[str, float], stored: Mapping[str, float]) -> str:
+    """Scales as they are stored and as they should be, those that are furthest off first."""
+    order = sorted(needed, key=lambda scale: -abs(math.log(_times_off(needed[scale], stored.get(scale)))))
+    shown, more = order[:_SCALES_SHOWN], len(order) - _SCALES_SHOWN
+    inverse = any(scale.endswith(_INVERSE) for scale in shown)
+    return (
+        f"Stored scales that are more than twice off → what these texts need: "
+        f"{', '.join(_scale_text(scale, needed[scale], stored.get(scale)) for scale in shown)}"
+        f"{f' and {more} more, in report.json' if more > 0 else ''}."
+        f"{f' What is called {_INVERSE} is the inverse of the scale: too large a number cuts off.' if inverse else ''}"
+    )
+
+
+def _times_off(needed: float, stored: float | None) -> float:
+    """How many times as large as needed; 1 where that is not known."""
+    return stored / needed if stored and needed > 0 and 0 < stored / needed < math.inf else 1.0
+
+
+def _scale_text(scale: str, needed: float, stored: float | None) -> str:
+    return f"{name(scale)} {number(stored)} → {number(needed)} ({number(_times_off(needed, stored), 2)} times)"
 
 
 def _scales_text(what: str, share: float | None) -> str:

@@ -68,7 +68,7 @@ def _check_lines(context: ReportContext, box: GateBox, verbosity: Verbosity, pai
     if not box.policy:
         yield from _status_lines("note", "policy", "no policy file: the defaults apply", width, paint)
     if box.policy.startswith("../"):
-        yield from _status_lines("note", "policy", f"{box.policy}, from a folder above", width, paint)
+        yield from _status_lines("note", "policy", f"{box.policy} is in force", width, paint)
     if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
         yield from _first_step_lines(context, context.first)
 

@@ -146,9 +146,9 @@ def test_the_gate_says_what_counts_and_what_does_not(diagnosis: Diagnosis) -> No
     assert [row.before for row in gate.counted] == ["new", "worse, baseline 22"]
     assert [(row.standing, bool(row.exempted)) for row in gate.others] == [
         ("exempted", True),
-        ("not gated, new", False),
+        ("left out by fail_on, new", False),
     ]
-    assert gate.others_text == "1 exempted, 1 not gated"
+    assert gate.others_text == "1 exempted, 1 left out by fail_on"
     assert [row.care for row in gate.exemptions] == [True, True, True]
 
 

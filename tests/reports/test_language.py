@@ -131,3 +131,22 @@ def test_a_divergence_lies_between_the_types_that_are_named(divergence: float) -
     else:
         finer, coarser = named
         assert finer <= divergence < coarser
+
+
+def test_all_scales_that_are_off_are_told_as_they_are_stored() -> None:
+    needed = {f"model.layers.{k}.mlp.down_proj.input_global_scale": 100.0 for k in range(10)}
+    stored = {name: 100.0 * (3 + k) for k, name in enumerate(needed)}
+    found = LANGUAGE.model_copy(update={"input_scales": needed, "input_scales_stored": stored})
+    box = language_box(diagnosis_of(found, "language.activations_gain"))
+    assert box is not None
+    text = next(text for text in box.told if text.startswith("Stored scales"))
+    assert "model.layers.9.mlp.down_proj.input_global_scale 1200 → 100 (12 times), model.layers.8" in text
+    assert "and 2 more, in report.json" in text and "is the inverse of the scale" in text
+
+
+@pytest.mark.parametrize(("stored", "needed"), [(None, 1.0), (0.0, 1.0), (1.0, 0.0), (float("nan"), 1.0)])
+def test_scales_that_are_no_numbers_are_no_accident(stored: float | None, needed: float) -> None:
+    own = {} if stored is None else {"a.k_scale": stored}
+    found = LANGUAGE.model_copy(update={"cache_scales": {"a.k_scale": needed}, "cache_scales_stored": own})
+    box = language_box(diagnosis_of(found, "language.cache_gain"))
+    assert box is not None and any("a.k_scale" in text for text in box.told)

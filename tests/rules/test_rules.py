@@ -50,6 +50,8 @@ NAMED_CASE = CaseFacts.model_validate(
                 "cache_scales": {"attn.k_scale": 0.01},
                 "cache_scales_off": 1,
                 "activation_block": {"input_layer": "blocks.0.down_proj"},
+                "input_scales": {"mlp.down_proj.input_scale": 0.01},
+                "input_scales_off": 1,
             },
         },
         "layers": [

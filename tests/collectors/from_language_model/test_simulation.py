@@ -14,6 +14,8 @@ pytest.importorskip("transformers")
 import torch
 from builders import activation_schemes as acts
 from builders import language_models as lm
+from builders.commands import run_quantmedic
+from safetensors.numpy import load_file, save_file
 
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
@@ -354,11 +356,146 @@ def test_written_scales_of_the_cache_heal(patient: Path, tmp_path: Path, monkeyp
     assert healed.verdict == "healthy" and "kv-scales-unfit" not in {cause.cause for cause in healed.causes}
 
 
+def forget_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (acts.Asked(acts.FLOAT8_TENSOR, scale=0.01), "input_scale and 27 more), and no configuration says how"),
+        (acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(0.01, 0.01)), "scales of the K/V cache are stored"),
+    ],
+)
+def test_stored_scales_without_a_configuration_are_said(asked: acts.Asked, said: str, tmp_path: Path) -> None:
+    language = run(tmp_path, asked, forget_config)
+    assert said in (language.not_simulated or "") and language.scales_unsaid
+    assert language.activations is None and language.cache is None
+
+
+def test_a_configuration_that_leaves_inputs_in_float_does_not_say_what_scales_are_for(tmp_path: Path) -> None:
+    assert "scales of inputs are stored" in (run(tmp_path, acts.Asked(scale=0.01)).not_simulated or "")
+
+
+def test_weights_alone_need_no_configuration(tmp_path: Path) -> None:
+    language = run(tmp_path, acts.Asked(), forget_config)
+    assert language.not_simulated is None and language.scales_unsaid == 0
+
+
+def test_what_was_not_simulated_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
+    """The weights alone are sound, and budgets are kept: neither says anything of activations."""
+    scale = sound_scales(patient / "float")[0]
+    quantized = acts.write_quantized(
+        patient / "float", tmp_path / "quantized", acts.Asked(acts.INT8_TENSOR, None, scale)
+    )
+    forget_config(quantized)
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "kl"\nmax = 5.0\n')
+    done = run_quantmedic(
+        "check", patient / "float", quantized, "--tokens", patient / "ids.npz", "--config", policy, "-o", tmp_path / "r"
+    )
+    assert done.returncode == 3 and "INSUFFICIENT_DATA" in done.stdout, done.stdout
+    assert "no config.json" in done.stdout and "left in float" in done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "undecided" and report["causes"][0]["rules"] == ["S056"]
+    assert report["causes"][0]["remedies"][0]["id"] == "give-quantization-config"
+
+
+def test_a_proven_loss_does_not_hide_what_was_not_simulated(patient: Path, tmp_path: Path) -> None:
+    scale = sound_scales(patient / "float")[0]
+    asked = acts.Asked(acts.INT8_TENSOR, {**acts.INT8_TENSOR, "symmetric": False}, scale * 64)
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "kl"\nmax = 50.0\n')
+    done = run_quantmedic(
+        "check", patient / "float", quantized, "--tokens", patient / "ids.npz", "--config", policy, "-o", tmp_path / "r"
+    )
+    assert done.returncode == 3, done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "degraded" and any("S056" in cause["rules"] for cause in report["causes"])
+
+
+def test_one_text_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", acts.Asked())
+    one = write_ids(tmp_path / "one.npz", np.load(patient / "ids.npz")["ids"][:1, :2])
+    done = run_quantmedic("check", patient / "float", quantized, "--tokens", one, "-o", tmp_path / "r")
+    assert done.returncode == 3 and "some 20 are a beginning" in done.stdout, done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "undecided" and report["undecided"]["cause"] == "one-text-alone"
+    assert "one text has no interval" in (tmp_path / "r" / "report.md").read_text()
+
+
 def test_scales_of_activations_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
     scale = sound_scales(patient / "float")[0]
     found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale / 32))
     assert found.causes[0].cause == "activation-scales-too-small", found.causes
     assert found.model.language.activation_block.input_layer in found.causes[0].message
+
+
+def largest_inputs(patient: Path) -> dict[str, float]:
+    """Largest magnitude of the inputs of each matrix of the blocks on the first four texts."""
+    model, ids = lm.opened(patient / "float"), torch.from_numpy(np.load(patient / "ids.npz")["ids"][:4])
+    found: dict[str, float] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and "layers" in name:
+            module.register_forward_pre_hook(
+                lambda _, args, own=name: found.update({own: float(args[0].abs().max())})  # type: ignore[misc]
+            )
+    with torch.inference_mode():
+        model(ids)
+    return found
+
+
+def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What becomes of the copy that the prescription writes; the checkpoint stays as it is."""
+    before = {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
+    given = found.prescription
+    assert given is not None
+    (code,) = [each.code for each in given.configurations if each.language == "python"]
+    monkeypatch.chdir(folder)
+    exec(compile(code, "prescription.py", "exec"), {})
+    assert before == {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
+    copy = folder / "quantized-scales"
+    return quantmedic.compare_weights(patient / "float", copy, tokens=patient / "ids.npz")
+
+
+def test_all_scales_of_inputs_that_do_not_fit_are_named_and_written_anew(
+    patient: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=sound_scales(patient / "float")[0] / 32))
+    language, inputs = found.model.language, largest_inputs(patient)
+    for name, largest in inputs.items():
+        if (needed := language.input_scales.get(f"{name}.input_scale")) is not None:
+            assert needed == pytest.approx(largest / 127, rel=0.01)
+    assert len(inputs) / 2 < len(language.input_scales) == language.input_scales_off
+    assert found.causes[0].remedies[0].id == "write-input-scales"
+    healed = healed_by_prescription(found, patient, tmp_path, monkeypatch)
+    assert healed.model.language.kl_mean < found.model.language.kl_mean / 4
+    assert "activation-scales-too-small" not in {cause.cause for cause in healed.causes}
+
+
+def test_inverted_scales_of_nvfp4_are_named_as_they_are_stored(
+    patient: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of down_proj are 12 times too large a number, so that the scale is too small."""
+    scheme = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "dynamic": "local"}
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", acts.Asked(scheme))
+    inputs = largest_inputs(patient)
+    for file in quantized.glob("*.safetensors"):
+        tensors = load_file(file)
+        for name in inputs.keys() & {own.removesuffix(".weight") for own in tensors}:
+            wrong = 12 if name.endswith("down_proj") else 1
+            tensors[f"{name}.input_global_scale"] = np.array([wrong * 6 * 448 / inputs[name]], np.float32)
+        save_file(tensors, file, metadata={"format": "pt"})
+    found = quantmedic.compare_weights(patient / "float", quantized, tokens=patient / "ids.npz")
+    language = found.model.language
+    wanted = {f"{name}.input_global_scale" for name in inputs if name.endswith("down_proj")}
+    assert found.causes[0].cause == "activation-scales-too-small" and set(language.input_scales) == wanted
+    for tensor, needed in language.input_scales.items():
+        assert needed == pytest.approx(6 * 448 / inputs[tensor.removesuffix(".input_global_scale")], rel=0.01)
+    healed = healed_by_prescription(found, patient, tmp_path, monkeypatch)
+    assert healed.model.language.kl_mean < found.model.language.kl_mean / 2
+    assert "activation-scales-too-small" not in {cause.cause for cause in healed.causes}
 
 
 def test_scales_of_activations_that_are_far_too_large_are_named(patient: Path, tmp_path: Path) -> None:

@@ -183,7 +183,8 @@ def test_settings_of_layers_activations_and_data_are_told() -> None:
 def test_stored_scales_of_language_models_and_group_sizes_are_told() -> None:
     def case(size: int, inputs: float, key: float) -> CaseFacts:
         weight = {"name": "a.weight", "group_size": size, "quantizer": {"bits": 4, "granularity": "per_block"}}
-        block = {"name": "blocks.0", "input_scales": {"blocks.0.up": 1.0, "blocks.0.down": inputs}, "key_scale": key}
+        rows = [{"layer": "blocks.0.up", "scale": 1.0}, {"layer": "blocks.0.down", "scale": inputs}]
+        block = {"name": "blocks.0", "inputs": rows, "key_scale": key}
         named = [{"name": "a", "float_name": "a", "weight": weight}]
         return facts(named, language={"blocks": [{**block, "value_scale": 1.0}]})
 
