@@ -335,7 +335,8 @@ function runningInputText() {
   const level = noise > 0 ? `keep ${formatLevel(-10 * Math.log10(noise))} dB` : "are as in float";
   const cut = clipped === null ? "" : `, ${formatNumber(100 * clipped)} % of them are cut off`;
   const ratio = drawerFact("running_input.scale_ratio");
-  const times = ratio === null ? "" : ` (${formatNumber(ratio)} times)`;
+  const off = ratio < 1 ? `${formatNumber(1 / ratio)} times too small` : `${formatNumber(ratio)} times as large`;
+  const times = ratio === null ? "" : ` (${off})`;
   const fits = scale === null ? "" : `; their stored scale is ${formatNumber(scale)}, these texts need ${formatNumber(needed)}${times}`;
   return `Its inputs, quantized while the model ran, ${level}${cut}${fits}.`;
 }
