@@ -1,8 +1,9 @@
 """Budgets of the policy held against what was measured: one line of the gate each."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -320,3 +321,19 @@ def rounded_up(samples: int) -> int:
     """A number of samples, rounded up to two digits: it is an estimate."""
     step: int = 10 ** max(len(str(samples)) - 2, 0)
     return -(-samples // step) * step
+
+
+def budget_kind(budget: Budget) -> Literal["accuracy", "agreement", "sqnr"]:
+    """The kind of its line: metrics of the task are one."""
+    return "agreement" if budget.metric == AGREEMENT else "sqnr" if budget.metric == SQNR else "accuracy"
+
+
+def budget_names(budgets: Sequence[Budget]) -> list[str]:
+    """What budgets are called: unique, for reports and histories."""
+    names: list[str] = []
+    for budget in budgets:
+        kind = budget_kind(budget)
+        parts = [kind, budget.metric if kind == "accuracy" else "", budget.output or ""]
+        name = " ".join(part for part in parts if part)
+        names.append(name if name not in names else f"{name} #{len(names) + 1}")
+    return names

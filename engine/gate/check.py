@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Literal
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts
 from quantmedic.engine.case.records import Case
@@ -26,9 +25,9 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
-from quantmedic.engine.gate.budget import judge_budget, undecided_line
+from quantmedic.engine.gate.budget import budget_kind, budget_names, judge_budget, undecided_line
 from quantmedic.engine.gate.exemptions import covers, days_left, is_among
-from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
+from quantmedic.engine.gate.policy import Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.rule import SEVERITIES, Severity, matches
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -143,10 +142,10 @@ class _Gate:
 
     def _gates(self) -> Iterator[GateLine]:
         budgets = self.file.policy.check.budget
-        for place, (budget, name) in enumerate(zip(budgets, _budget_names(budgets), strict=True)):
+        for place, (budget, name) in enumerate(zip(budgets, budget_names(budgets), strict=True)):
             line = self.file.line(f"check.budget.{place}")
             if self.given.static:
-                yield GateLine(kind=_budget_kind(budget), name=name, status="not-judged", message=STATIC, line=line)
+                yield GateLine(kind=budget_kind(budget), name=name, status="not-judged", message=STATIC, line=line)
                 continue
             yield judge_budget(budget, self.case, self.facts, name=name, line=line)
         yield from self._data()
@@ -484,18 +483,3 @@ def _less_severe(*severities: Severity) -> Severity:
 
 def _from_on(severity: Severity) -> str:
     return severity if severity == SEVERITIES[0] else f"{severity} or above"
-
-
-def _budget_kind(budget: Budget) -> Literal["accuracy", "agreement", "sqnr"]:
-    return "agreement" if budget.metric == AGREEMENT else "sqnr" if budget.metric == SQNR else "accuracy"
-
-
-def _budget_names(budgets: Sequence[Budget]) -> list[str]:
-    """What budgets are called: unique, for reports and histories."""
-    names: list[str] = []
-    for budget in budgets:
-        kind = _budget_kind(budget)
-        parts = [kind, budget.metric if kind == "accuracy" else "", budget.output or ""]
-        name = " ".join(part for part in parts if part)
-        names.append(name if name not in names else f"{name} #{len(names) + 1}")
-    return names
