@@ -83,7 +83,7 @@ def _bitsandbytes(plan: Plan, main: Scheme, left: Collection[str]) -> dict[str, 
 
 
 def _torchao(plan: Plan, main: Scheme, left: Collection[str]) -> dict[str, Any]:
-    return {"quant_method": "torchao"}
+    return {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}}
 
 
 def _compressed(plan: Plan, main: Scheme, left: Collection[str]) -> dict[str, Any]:

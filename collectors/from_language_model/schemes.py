@@ -127,7 +127,16 @@ def _schemes(settings: Settings) -> Sequence[tuple[str, Grid | Settings | None]]
     if method == "fp8":
         return [("", _float8_scheme(settings))]
     is_known = method in _WEIGHTS_ALONE or not settings or (method == "bitsandbytes" and settings.get("load_in_4bit"))
-    return [("", None if is_known else {"unknown": f"scheme of {method or 'a tool that is not named'}"})]
+    if is_known or (method == "torchao" and _names_weights_alone(settings.get("quant_type"))):
+        return [("", None)]
+    return [("", {"unknown": f"scheme of {method or 'a tool that is not named'}"})]
+
+
+def _names_weights_alone(kind: object) -> bool:
+    """What transformers writes of torchao: ``int8_weight_only``, or a configuration ``Int8WeightOnlyConfig``."""
+    inner = kind.get("default", kind) if isinstance(kind, Mapping) else kind
+    name = inner.get("_type") if isinstance(inner, Mapping) else inner
+    return isinstance(name, str) and "weightonly" in name.replace("_", "").lower()
 
 
 def _group_schemes(group: Settings) -> list[tuple[str, Settings | None]]:

@@ -73,6 +73,7 @@ def test_texts_are_refused_for_other_models(command: str, tmp_path: Path) -> Non
     assert "quantmedic" not in text.partition("help:")[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["diagnose", "check", "collect", "weights"])
 def test_a_device_that_torch_does_not_know_is_refused(
     command: str, empty_folders: tuple[str, str], tmp_path: Path

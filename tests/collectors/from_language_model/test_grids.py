@@ -12,7 +12,7 @@ import torch
 from builders import activation_schemes as acts
 
 from quantmedic.collectors.from_language_model.grids import Grid
-from quantmedic.collectors.from_language_model.schemes import input_schemes
+from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, input_schemes
 from quantmedic.collectors.from_language_model.sources import Tally
 
 pytestmark = pytest.mark.thorough
@@ -164,3 +164,21 @@ def test_loud_channels_are_seen_beside_the_length_of_a_token(grid: Grid) -> None
     rounded = (grid.with_scale(448 * 6 / loud.abs().max().reshape(1)) if grid.needs_scale else grid).rounded(loud)
     wanted = (((rounded - loud) ** 2).double().sum((0, 1)) / (loud**2).double().sum((0, 1))).mean()
     assert found[1].channel_noise == pytest.approx(float(wanted), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_known"),
+    [
+        ("int4_weight_only", True),
+        ({"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}, True),
+        ({"default": {"_type": "Int8DynamicActivationInt8WeightConfig", "_data": {}}}, False),
+        (None, False),
+    ],
+)
+def test_torchao_says_whether_weights_alone_are_quantized(kind: object, is_known: bool) -> None:
+    schemes = input_schemes({"quant_method": "torchao", "quant_type": kind})
+    if is_known:
+        assert schemes.grid_of("model.layers.0.mlp.up_proj") is None
+    else:
+        with pytest.raises(UnknownSchemeError, match="torchao"):
+            schemes.grid_of("model.layers.0.mlp.up_proj")

@@ -455,7 +455,7 @@ def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch:
     monkeypatch.chdir(folder)
     exec(compile(code, "prescription.py", "exec"), {})
     assert before == {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
-    copy = folder / "quantized-scales"
+    copy = folder / "quantized-new"
     return quantmedic.compare_weights(patient / "float", copy, tokens=patient / "ids.npz")
 
 

@@ -157,7 +157,9 @@ def budgets(draw: st.DrawFn) -> list[tuple[tuple[str, ...], float]]:
     groups: list[tuple[str, ...]] = []
     for name, cut in zip(names, cuts, strict=True):
         groups = [*groups, (name,)] if cut or not groups else [*groups[:-1], (*groups[-1], name)]
-    weights = draw(st.lists(st.floats(-1.0, 5.0), min_size=len(groups), max_size=len(groups)))
+    # A ratio to the least numbers that there are is infinite, and its inverse is not 0.
+    weight = st.floats(-1.0, 5.0).map(lambda value: round(value, 12))
+    weights = draw(st.lists(weight, min_size=len(groups), max_size=len(groups)))
     total = sum(weights)
     if abs(total) < 0.1:
         return [(tuple(names), 1.0)]
