@@ -46,14 +46,15 @@ class Tally:
     def add(self, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
         """Take the values of one text, ``[1, tokens, channels]`` or ``[1, heads, tokens, channels]``."""
         before, after = (_by_token(each) for each in (values, rounded))
-        power = (before * before).sum(1)
+        errors, squares = (after - before) ** 2, before * before
+        power = squares.sum(1)
         known = power > 0
-        self.noise.append((((after - before) ** 2).sum(1)[known] / power[known]).cpu().numpy())
+        self.noise.append((errors.sum(1)[known] / power[known]).cpu().numpy())
         size = before.abs()
         self.largest.append(size.amax(1).cpu().numpy())
         channels = size.amax(0).cpu().numpy()
         self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
-        sums = torch.stack([((after - before) ** 2).sum(0), (before * before).sum(0)]).cpu().numpy()
+        sums = torch.stack([errors.sum(0), squares.sum(0)]).cpu().numpy()
         self.sums = sums if self.sums is None else self.sums + sums
         clipped = grid.clipped(values)
         if clipped is not None:
