@@ -245,13 +245,9 @@ def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[Bl
             own = _own_name(name, attention, weights)
             for kind, (stored, needed) in _scales_by_kind(facts, is_latent=_is_latent(attention)).items():
                 tensor = name_of_cache_scale(f"{own}.", kind, weights.checkpoint.tensors)
-                if tensor is not None and stored and needed and not 1 / _OFF <= stored / needed <= _OFF:
+                if tensor is not None and stored and needed and _is_off(stored, needed):
                     found[tensor] = stored, needed
-    return {
-        "cache_scales": {tensor: needed for tensor, (_, needed) in found.items()},
-        "cache_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
-        "cache_scales_off": len(found),
-    }
+    return _misfits("cache", found)
 
 
 def misfit_inputs(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[BlockFacts]) -> dict[str, object]:
@@ -269,12 +265,21 @@ def misfit_inputs(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[Bl
                 continue
             stored, wanted = float(tensors[f"{layer}.{part}"].floats().max()), needed[name] or 0.0
             wanted = 1 / wanted if part == INVERSE_SCALE else wanted
-            if stored > 0 and not 1 / _OFF <= stored / wanted <= _OFF:
+            if stored > 0 and _is_off(stored, wanted):
                 found[f"{layer}.{part}"] = stored, wanted
+    return _misfits("input", found)
+
+
+def _is_off(stored: float, needed: float) -> bool:
+    return not 1 / _OFF <= stored / needed <= _OFF
+
+
+def _misfits(what: str, found: Mapping[str, tuple[float, float]]) -> dict[str, object]:
+    """Facts of scales by tensor: what is needed, what is stored, and how many there are."""
     return {
-        "input_scales": {tensor: wanted for tensor, (_, wanted) in found.items()},
-        "input_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
-        "input_scales_off": len(found),
+        f"{what}_scales": {tensor: needed for tensor, (_, needed) in found.items()},
+        f"{what}_scales_stored": {tensor: stored for tensor, (stored, _) in found.items()},
+        f"{what}_scales_off": len(found),
     }
 
 
