@@ -48,10 +48,11 @@ class Asked:
 
 def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
     """What the configuration of a quantized checkpoint says of activations and of the cache, with its scales."""
-    inputs, left = _inputs(skeleton, weights)
+    schemes = input_schemes(weights.checkpoint.settings)
+    inputs, left = _inputs(skeleton, weights, schemes)
     caches, why = _caches(skeleton, weights)
     said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
-    unsaid = _unsaid_scales(skeleton, weights)
+    unsaid = _unsaid_scales(skeleton, weights, schemes)
     return Asked(
         Simulation(inputs, caches).on(skeleton.device),
         ", ".join(dict.fromkeys(map(str, inputs.values()))),
@@ -68,14 +69,12 @@ def _unsaid_in_words(unsaid: StoredScales) -> Iterator[str]:
             yield f"scales of {what} are stored ({names[0]}{more}), and no configuration says how they are used"
 
 
-def _unsaid_scales(skeleton: Skeleton, weights: WeightValues) -> StoredScales:
+def _unsaid_scales(skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes) -> StoredScales:
     """Stored scales of which the configuration does not say how they are used: something is quantized all the same."""
-    settings = weights.checkpoint.settings
     own = {weights.names[name] for name in skeleton.model.state_dict() if name in weights.names}
     stored = stored_scales(weights.checkpoint.tensors, own)
-    schemes = input_schemes(settings)
     inputs = tuple(name for name in stored.inputs if _is_float(name.rpartition(".")[0], schemes))
-    return StoredScales(inputs, stored.caches if _has_float_cache(settings) else ())
+    return StoredScales(inputs, stored.caches if _has_float_cache(weights.checkpoint.settings) else ())
 
 
 def _is_float(layer: str, schemes: InputSchemes) -> bool:
@@ -93,9 +92,10 @@ def _has_float_cache(settings: Mapping[str, object]) -> bool:
         return False
 
 
-def _inputs(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Grid], dict[str, int]]:
+def _inputs(
+    skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes
+) -> tuple[dict[str, Grid], dict[str, int]]:
     """Grids by the name of the layer, and how many are not simulated by why."""
-    schemes = input_schemes(weights.checkpoint.settings)
     found: dict[str, Grid] = {}
     left: dict[str, int] = {}
     for name, layers in _layers(skeleton, weights):
