@@ -140,13 +140,15 @@ class _Index:
     layers: Mapping[str | None, LayerFacts]
     tensors: Mapping[str, tuple[TensorFacts, ...]]
     spread: Mapping[str, Targets]
+    groups: Mapping[str, object]
 
     @classmethod
     def of(cls, facts: CaseFacts, spread: Mapping[str, Targets]) -> "_Index":
         tensors: dict[str, tuple[TensorFacts, ...]] = {}
         for tensor in facts.tensors:
             tensors[subject_name(tensor)] = (*tensors.get(subject_name(tensor), ()), tensor)
-        return cls(facts, {layer.name: layer for layer in facts.layers}, tensors, spread)
+        groups = declared_table(facts.model.checkpoint.declared_groups)
+        return cls(facts, {layer.name: layer for layer in facts.layers}, tensors, spread, groups)
 
     def spread_of(self, remedy: Remedy) -> list[Facts] | None:
         """Where the remedy goes if that is every place that it helps; else None."""
@@ -380,7 +382,7 @@ def _snippet_fields(
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
     values = {field: _snippet_value(given, views, index.facts) for field, given in remedy.values.items()}
-    groups = group_fields(index.facts, lists["layers"], declared_table(index.facts.model.checkpoint.declared_groups))
+    groups = group_fields(index.facts, lists["layers"], index.groups)
     return lists | _pixels(index.facts.datasets) | _weight_axes(layers, index.facts.layers) | groups | values
 
 

@@ -394,8 +394,7 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: PreviousCase, fac
             return True
     if remedy.in_force is not None:
         return False
-    now = [each for path in remedy.now for each in path.split("|")]
-    settings = [path for path in now if isinstance(old, DatasetFacts) or _SETTING.search(path)]
+    settings = [path for path in remedy.present_facts if isinstance(old, DatasetFacts) or _SETTING.search(path)]
     if facts.model.framework in WEIGHT_FILES:
         # Of a checkpoint it is a text that says how all weights are stored: any other run writes another one.
         settings = [path for path in settings if path != "format"]

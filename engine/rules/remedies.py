@@ -181,6 +181,11 @@ class Remedy(Data):
     )
     snippets: tuple[Snippet, ...] = ()
 
+    @property
+    def present_facts(self) -> list[str]:
+        """All facts that may hold the present setting."""
+        return [each for path in self.now for each in path.split("|")]
+
     def conditions(self) -> list[Condition]:
         """All comparisons that decide whether it is advised."""
         parts = [*([self.in_force] if self.in_force is not None else ()), *(reason.when for reason in self.withheld)]
@@ -190,8 +195,7 @@ class Remedy(Data):
         """All facts that it reads."""
         texts = [field for reason in self.withheld for field in message_fields(reason.because)]
         values = [path for given in self.values.values() for path in ([given] if isinstance(given, str) else given)]
-        now = [each for path in self.now for each in path.split("|")]
-        return [*now, *(condition.fact for condition in self.conditions()), *texts, *values]
+        return [*self.present_facts, *(condition.fact for condition in self.conditions()), *texts, *values]
 
 
 def can_be_shown(remedy: Remedy, rule: Rule) -> bool:
