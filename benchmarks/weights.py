@@ -17,13 +17,13 @@ How to run, from the repository root, where ``compressed-tensors`` and ``gguf`` 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+import measure
 
 KINDS = ("pack-quantized", "float-quantized", "Q4_K")
 CONTENDERS = ("reference", "quantmedic")
@@ -55,16 +55,14 @@ def compare(kind: str, arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as made:
         sizes = ["--blocks", str(arguments.blocks), "--vocabulary", str(arguments.vocabulary)]
         subprocess.run([sys.executable, __file__, "--build", kind, made, *sizes], check=True)
-        best: dict[str, list[float]] = {}
-        for _ in range(arguments.rounds):
-            for contender in CONTENDERS:
-                child = ["--child", contender, kind, made, "--threads", str(arguments.threads)]
-                done = subprocess.run([sys.executable, __file__, *child], check=True, stdout=subprocess.PIPE)
-                found = json.loads(done.stdout)
-                best[contender] = [*map(min, found, best.get(contender, found))]
-        for contender, (processor, clock, memory) in best.items():
-            ratio = processor / best[CONTENDERS[0]][0]
-            print(f"| {kind} | {contender} | {processor:.1f} s | {clock:.1f} s | {memory:.0f} MB | {ratio:.2f} |")
+        threads = ["--threads", str(arguments.threads)]
+        children = {name: ["--child", name, kind, made, *threads] for name in CONTENDERS}
+        found = measure.rounds(Path(__file__), children, arguments.rounds)
+    least = {name: {key: min(row[key] for row in rows) for key in rows[0]} for name, rows in found.items()}
+    for name, cost in least.items():
+        ratio = cost["cpu"] / least[CONTENDERS[0]]["cpu"]
+        memory = cost["memory"] - cost["base_memory"]
+        print(f"| {kind} | {name} | {cost['cpu']:.1f} s | {cost['wall']:.1f} s | {memory:.0f} MB | {ratio:.2f} |")
 
 
 def shapes(blocks: int, vocabulary: int) -> dict[str, tuple[int, int]]:
@@ -183,24 +181,27 @@ def _write_gguf(path: Path, tensors: dict[str, Any], blocks: int) -> None:
 
 
 def run(contender: str, kind: str, folder: str, threads: int) -> None:
-    """Print processor time and clock in seconds and memory in MB, as a JSON list."""
+    """Compare both, or read and dequantize them, and print what it cost behind the imports."""
     ours, theirs = Path(folder) / "float", Path(folder) / "quantized"
     if contender == "quantmedic":
         from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 
-        before = Used()
         other = theirs / "model.gguf" if kind == "Q4_K" else theirs
-        collect_checkpoints(ours, other, version="benchmark", threads=threads)
+        measure.report(
+            (0.0, 0.0), lambda: _none(collect_checkpoints(ours, other, version="benchmark", threads=threads))
+        )
     else:
         import torch
 
         torch.set_num_threads(threads)
-        dequantize = _gguf_reader if kind == "Q4_K" else _safetensors_reader
-        before = dequantize(ours, theirs, kind)
-    print(json.dumps(before.spent()))
+        (_read_gguf if kind == "Q4_K" else _read_safetensors)(ours, theirs, kind)
 
 
-def _safetensors_reader(ours: Path, theirs: Path, kind: str) -> "Used":
+def _none(_: object) -> None:
+    """Nothing is told beside the costs."""
+
+
+def _read_safetensors(ours: Path, theirs: Path, kind: str) -> None:
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
     from safetensors import safe_open
@@ -208,27 +209,30 @@ def _safetensors_reader(ours: Path, theirs: Path, kind: str) -> "Used":
     compressor = BaseCompressor.get_value_from_registry(kind)
     weights = QuantizationArgs(**_settings(kind)["config_groups"]["group_0"]["weights"])
     scheme = QuantizationScheme(targets=["Linear"], weights=weights)
-    before = Used()
-    _read_floats(ours)
-    for path in sorted(theirs.glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            names = list(file.keys())
-            for base in sorted({name.rpartition(".weight")[0] for name in names}):
-                own = [name for name in names if name.startswith(f"{base}.")]
-                state = {name.removeprefix(f"{base}."): file.get_tensor(name) for name in own}
-                is_packed = len(state) > 1
-                (compressor.decompress(state, scheme) if is_packed else state)["weight"].float()
-    return before
+
+    def read() -> None:
+        _read_floats(ours)
+        for path in sorted(theirs.glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                names = list(file.keys())
+                for base in sorted({name.rpartition(".weight")[0] for name in names}):
+                    own = [name for name in names if name.startswith(f"{base}.")]
+                    state = {name.removeprefix(f"{base}."): file.get_tensor(name) for name in own}
+                    is_packed = len(state) > 1
+                    (compressor.decompress(state, scheme) if is_packed else state)["weight"].float()
+
+    measure.report((0.0, 0.0), read)
 
 
-def _gguf_reader(ours: Path, theirs: Path, _kind: str) -> "Used":
+def _read_gguf(ours: Path, theirs: Path, _kind: str) -> None:
     import gguf
 
-    before = Used()
-    _read_floats(ours)
-    for tensor in gguf.GGUFReader(theirs / "model.gguf").tensors:
-        gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-    return before
+    def read() -> None:
+        _read_floats(ours)
+        for tensor in gguf.GGUFReader(theirs / "model.gguf").tensors:
+            gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+
+    measure.report((0.0, 0.0), read)
 
 
 def _read_floats(ours: Path) -> None:
@@ -238,20 +242,6 @@ def _read_floats(ours: Path) -> None:
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118  # not a mapping
                 file.get_tensor(name).float()
-
-
-class Used:
-    """Time and memory from here on."""
-
-    def __init__(self) -> None:
-        self.clock = time.perf_counter()
-        self.processor = time.process_time()
-        self.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-    def spent(self) -> tuple[float, float, float]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        memory = (peak - self.memory) / 1024
-        return time.process_time() - self.processor, time.perf_counter() - self.clock, memory
 
 
 if __name__ == "__main__":
