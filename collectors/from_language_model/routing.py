@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from quantmedic.collectors.from_language_model.simulation import is_fused
-from quantmedic.collectors.from_torch.devices import widened
+from quantmedic.collectors.from_torch.devices import widen
 from quantmedic.engine.case.language_facts import ExpertFacts
 
 Floats = NDArray[np.float64]
@@ -98,8 +98,8 @@ class Routing:
             return
         for sample, outputs in zip(self._samples, self._outputs, strict=True):
             for expert, found in _each_expert(module, *sample):
-                wanted = widened(outputs[expert])
-                far = widened(found).to(wanted.device) - wanted
+                wanted = widen(outputs[expert])
+                far = widen(found).to(wanted.device) - wanted
                 self._power[expert] = self._power.get(expert, 0.0) + float(wanted.square().sum())
                 self._noise[expert] = self._noise.get(expert, 0.0) + float(far.square().sum())
 

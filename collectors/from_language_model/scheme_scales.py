@@ -92,9 +92,7 @@ def _has_float_cache(settings: Mapping[str, object]) -> bool:
         return False
 
 
-def _inputs(
-    skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes
-) -> tuple[dict[str, Grid], dict[str, int]]:
+def _inputs(skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes) -> tuple[dict[str, Grid], dict[str, int]]:
     """Grids by the name of the layer, and how many are not simulated by why."""
     found: dict[str, Grid] = {}
     left: dict[str, int] = {}

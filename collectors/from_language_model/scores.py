@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_language_model.rooms import let_go
-from quantmedic.collectors.from_torch.devices import PROCESSOR, wide_place, widened
+from quantmedic.collectors.from_torch.devices import PROCESSOR, wide_place, widen
 
 Floats = NDArray[np.float64]
 #: Rows of the output layer at a time, and tokens that they are multiplied with.
@@ -89,7 +89,7 @@ class _Comparison:
         tile = _TILE if self._crossed.device.type == "cpu" else _TILE_OF_DEVICE
         step = max(tile // floats.shape[1], 1)
         for begin in range(0, len(floats), step):
-            both = [widened(logits[begin : begin + step]) for logits in (floats, quantized)]
+            both = [widen(logits[begin : begin + step]) for logits in (floats, quantized)]
             part = slice(span.start + begin, span.start + begin + len(both[0]))
             scale, exponentials = self._sides[0].add(part, start, both[0])
             self._sides[1].add(part, start, both[1])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_language_model.grids import Grid
 from quantmedic.collectors.from_language_model.simulation import Simulation, Watch
-from quantmedic.collectors.from_torch.devices import widened
+from quantmedic.collectors.from_torch.devices import widen
 from quantmedic.engine.case.language_facts import BlockFacts, RunningInputFacts
 
 Floats = NDArray[np.float64]
@@ -95,7 +95,7 @@ class Tally:
 def _by_token(values: torch.Tensor) -> torch.Tensor:
     """``[tokens, channels]`` as float64; heads side by side."""
     rows = values[0].transpose(0, 1).flatten(1) if values.ndim == 4 else values[0]
-    return widened(rows)
+    return widen(rows)
 
 
 def _over_median(magnitudes: Floats) -> float | None:

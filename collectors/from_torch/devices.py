@@ -81,7 +81,7 @@ def title_of(device: torch.device) -> str:
     return f"{device} ({getattr(torch, device.type).get_device_name(device)})"
 
 
-def widened(values: torch.Tensor) -> torch.Tensor:
+def widen(values: torch.Tensor) -> torch.Tensor:
     """The values as float64: where they are, or in the processor's memory where their device has no such numbers."""
     return values.to(wide_place(values.device)).double()
 
@@ -115,8 +115,8 @@ def exact_products() -> Iterator[None]:
     Afterwards torch is set as it was. It has an older and a newer setting of the same, and refuses to multiply where
     they contradict each other: both are set.
     """
-    products = _told(torch.get_float32_matmul_precision)
-    convolutions = _told(lambda: torch.backends.cudnn.allow_tf32)
+    products = _read_older(torch.get_float32_matmul_precision)
+    convolutions = _read_older(lambda: torch.backends.cudnn.allow_tf32)
     newer = {part: part.fp32_precision for part in _multipliers()}
     try:
         torch.set_float32_matmul_precision("highest")
@@ -133,7 +133,7 @@ def exact_products() -> Iterator[None]:
             part.fp32_precision = before
 
 
-def _told(read: Callable[[], T]) -> T | None:
+def _read_older(read: Callable[[], T]) -> T | None:
     """An older setting; None where the newer ones were changed alone, for then torch does not tell it."""
     try:
         return read()

@@ -18,12 +18,12 @@ def idle_last(causes: tuple[CauseReport, ...], toolchain: str, kept: Mapping[str
         kept: These settings, by the form that takes them.
     """
     return tuple(
-        cause.model_copy(update={"remedies": tuple(_ordered(each, toolchain, kept) for each in cause.remedies)})
+        cause.model_copy(update={"remedies": tuple(_put_idle_last(each, toolchain, kept) for each in cause.remedies)})
         for cause in causes
     )
 
 
-def _ordered(advice: Advice, toolchain: str, kept: Mapping[str, Options]) -> Advice:
+def _put_idle_last(advice: Advice, toolchain: str, kept: Mapping[str, Options]) -> Advice:
     def is_idle(snippet: Snippet) -> bool:
         return snippet.toolchain == toolchain and _sets_nothing(snippet, advice, kept)
 

@@ -124,7 +124,7 @@ def with_settings(name: str, form: Form, options: Options, kept: Options) -> str
     """A call with the settings in force, and the options of remedies marked where they change one."""
     before: Options = {**dict(enumerate(form.positional)), **kept}
     # What is stated wherever nothing else is said stands again where the remedy sets another in the place of something.
-    joined = form.joined(options, before, form.defaults)
+    joined = form.join(options, before, form.defaults)
     return write(name, form, mark_changes(joined, before, {**form.reasons, **_left_out(form, joined, before)}))
 
 

@@ -82,7 +82,7 @@ class Form(BaseModel):
         own = self.of.get(framework or "")
         return self if own is None else self.model_copy(update={"positional": own.positional, "after": own.after})
 
-    def joined(self, options: Options, *others: Options) -> Options:
+    def join(self, options: Options, *others: Options) -> Options:
         """All options as one, where the first say more than the others: without what those before stand in place of."""
         found = options
         for other in others:

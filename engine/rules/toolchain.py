@@ -147,7 +147,7 @@ def options_in_force(toolchain: Toolchain, form: str, settings: SettingsInForce)
     if form not in toolchain.forms:
         return merge_all(rows)
     own = toolchain.forms[form]
-    return _in_order(own.joined(merge_all(rows), own.defaults), own.defaults)
+    return _in_order(own.join(merge_all(rows), own.defaults), own.defaults)
 
 
 def _in_order(options: Options, defaults: Options) -> Options:

@@ -178,12 +178,12 @@ def _change(name: str, before: Findings, after: Findings, base: RuleBase, rename
         subjects=rows,
         explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
         missing=_missing(name, silent) if silent is not None and status == "not-judged" else (),
-        turned=_turned(lead, rows, before, after, base) if status in ("healed", "new") else (),
+        turned=_find_turned(lead, rows, before, after, base) if status in ("healed", "new") else (),
         manual=lead.manual,
     )
 
 
-def _turned(
+def _find_turned(
     lead: CauseReport, rows: Sequence[SubjectChange], before: Findings, after: Findings, base: RuleBase
 ) -> tuple[Turned, ...]:
     """Facts that decide that a rule does not hold on the first subject in the case that does not list its cause."""

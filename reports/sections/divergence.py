@@ -21,11 +21,11 @@ def published_text(divergence: float) -> str:
     finer = [each for each in PUBLISHED if each[1] <= divergence]
     coarser = [each for each in PUBLISHED if each[1] > divergence]
     if not finer:
-        return f"less than Llama 3 8B loses with {_named(coarser[0])} {_WHERE}"
+        return f"less than Llama 3 8B loses with {_type_text(coarser[0])} {_WHERE}"
     if not coarser:
-        return f"no less than Llama 3 8B loses with {_named(finer[-1])} {_WHERE}"
-    return f"what Llama 3 8B loses between {_named(finer[-1])} and {_named(coarser[0])} {_WHERE}"
+        return f"no less than Llama 3 8B loses with {_type_text(finer[-1])} {_WHERE}"
+    return f"what Llama 3 8B loses between {_type_text(finer[-1])} and {_type_text(coarser[0])} {_WHERE}"
 
 
-def _named(published: tuple[str, float]) -> str:
+def _type_text(published: tuple[str, float]) -> str:
     return f"{published[0]} ({number(published[1], 2)})"
