@@ -1,10 +1,10 @@
 """The tiers of the tests.
 
-``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes long, needs torch or a
-browser, or quantizes real networks; and single tests of half a second and more, which are marked ``slow``. A test file
-named on the command line runs as a whole. ``pytest -m ""`` runs everything, and ``QUANTMEDIC_TURN`` lets the thorough
-ones take turns (``support/turns.py``). The marker expression in ``addopts`` (``pyproject.toml``) decides; it also
-chooses the profile of the property tests.
+``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes half a second or more, or needs
+torch, a browser or real networks; ``pytest -m "not nightly"`` runs that too, and is what a commit has to pass. A test
+file named on the command line runs as a whole. ``nightly`` marks what needs another toolchain or tries many more cases;
+``.ci/nightly`` runs it. The marker expression (``addopts`` in ``pyproject.toml``) decides; it also chooses the profile of
+the property tests.
 """
 
 import compileall
@@ -34,12 +34,10 @@ os.environ["QUANTMEDIC_EXACT_KERNELS"] = "1"
 # Tests that are not about proof do not wait for it.
 os.environ["QUANTMEDIC_NO_PROVE"] = "1"
 
-import turns  # noqa: E402
-
 import quantmedic  # noqa: E402
 from quantmedic.demo import patient  # noqa: E402
 
-INNER_LOOP = "not thorough and not slow"
+INNER_LOOP = "not thorough and not nightly"
 
 pytest.register_assert_rewrite("builders")
 
@@ -51,7 +49,7 @@ settings.register_profile("thorough", deadline=None, derandomize=True)
 def pytest_configure(config: pytest.Config) -> None:
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     if is_inner_loop(config) and named and all(name.partition("::")[0].endswith(".py") for name in config.args):
-        config.option.markexpr = ""
+        config.option.markexpr = "not nightly"
     settings.load_profile("quick" if is_inner_loop(config) else "thorough")
     if not hasattr(config, "workerinput"):
         compile_package()
@@ -65,7 +63,7 @@ def compile_package() -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return 'inner loop; everything: pytest -m ""' if is_inner_loop(config) else None
+    return 'inner loop; all that a commit has to pass: pytest -m "not nightly"' if is_inner_loop(config) else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -81,10 +79,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    turns.leave_out(config, items)
 
 
 def pytest_collection_finish() -> None:

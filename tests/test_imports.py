@@ -32,13 +32,13 @@ def loaded(*arguments: str, folder: Path) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [["--help"], ["explain", "D005"], ["rules"]], ids=lambda words: words[0])
 def test_what_only_prints_loads_no_framework(arguments: list[str], tmp_path: Path) -> None:
     assert not loaded(*arguments, folder=tmp_path) & (MEASURING | PRINTING)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_report_from_a_case_needs_no_framework(tmp_path: Path) -> None:
     demo = Path(quantmedic.__file__).parent / "demo"
     images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)

@@ -79,7 +79,7 @@ def _entry(title: str, where: str, tests: list[str]) -> list[str]:
     return [f"* {said[0]}", *(f"  {line}" for line in said[1:]), *(f"  `{test}`" for test in tests)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_page_lists_what_rows_and_marks_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == rendered(), "write it again: python tests/test_sources.py"
 
@@ -92,7 +92,7 @@ def test_rows_are_named_once_and_say_where_they_are() -> None:
     assert not [row for row, times in Counter(row["id"] for _, row in rows).items() if times > 1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_row_has_a_test_and_every_mark_a_row() -> None:
     rows = {row["id"] for document in documents().values() for row in document["rows"] if "where" in row}
     assert rows == set(rows_shown()), "of rows that are here; what is missing has no test"

@@ -22,7 +22,7 @@ def calls(path: Path) -> set[str]:
     return {function.attr for function in functions if isinstance(function, ast.Attribute)}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nothing_that_is_installed_makes_links() -> None:
     sources = [path for room in INSTALLED for path in (ROOT / room).rglob("*.py")]
     assert len(sources) > 300

@@ -173,7 +173,7 @@ def test_the_other_version_the_peer_and_guesses_get_columns_of_their_own() -> No
     assert shares(rows, peer)["alarms"].part == 0 and shares(rows, other)["first"].whole == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_guesses_follow_the_proportions_and_are_the_same_again() -> None:
     known = Counter({"often": 97, "seldom": 3})
     rows = [replace(fault(said()), name=f"net/{k}", expected=(("often",),)) for k in range(200)]

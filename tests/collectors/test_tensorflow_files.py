@@ -109,7 +109,7 @@ def converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_made_is_measured_told_and_kept(written: dict[str, Path], converter: Path) -> None:
     samples = {"x": np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)}
     case = quantmedic.collect(written["saved"], INT8, validation=samples)
@@ -137,7 +137,7 @@ def test_a_refusal_of_the_converter_is_told(written: dict[str, Path], converter:
     assert "python -m tf2onnx.convert --saved-model" in str(error.value.help)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_converter_that_never_ends_is_killed(written: dict[str, Path], converter: Path) -> None:
     endless = written["saved"].rename(written["saved"].with_name("endless"))
     with time_limit(1.5), pytest.raises(TimeLimitError, match=r"endless: TensorFlow's converter\n.*1\.5 s"):

@@ -85,7 +85,7 @@ def test_deep_yaml_ends_neither_the_process_nor_its_time(read: str) -> None:
 MERGES = "a0: &a0 {k: 1}\n" + "\n".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 9))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text",
     [

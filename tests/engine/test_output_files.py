@@ -150,7 +150,7 @@ def test_a_folder_in_the_way_changes_nothing(tmp_path: Path) -> None:
     assert tree(tmp_path) == OLD
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_writers_at_once_do_not_mix_their_files(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom quantmedic.engine.file_sets import write_together\n"

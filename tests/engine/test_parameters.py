@@ -58,7 +58,7 @@ def test_the_parameters_exist() -> None:
     assert {name.replace("-", "_") for name in SAME | FLAGS} | set(NAMES.values()) <= known
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_python_and_the_command_line_are_told_their_own_words() -> None:
     (source, quantized), data = patient()
     with pytest.raises(QuantmedicError) as error:

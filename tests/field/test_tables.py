@@ -50,7 +50,7 @@ def named(diagnosis: Diagnosis) -> list[tuple[str, tuple[str, ...]]]:
     return [(cause.cause, cause.rules) for cause in diagnosis.causes]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_right_table_names_nothing_of_the_data(tmp_path: Path) -> None:
     diagnosis = calibrated_on(rows(4, 256), tmp_path)
     assert not [rule for _, own in named(diagnosis) for rule in own if rule.startswith("D")]
@@ -58,7 +58,7 @@ def test_the_right_table_names_nothing_of_the_data(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].relation.channel_scale_mismatch < 1.5
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_column_without_values(tmp_path: Path) -> None:
     table = rows(4, 256)
     table[:, [0, 1, 2, 4, 6]] = 0.0
@@ -67,7 +67,7 @@ def test_a_column_without_values(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].relation.channel_reading == "0, 1, 2, 4, 6"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [20.0, 0.05])
 def test_columns_in_another_unit(tmp_path: Path, factor: float) -> None:
     table = rows(4, 256)
@@ -78,7 +78,7 @@ def test_columns_in_another_unit(tmp_path: Path, factor: float) -> None:
     assert relation.channel_reading == "1, 4" and relation.channel_scale_mismatch == pytest.approx(20, rel=0.3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_columns_in_another_order(tmp_path: Path) -> None:
     rank = np.argsort(np.argsort(SPREADS))
     order = np.argsort(rank)[7 - rank]
@@ -88,7 +88,7 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
     assert relation.ordered_channel_distance < 0.2 < 0.5 < relation.channel_distance
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("horizon-data-distribution")
 def test_rows_that_reach_further_are_a_domain_shift_and_no_poor_range(tmp_path: Path) -> None:
     """Every other representative row is from a storm: the ranges are too wide for the rows in use."""
@@ -99,7 +99,7 @@ def test_rows_that_reach_further_are_a_domain_shift_and_no_poor_range(tmp_path: 
     assert named(diagnosis)[0] == ("domain-shift", ("D025",))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rows_without_bursts_are_a_domain_shift_and_no_clipping(tmp_path: Path) -> None:
     """Rows in use are calm but for bursts; the representative ones vary as much throughout, and reach less far."""
     steady, bursts = np.sign(standardized(rows(4, 256))) * 0.7, standardized(rows(5, 64)) * 0.3
@@ -110,7 +110,7 @@ def test_rows_without_bursts_are_a_domain_shift_and_no_clipping(tmp_path: Path) 
     assert cause == "domain-shift" and "D025" in rules
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rare_flags_and_long_tails_differ_by_chance(tmp_path: Path) -> None:
     """Flags that no representative row has set, and columns whose deviation a single row makes."""
 
@@ -124,7 +124,7 @@ def test_rare_flags_and_long_tails_differ_by_chance(tmp_path: Path) -> None:
     assert relation.constant_channels == 0 and relation.channel_scale_mismatch < 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_clipped_range_is_no_fault_of_the_data(tmp_path: Path) -> None:
     """Twin of the one before: the same rows, and a range that is too narrow for both sets."""
     model, table = network(), rows(4, 256)
@@ -154,7 +154,7 @@ def test_normalized_in_the_graph_too(tmp_path: Path) -> None:
     assert cause is diagnosis.causes[0] and set(cause.subjects) == {"shift", "pace"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_few_damaged_weights_make_most_of_the_error(tmp_path: Path) -> None:
     """A bit that is always set in some cells: the other weights are as they were."""
     model, table = network(64), rows(4, 256)
@@ -167,7 +167,7 @@ def test_few_damaged_weights_make_most_of_the_error(tmp_path: Path) -> None:
     assert named(diagnosis)[0] == ("foreign-weights", ("W011",))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_output_that_loses_the_axis_of_a_single_sample_is_compared(tmp_path: Path) -> None:
     """Squeeze without axes makes a number of one sample: it was left out, and any noise there passed."""
     net = Net()

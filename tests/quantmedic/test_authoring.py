@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("scope", SCOPES)
 def test_new_rule_passes_as_it_stands_in_thirty_lines(scope: str, tmp_path: Path) -> None:
     done = call("new", "some-defect", "--scope", scope, "-o", tmp_path)
@@ -76,7 +76,7 @@ def test_new_refuses_what_would_not_load(name: str, code: str | None, words: str
     assert not (tmp_path / "mine").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_contradiction_with_an_example_fails_and_tells_the_facts(folder: Path) -> None:
     edit(folder / "U001.yaml", "lt: 25", "lt: 30")
     done = call("test", folder)
@@ -87,7 +87,7 @@ def test_contradiction_with_an_example_fails_and_tells_the_facts(folder: Path) -
     assert call("lint", folder).exit_code == 0, "lint does not run examples"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_example_that_lacks_a_fact_fails_and_names_it(folder: Path) -> None:
     edit(folder / "U001.md", "{rounding: {sqnr_db: 25.5}}", "{max: 3}")
     done = call("test", folder)
@@ -95,7 +95,7 @@ def test_example_that_lacks_a_fact_fails_and_names_it(folder: Path) -> None:
     assert "FAIL  silent example 1 is not judged: it lacks weight.rounding.sqnr_db" in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_misspelt_fact_in_an_example_gets_a_suggestion(folder: Path) -> None:
     edit(folder / "U001.md", "sqnr_db: 25.5", "sqnr: 25.5")
     done = call("test", folder)
@@ -104,7 +104,7 @@ def test_misspelt_fact_in_an_example_gets_a_suggestion(folder: Path) -> None:
     assert "U001.md:12" in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_rule_that_cannot_be_loaded_is_told_with_a_suggestion(folder: Path) -> None:
     new_rule("second-defect", folder)
     new_rule("third-defect", folder)
@@ -118,7 +118,7 @@ def test_every_rule_that_cannot_be_loaded_is_told_with_a_suggestion(folder: Path
         assert "1 rule, 2 errors" in done.output, "the third one is looked at"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rule_that_can_never_fire_is_refused(folder: Path) -> None:
     edit(folder / "U001.yaml", "  all:\n", "  all:\n    - {fact: weight.rounding.sqnr_db, gt: 40}\n")
     done = call("lint", folder)
@@ -129,7 +129,7 @@ def test_rule_that_can_never_fire_is_refused(folder: Path) -> None:
     assert "U001.yaml:9: - {fact: weight.rounding.sqnr_db, gt: 40}" in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_warnings_do_not_refuse(folder: Path) -> None:
     edit(folder / "U001.yaml", "    - {fact: model.harmed, is: true}\n", "")
     done = call("test", folder)
@@ -137,7 +137,7 @@ def test_warnings_do_not_refuse(folder: Path) -> None:
     assert done.exit_code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_page_that_is_missing(folder: Path) -> None:
     (folder / "U001.md").unlink()
     done = call("lint", folder)
@@ -145,7 +145,7 @@ def test_page_that_is_missing(folder: Path) -> None:
     assert "U001 it has no page" in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_id_of_a_builtin_rule_is_taken(folder: Path) -> None:
     edit(folder / "U001.yaml", "id: U001", "id: W002")
     done = call("lint", folder)
@@ -153,7 +153,7 @@ def test_id_of_a_builtin_rule_is_taken(folder: Path) -> None:
     assert "duplicate rule id W002" in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [False, True], ids=["no folder", "no rule"])
 def test_nothing_to_check_is_a_failure_of_its_own(make: bool, tmp_path: Path) -> None:
     if make:
@@ -163,7 +163,7 @@ def test_nothing_to_check_is_a_failure_of_its_own(make: bool, tmp_path: Path) ->
     assert str(tmp_path / "mine") in str(done.exception)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_own_thresholds_and_remedies_are_used_and_counted(folder: Path) -> None:
     (folder / "thresholds.yaml").write_text(
         "weight_noise: {value: 25, unit: dB, source: us, description: too coarse}\n"
@@ -187,14 +187,14 @@ def test_facts_are_listed_by_scope_and_word() -> None:
     assert "weight.channel_range_ratio" not in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_list_still_stands_without_a_subcommand(folder: Path) -> None:
     assert "bias-overflow" in call().output
     assert "U001  medium  layer    noisy-weights" in call("--rules", folder).output
     assert "weight_channel_range_ratio" in call("--thresholds").output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rule_on_the_manual_page_passes(tmp_path: Path) -> None:
     """The rule that is shown loads, can fire, agrees with its page, and is short."""
     text = MANUAL.read_text(encoding="utf-8")
@@ -208,7 +208,7 @@ def test_rule_on_the_manual_page_passes(tmp_path: Path) -> None:
     assert len((rule + page).splitlines()) <= 30
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_commands_on_the_manual_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section = MANUAL.read_text(encoding="utf-8").partition("## The commands")[2].partition("\n## ")[0]
     commands = re.findall(r"^quantmedic rules (.*?)(?:\s+#.*)?$", section, re.M)

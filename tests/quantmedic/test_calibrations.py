@@ -55,7 +55,7 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run_quantmedic("calibrations", *arguments, "--threads", 1, cwd=cwd)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_sessions_of_the_toolchain_warn_of_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """They would write past Python, with escape sequences, of a name that the model's author chose."""
     model = onnx.load(str(folder / "float.onnx"))
@@ -67,7 +67,7 @@ def test_sessions_of_the_toolchain_warn_of_nothing(folder: Path, capfd: pytest.C
     assert "\x1b" not in capfd.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_winner_is_the_very_model_that_its_text_gives(record: CalibrationsRecord) -> None:
     assert len(record.settings) == 8
     best = record.best
@@ -184,7 +184,7 @@ class _Watched:
             yield Batch({"image": self.pixels * (1 + number / 100)})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read where Linux tells it")
 def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
     """After 64 batches as after 16, though the tensors of one take 1.5 MB."""
@@ -273,7 +273,7 @@ def test_the_option_names_what_can_be_searched() -> None:
     assert sorted(find_toolchain(name, toolchains).title for name in named) == sorted(each.title for each in searched)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None:
     found = quantmedic.calibrations(
         folder / "float.onnx",
@@ -289,7 +289,7 @@ def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None
     assert f"note: reader: {found.given['reader']}" in words
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_judging_on_the_samples_that_calibrate_is_warned_of(folder: Path) -> None:
     path = folder / "rep.npz"
     found = quantmedic.calibrations(

@@ -224,7 +224,7 @@ def test_an_unknown_word_leads_to_the_pages_that_have_it():
     assert "quantmedic explain index" in (caught.value.help or "")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_doctor_tells_versions_and_cpu():
     done = run("doctor")
     assert done.returncode == 0

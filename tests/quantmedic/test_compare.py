@@ -29,7 +29,7 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(cli, ["compare", *map(str, arguments)], catch_exceptions=False)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("insights-workflow")
 def test_the_patient_healed(files: dict[str, str]) -> None:
     result = run(files["sick"], files["well"])
@@ -40,7 +40,7 @@ def test_the_patient_healed(files: dict[str, str]) -> None:
     assert "27 layers better" in result.output and "range, 26 activations (image)" in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_noise_that_went_is_told_beside_what_is_left(files: dict[str, str]) -> None:
     change = quantmedic.compare(files["sick"], files["well"]).loss_budget
     assert change is not None and change.whole.fate == "went" and change.after.samples is not None
@@ -53,7 +53,7 @@ def test_the_noise_that_went_is_told_beside_what_is_left(files: dict[str, str]) 
     assert back is not None and back.sources[0].fate == "came"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_swapped_it_broke(files: dict[str, str]) -> None:
     record = quantmedic.compare(files["well"], files["sick"])
     assert record.word == "broken"
@@ -65,14 +65,14 @@ def test_swapped_it_broke(files: dict[str, str]) -> None:
     assert all(layer.gain_db is not None and layer.gain_db < 0 for layer in record.layers)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_case_twice(files: dict[str, str]) -> None:
     result = run(files["sick"], files["sick"])
     assert result.output.startswith("UNCHANGED  top-1 10.35 % in both; output -1.3 dB in both; causes as before\n")
     assert "notice" not in result.output and "D005" not in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_one_case_cannot_judge_has_not_healed(files: dict[str, str]) -> None:
     record = quantmedic.compare(files["sick"], files["bare"])
     known = {cause.cause: cause.status for cause in record.causes}
@@ -84,13 +84,13 @@ def test_what_one_case_cannot_judge_has_not_healed(files: dict[str, str]) -> Non
     assert "only the first case has a representative set" in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_cases_and_files_give_the_same(files: dict[str, str]) -> None:
     opened = [quantmedic.load_case(files[name]) for name in ("sick", "well")]
     assert quantmedic.compare(*opened) == quantmedic.compare(files["sick"], Path(files["well"]))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_formats_without_a_folder_are_printed(files: dict[str, str]) -> None:
     found = json.loads(run(files["sick"], files["well"], "--format", "json").output)
     assert found["word"] == "healed" and len(found["layers"]) == 27
@@ -98,7 +98,7 @@ def test_formats_without_a_folder_are_printed(files: dict[str, str]) -> None:
     assert run(files["sick"], files["well"], "--format", "html").output.startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_folder_gets_the_files(files: dict[str, str], tmp_path: Path) -> None:
     result = run(files["sick"], files["well"], "-q", "-o", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -112,7 +112,7 @@ def test_a_folder_gets_the_files(files: dict[str, str], tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "one").iterdir()} == {"compare.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_both_are_judged_by_the_rules_given(files: dict[str, str]) -> None:
     found = json.loads(run(files["sick"], files["well"], "--ignore", "D005", "--format", "json").output)
     assert "preprocessing-mismatch" not in {cause["cause"] for cause in found["causes"]}
@@ -120,7 +120,7 @@ def test_both_are_judged_by_the_rules_given(files: dict[str, str]) -> None:
     assert json.loads(strict)["outputs"][0]["direction"] == "same"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_cannot_be_compared_is_an_error(files: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "no.case").write_text("no case")
     with pytest.raises(CaseError):
@@ -129,7 +129,7 @@ def test_what_cannot_be_compared_is_an_error(files: dict[str, str], tmp_path: Pa
     assert run(files["sick"]).exit_code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_path_of_the_machine_is_written(files: dict[str, str], tmp_path: Path) -> None:
     run(files["sick"], files["well"], "-o", tmp_path)
     for path in tmp_path.iterdir():

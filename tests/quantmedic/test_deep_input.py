@@ -194,7 +194,7 @@ def test_a_metric_of_hundreds_of_digits_is_refused() -> None:
         call_metric("module:function", lambda outputs, labels: [10**400], {}, np.zeros(1))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pipes_given_as_models_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.bin")
     code = (

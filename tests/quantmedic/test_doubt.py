@@ -31,14 +31,14 @@ def random_labels(classes: int) -> np.ndarray:
     return np.random.default_rng(11).integers(0, classes, SAMPLES)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_sound_pair_is_healthy(models: tuple[Path, Path]) -> None:
     found = diagnosed(models)
     assert found.verdict == "healthy" and found.metrics.label_fault == "none"
     assert found.metrics.kappa is not None and found.metrics.kappa > 0.6
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("classes", [2, CLASSES])
 def test_random_labels_leave_it_open(models: tuple[Path, Path], classes: int) -> None:
     found = diagnosed(models, labels=random_labels(classes))
@@ -51,7 +51,7 @@ def test_random_labels_leave_it_open(models: tuple[Path, Path], classes: int) ->
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_cause_of_several_rules_has_the_name_of_the_one_that_found_it(
     models: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_cause_of_several_rules_has_the_name_of_the_one_that_found_it(
     assert first["name"] == "float-model-at-chance"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_that_is_right_a_little_more_often_than_a_guess_is_not_healthy(models: tuple[Path, Path]) -> None:
     """Labels of which one in eight is right: some 34 % where a guess is right on 25 %."""
     right = options(SAMPLES)["labels"]
@@ -83,7 +83,7 @@ def test_a_model_that_is_right_a_little_more_often_than_a_guess_is_not_healthy(m
     assert known.verdict == "healthy" and known.metrics.label_fault == "none"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_gate_does_not_accept_on_such_data(models: tuple[Path, Path], tmp_path: Path) -> None:
     """Nor is it a regression: other data have to be given."""
     policy = tmp_path / "quantmedic.toml"
@@ -106,7 +106,7 @@ def test_commands_that_are_no_gate_are_done_where_it_is_left_open(models: tuple[
     assert run_quantmedic("check", tmp_path / "report").returncode == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("metric", [None, "mae"])
 def test_samples_of_another_scale_leave_it_open_without_classes(models: tuple[Path, Path], metric: str | None) -> None:
     """Both models agree on them, and a metric of errors does not show that they mean nothing to either."""

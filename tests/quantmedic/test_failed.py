@@ -177,7 +177,7 @@ def test_the_model_tells_where_the_words_are_not_known(
     assert [cause.rules for cause in diagnosis.causes] == [(code,)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_unknown_failure_gets_no_cause(tmp_path: Path) -> None:
     onnx.save(conv_net(), tmp_path / "float.onnx")
     (tmp_path / "tool.log").write_text("Traceback (most recent call last):\n  File x\nmy.Broken: <b>::error::x</b>\n")
@@ -322,7 +322,7 @@ def test_a_torch_module_is_read_by_its_parameters(log: Path) -> None:
     assert [cause.rules for cause in diagnosis.causes] == [("F019",)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_case_is_one_like_any_other(tmp_path: Path) -> None:
     model, log = REAL["F001"][0](tmp_path)
     case = quantmedic.collect_failed(model, toolchain_logs=[log])
@@ -348,7 +348,7 @@ def test_a_failed_quantization_is_compared_with_nothing(tmp_path: Path) -> None:
     assert answer(failed, failed, "same", "same", all_healed=True, all_new=True) == "not-comparable"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, log = REAL["F011"][0](tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -35,7 +35,7 @@ def diagnosed(models: tuple[Path, Path], labelled: int, *, labels: bool = True) 
     return quantmedic.judge(measured(models, labelled, labels=labels))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("wide", "labelled", "verdict", "harm"),
     [
@@ -56,7 +56,7 @@ def test_a_fault_is_judged_by_what_it_costs(
     assert (found.undecided is not None) is (verdict == "undecided")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_samples_that_decide_are_named_and_decide(pairs: dict[float, tuple[Path, Path]]) -> None:
     found = diagnosed(pairs[8.0], 100)
     assert found.undecided is not None and found.undecided.needed is not None and found.metrics.samples == 100
@@ -76,7 +76,7 @@ def with_narrower_input(models: tuple[Path, Path], by: float, folder: Path) -> t
     return models[0], folder / "own.onnx"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
     found = diagnosed(with_narrower_input(pair(tmp_path, 12.0), 6.0, tmp_path), 100, labels=False)
     assert found.verdict == "undecided" and found.undecided is not None and found.undecided.metric is None
@@ -87,7 +87,7 @@ def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[
     assert diagnosed(mild, 4000, labels=False).verdict == "healthy"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_without_labels_a_range_of_the_input_that_does_not_fit_leaves_it_open(
     pairs: dict[float, tuple[Path, Path]],
 ) -> None:
@@ -98,7 +98,7 @@ def test_without_labels_a_range_of_the_input_that_does_not_fit_leaves_it_open(
     assert contradictions(found) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
     found = diagnosed(pairs[8.0], 4000)
     (told,) = [text for text in render_console(found).splitlines() if "input-range-of-other-data" in text]
@@ -111,7 +111,7 @@ def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple
     assert "low · withstood for now" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_was_supposed_is_no_evidence(pairs: dict[float, tuple[Path, Path]]) -> None:
     found = diagnosed(pairs[8.0], 100)
     assert found.model.harmed is False

@@ -120,7 +120,7 @@ def test_a_model_without_a_name_and_a_name_of_the_users(path: Path, diagnosis: D
     assert models_in(path) == {"nightly": 1, "?": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_only_the_last_runs_of_the_same_model_are_shown(path: Path, diagnosis: Diagnosis) -> None:
     for place in range(SHOWN + 5):
         record(path, renamed(diagnosis, "other.onnx"), time=TIME)
@@ -160,7 +160,7 @@ def test_processes_that_record_at_once_lose_nothing(path: Path, diagnosis: Diagn
     assert all(run.figures == figures_of(diagnosis) for run in runs)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_that_was_cut_short_leaves_no_trace(path: Path, diagnosis: Diagnosis) -> None:
     record(path, diagnosis, time=TIME, label="whole")
     pickled = path.with_name("diagnosis.pickle")
@@ -183,7 +183,7 @@ history_file.record(sys.argv[2], pickle.load(open(sys.argv[1], "rb")), time="202
     assert [run.label for run in record(path, diagnosis, time=TIME, label="next").runs] == ["whole", "next"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the size of files as Linux does")
 def test_a_full_disk_keeps_the_history_as_it_was(path: Path, diagnosis: Diagnosis) -> None:
     record(path, diagnosis, time=TIME, label="whole")
@@ -409,7 +409,7 @@ def test_a_folder_gets_the_files(history: Path, tmp_path: Path) -> None:
         assert str(history.parent) not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_terminal_without_unicode_gets_ascii(history: Path) -> None:
     command = [sys.executable, "-m", "quantmedic", "trend", str(history)]
     done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60)

@@ -127,7 +127,7 @@ def measured(stale: tuple[Path, Path, dict[str, Any]]) -> Case:
     return quantmedic.collect(patient(healthy=True)[0][0], model, **options, settings_files=[cache])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stale_cache_is_found(measured: Case) -> None:
     diagnosis = quantmedic.judge(measured)
     first = diagnosis.causes[0]
@@ -137,7 +137,7 @@ def test_a_stale_cache_is_found(measured: Case) -> None:
     assert not [notice for notice in diagnosis.warnings if "in this model" in notice]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_into_a_measured_case_afterwards_it_is_the_same(
     stale: tuple[Path, Path, dict[str, Any]], measured: Case, tmp_path: Path
 ) -> None:
@@ -190,7 +190,7 @@ file successfully!
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_thresholds_of_what_nodes_read_reach_the_tensors(
     stale: tuple[Path, Path, dict[str, Any]], measured: Case, tmp_path: Path
 ) -> None:
@@ -321,7 +321,7 @@ def test_tables_of_neural_compressor_are_shown_like_measured_ones(tmp_path: Path
     assert "/head/MatMul" in page and "reported.weight_stored_min" in page, "a column of the page's table"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("insights-imported-rules")
 @pytest.mark.source("insights-fall-back-by-error")
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_tables_of_neural_compressor_are_judged(tmp_path: Path, table: str, laye
     assert "op_name_dict" in prescription and layer in prescription and "fp32" in prescription
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_good_figures_are_no_pass_and_an_error_is_told(tmp_path: Path) -> None:
     log = tmp_path / "hb_mapper.log"
     log.write_text(HORIZON)

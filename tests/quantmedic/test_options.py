@@ -247,7 +247,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestFolderOfAReport:
     """It is accepted wherever a case is."""
 
-    @pytest.mark.slow
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "line",
         [
@@ -271,7 +271,7 @@ class TestFolderOfAReport:
         assert by_folder.exit_code == by_file.exit_code == 0, by_folder.output
         assert by_folder.output == by_file.output
 
-    @pytest.mark.slow
+    @pytest.mark.thorough
     def test_functions(self, folder: Path) -> None:
         case = quantmedic.load_case(folder)
         assert case.record == quantmedic.load_case(folder / "quantmedic.case").record

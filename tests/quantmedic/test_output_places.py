@@ -99,7 +99,7 @@ def test_a_name_of_another_kind_of_file_is_refused(words: tuple[str, ...], name:
     assert done.exception.help == f"name it {name}"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("command", "output", "said"),
     [("collect", "place/c.case", ""), ("diagnose", "place/report", "not judged"), ("check", "place/report", "ACCEPT")],

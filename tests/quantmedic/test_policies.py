@@ -525,7 +525,7 @@ def test_policy_above_of_another_user_is_refused(tmp_path: Path, monkeypatch: py
     assert find_policy(work) == found.resolve()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nothing_is_executed_or_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     written(tmp_path, "raise SystemExit(3)\n", "trap.py")
@@ -806,7 +806,7 @@ def test_every_style_gives_the_same_policy_and_the_lines_of_its_keys(
         assert file.line(".".join(map(str, key[len(above) :]))) == line
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_truncated_policy_is_refused_or_whole(tmp_path: Path) -> None:
     """No beginning of a file raises anything else, and none gives more than the whole."""
     text = example()

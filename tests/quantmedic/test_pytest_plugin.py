@@ -25,7 +25,7 @@ def run(folder: Path, *, healthy: bool, more: str = "") -> subprocess.CompletedP
     return subprocess.run([*words, "test_model.py"], cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("healthy", [True, False])
 def test_it_fails_where_the_command_would(healthy: bool, tmp_path: Path) -> None:
     done = run(tmp_path, healthy=healthy)
@@ -35,7 +35,7 @@ def test_it_fails_where_the_command_would(healthy: bool, tmp_path: Path) -> None
         assert "REGRESSION  " in done.stdout and "Traceback" not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_policy_decides(tmp_path: Path) -> None:
     ignored = '[[ignore]]\nrule = "D005"\nlayers = ["*"]\nreason = "known"\nexpires = "never"\n'
     (tmp_path / "loose.toml").write_text(f"[check]\n{ignored}")

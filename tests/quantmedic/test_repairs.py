@@ -40,7 +40,7 @@ def outputs(path: str) -> np.ndarray:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_float_model_is_equalized_and_quantized_in_its_place(files: Path) -> None:
     before = Path("float.onnx").read_bytes()
     equalized = quantmedic.equalize("float.onnx", "equalized.onnx")

@@ -24,7 +24,7 @@ def wait_for(said: Callable[[], str], text: str) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_healed_model_is_seen(tmp_path: Path) -> None:
     (float_model, sick), data = patient(healthy=False)
     (_, well), _ = patient(healthy=True)

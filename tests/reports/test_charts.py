@@ -207,7 +207,7 @@ def test_the_error_is_drawn_where_it_is_born(diagnosis: Diagnosis) -> None:
     assert tall == {f"{row.index} {row.name}" for row in diagnosis.layers if row.added_nmse > 10 ** (-20 / 10)}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_layers_that_share_a_place_show_the_one_that_adds_most(
     judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
 ) -> None:

@@ -76,7 +76,7 @@ def test_names_notify_nobody_and_link_nowhere(name: str) -> None:
     assert not re.search(r"@\w|#\d|://|www\.\w", html.unescape(escape_markdown(name)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_however_much_is_wrong_it_fits(proven: Diagnosis) -> None:
     found = regression(proven)
     assert found.check is not None

@@ -213,7 +213,7 @@ def diagnosis_of(drawn: Drawn, policy: dict[str, Any] | None) -> Diagnosis:
     return made.model_copy(update={"check": report, "gate": report.verdict})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @given(cases(), st.sampled_from(POLICIES))
 @examples(100)
 def test_no_diagnosis_contradicts_itself(drawn: Drawn, policy: dict[str, Any] | None) -> None:
@@ -230,7 +230,7 @@ def test_no_page_contradicts_itself(drawn: Drawn, policy: dict[str, Any] | None)
     assert contradictions(diagnosis_of(drawn, policy)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
 @pytest.mark.parametrize("gate", [None, regression, unmeasured], ids=["no gate", "regression", "unmeasured"])
 def test_no_golden_report_contradicts_itself(
@@ -246,7 +246,7 @@ def test_what_a_gate_accepts_need_not_be_done_first(kind: str, request: pytest.F
     assert contradictions(found) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["", '[check]\nfail_on = {severity = "never"}\n'], ids=["no policy", "lenient"])
 def test_no_report_of_the_demonstration_contradicts_itself(
     patient_case: Path, healthy_case: Path, tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch

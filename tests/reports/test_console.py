@@ -108,7 +108,7 @@ def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> N
     assert "Read in this order, in the folder of the report:\n  manual/general/preprocessing.html\n" in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("names", "said"),
     [

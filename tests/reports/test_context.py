@@ -58,7 +58,7 @@ def test_templates_use_documented_variables_only(name: str) -> None:
     assert not unknown, f"{name}: document {unknown} in ReportContext or OTHER_VARIABLES"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_variable_of_the_context_is_used() -> None:
     environments = {name: markdown_environment() if name.endswith(".md") else html_environment() for name in TEMPLATES}
     used = set()

@@ -155,7 +155,7 @@ def test_a_long_summary_loses_whole_sections_from_the_end(tmp_path: Path) -> Non
     assert fits.count(row) == 8_000 and 800_000 < len(fits.encode()) <= 900_000 and "Layers, Run" in fits
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_summary_that_is_one_long_section_is_cut_by_lines() -> None:
     text = job_summary("é" * 40 + "\n" + ("line é\n" * 200_000))
     assert len(text.encode()) <= 900_000 and text.count("line é\n") > 100_000

@@ -83,7 +83,7 @@ def test_the_page_loads_nothing_and_runs_only_its_own_program(page: Page) -> Non
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ids_are_unique_and_links_inside_the_page_lead_somewhere(page: Page) -> None:
     ids = page.values("id")
     assert len(ids) == len(set(ids))
@@ -92,7 +92,7 @@ def test_ids_are_unique_and_links_inside_the_page_lead_somewhere(page: Page) -> 
     assert set(page.values("for", "aria-labelledby")) <= set(ids)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_headings_skip_no_level(page: Page) -> None:
     assert page.headings[0] == 1 and page.headings.count(1) == 1
     assert all(b - a <= 1 for a, b in pairwise(page.headings))
@@ -248,7 +248,7 @@ def test_a_browser_shows_the_page_without_complaint(
     assert "CONSOLE" not in log, log
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
 def test_a_script_that_got_in_would_not_run(diagnosis: Diagnosis, tmp_path: Path) -> None:
     html = render_index(build_context(diagnosis, {}), diagnosis)

@@ -18,7 +18,7 @@ def test_the_schema_file_is_the_generated_one() -> None:
     assert stored == render_schema(), f"write it anew: {command} > manuals/report.schema.json"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
 def test_a_dump_is_valid_and_stable(name: str, request: pytest.FixtureRequest) -> None:
     diagnosis: Diagnosis = request.getfixturevalue(name)

@@ -167,7 +167,7 @@ def test_nothing_of_the_machine_is_told(checked: Diagnosis, tmp_path: Path, monk
         assert told not in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_many_causes_stay_within_what_gitlab_reads(diagnosis: Diagnosis) -> None:
     first = diagnosis.causes[0]
     causes = tuple(first.model_copy(update={"cause": f"cause-{place}"}) for place in range(5000))

@@ -81,7 +81,7 @@ def test_what_to_do_and_why_stand_above_where_the_noise_comes_from(diagnosis: Di
     assert places == sorted(places)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
     names = tuple(f"block{place}/conv" for place in range(40))
     found = with_budget(diagnosis, (line("block0/conv", 0.4, places=names, layers=names),))

@@ -156,7 +156,7 @@ def layer_for(remedy: str) -> str:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("remedy, number", MARKED)
 def test_a_snippet_marked_as_run_runs(
     remedy: str, number: int, facts: CaseFacts, mixed: CaseFacts, execute: Callable[..., onnx.ModelProto]
@@ -174,7 +174,7 @@ def scale_of(range_: tuple[float, float]) -> float:
     return (max(range_[1], 0.0) - min(range_[0], 0.0)) / 255
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ranges_are_set_on_the_named_tensor_only(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
     plain = quantizers(execute('quantize_static("float.onnx", "int8.onnx", reader)'))
     (relu,) = [tensor for tensor in facts.tensors if tensor.float_name == "relu"]
@@ -344,7 +344,7 @@ def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     return found.model_copy(update={"causes": (lead,)})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_several_remedies_become_one_call_that_does_it_all(
     diagnosis: Diagnosis, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
 ) -> None:
@@ -373,7 +373,7 @@ def test_several_remedies_become_one_call_that_does_it_all(
     assert activations["image"][2] == TensorProto.INT8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_layers_of_two_remedies_are_joined(
     diagnosis: Diagnosis, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
 ) -> None:

@@ -109,7 +109,7 @@ def odd_numbers(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> dict[str, l
     return {form: odd for form, odd in found.items() if odd}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "checked"])
 def test_every_number_that_is_read_is_one_of_report_json(
     name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest
@@ -118,7 +118,7 @@ def test_every_number_that_is_read_is_one_of_report_json(
     assert odd_numbers(found, manuals) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_so_it_is_with_a_measured_model(patient_case: Path, manuals: Mapping[str, str]) -> None:
     found = quantmedic.judge(quantmedic.load_case(patient_case))
     assert odd_numbers(found, manuals) == {}

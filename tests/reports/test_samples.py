@@ -54,7 +54,7 @@ def demo_case() -> Case:
     return quantmedic.collect(*models, threads=1, samples=64, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_both_sets_share_one_window(demo_case: Case) -> None:
     """Inputs without normalization are greyer than normalized ones: their pictures must be, too."""
     samples = samples_of(demo_case)
@@ -68,7 +68,7 @@ def test_both_sets_share_one_window(demo_case: Case) -> None:
     assert "-0.81 is black and 2.02 is white" in samples.window
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pictures_say_what_they_show(demo_case: Case) -> None:
     strips = samples_of(demo_case).strips()
     captions = [picture.caption for picture in strips["validation"].pictures]
@@ -97,7 +97,7 @@ def test_noise_of_full_size_stays_within_the_budget(demo_case: Case) -> None:
     assert kinds == {(24, 24, 3)}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_case_without_thumbnails_shows_none(demo_case: Case, tmp_path: Path) -> None:
     from quantmedic.engine.case.thumbnails import Thumbnails
 

@@ -243,7 +243,7 @@ def test_nothing_of_the_machine_is_told(checked: Diagnosis, tmp_path: Path, monk
         assert told not in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_more_results_than_github_shows_are_left_out_and_it_is_said(diagnosis: Diagnosis) -> None:
     first = diagnosis.causes[0]
     causes = tuple(first.model_copy(update={"cause": f"cause-{place}", "absorbs": ()}) for place in range(5100))

@@ -116,7 +116,7 @@ def test_the_same_record_gives_the_same_bytes_also_when_it_was_stored(record: Se
     assert sensitivity_files(again) == sensitivity_files(record)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 5, 40, 150, 500])
 def test_the_graph_is_readable_at_any_size(size: int) -> None:
     chart = sensitivity_chart(made(layers(size)))

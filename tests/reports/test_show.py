@@ -31,7 +31,7 @@ def rows(table: Any, key: str) -> list[Any]:
     return [values[place] for place in table.rows]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_activations_come_by_mse_with_their_range(inspection: Inspection) -> None:
     table = select_layers(inspection, table="activations")
     errors = rows(table, "output.validation.accumulated.mse")
@@ -150,7 +150,7 @@ def test_the_budget_is_printed_whole(patient_case: Path) -> None:
     assert "quantizing the input image: values below its range are cut off" in " ".join(result.output.split())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
     result = CliRunner().invoke(cli, ["show", str(patient_case), "--loss-budget", "--csv", "-"])
     read = list(csv.DictReader(io.StringIO(result.output)))
@@ -160,14 +160,14 @@ def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
     assert read[0]["mechanism"] == "clipped-low"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_healthy_case_has_a_budget_to_show(healthy_case: Path) -> None:
     result = CliRunner().invoke(cli, ["show", str(healthy_case), "--loss-budget"])
     assert result.output.lstrip().startswith("where the noise comes from (")
     assert "no rule has a name" not in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_case_without_a_budget_says_so(healthy_case: Path, tmp_path: Path) -> None:
     case = quantmedic.load_case(healthy_case)
     older = replace(case, record=case.record.model_copy(update={"loss_budget": None}))

@@ -38,7 +38,7 @@ def test_json_alone_still_has_the_manual_that_warnings_link_to(
     assert "index.html" not in (tmp_path / "manual" / "W001.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_pictures(diagnosis: Diagnosis, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     few = diagnosis.model_copy(update={"histograms": diagnosis.histograms[:1]})

@@ -97,7 +97,7 @@ def test_another_scale_is_a_hazard_by_the_file_alone(tmp_path: Path, options: di
     assert bias.misread_sqnr_db == pytest.approx(20 * np.log10(factor / abs(factor - 1)), abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_where_the_outputs_are_right_it_is_a_remark_and_no_cause_of_a_loss(tmp_path: Path) -> None:
     """This release of onnxruntime computes with the bias as it is stored."""
     model = make(tmp_path)

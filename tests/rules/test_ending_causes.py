@@ -31,7 +31,7 @@ def causes(
     return [(cause.cause, cause.rules) for cause in diagnosis.causes]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", ["Softmax", "Sigmoid"])
 @pytest.mark.parametrize("side", ["float", "quantized"])
 def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path, ending: str, side: str) -> None:
@@ -39,7 +39,7 @@ def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path, endi
     assert causes(tmp_path, **of)[0] == ("float-export-differs", ("S030",))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", ["Softmax", "Sigmoid", None])
 def test_a_function_that_both_end_with_is_none(tmp_path: Path, ending: str | None) -> None:
     found = causes(tmp_path, float_ending=ending, quantized_ending=ending)

@@ -68,7 +68,7 @@ def test_a_second_reader_blocks_the_fusion(tmp_path: Path, output: bool) -> None
     assert fusion.also_read_by == ("an output of the network" if output else "side")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", FORMATS.values(), ids=list(FORMATS))
 @pytest.mark.parametrize("function", ["Relu", "Sigmoid", "HardSigmoid", "LeakyRelu", "Swish", "Tanh"])
 def test_what_a_tool_does_everywhere_is_no_exception(tmp_path: Path, function: str, options: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ def diagnosed(folder: Path, spread: float) -> Diagnosis:
     return quantmedic.diagnose(*paths, representative=DATA, validation=DATA, threads=1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_noise_that_it_makes_is_measured(tmp_path: Path) -> None:
     """One channel lies far below zero: a grid that reaches there is coarse for all that passes the ReLU."""
     rules = {rule: cause for cause in diagnosed(tmp_path, spread=400.0).causes for rule in cause.rules}
@@ -105,6 +105,6 @@ def test_noise_that_it_makes_is_measured(tmp_path: Path) -> None:
     assert "of the noise at the output" in rules["G009"].message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_where_the_network_is_well_it_stays_a_remark(tmp_path: Path) -> None:
     assert [(cause.rules, cause.severity) for cause in diagnosed(tmp_path, spread=0.0).causes] == [(("G008",), "low")]

@@ -34,7 +34,7 @@ def measured(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
     return case, case.record.loss_budget
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_slow_machine_gives_the_same_figures(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     case, budget = measured(pair)
     outputs = OnnxSimulated.outputs
@@ -49,7 +49,7 @@ def test_a_slow_machine_gives_the_same_figures(pair: tuple[Path, Path], monkeypa
     assert again.record.simulation == case.record.simulation
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_run_is_made_twice(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     effects: list[object] = []
     judge = budget_runs.BudgetRuns._judge
@@ -104,7 +104,7 @@ def test_batches_that_are_taken_whole_stay_themselves(pair: tuple[Path, Path]) -
     assert {id(batch) for batch in found} <= {id(batch) for batch in batches}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_batches_without_noise_are_run_once(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """One sample of four is far out of range: what the others make is next to nothing of the noise."""
     data = X[:4] * np.array([0.2, 0.2, 8.0, 0.2], np.float32).reshape(4, 1, 1, 1)
@@ -144,7 +144,7 @@ def asked(pair: tuple[Path, Path], samples: int, *, attribution: bool = True) ->
     return said, collect_pair(*pair, options, announce=said.append)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_takes_longer_than_measuring_is_announced(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,7 @@ def test_a_crash_and_an_exit_are_errors(tmp_path: Path) -> None:
         run_script(tmp_path, "raise SystemExit(3)", "", None)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_a_script_is_killed_at_the_deadline_with_what_it_started(tmp_path: Path) -> None:
     code = (

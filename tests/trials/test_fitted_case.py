@@ -18,7 +18,7 @@ from quantmedic.engine.rules.load import load_rules
 from quantmedic.trials.fitted_case import FittedCase
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_tensors_are_measured_as_a_collection_of_these_samples_measures_them(tmp_path: Path) -> None:
     model, data = conv_net(), images(24)
     name = model.graph.input[0].name
@@ -56,7 +56,7 @@ def test_the_float_model_alone_shows_what_both_models_show_together(tmp_path: Pa
         np.testing.assert_array_equal(alone[pair.twin], beside[pair.twin])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_sixteen_bits_keep_a_range_that_the_fitted_samples_do_not_show(tmp_path: Path) -> None:
     model, data = conv_net(), images(16)
     data[:8] *= 0.01

@@ -38,7 +38,7 @@ def measured(tmp_path: Path) -> tuple[Case, CaseFacts]:
     return case, derive(case, BASE)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_each_half_brings_the_other_and_what_takes_it_off(measured: tuple[Case, CaseFacts]) -> None:
     _, facts = measured
     found = {layer.name: set(layer.halves) for layer in facts.layers if layer.halves}
@@ -47,7 +47,7 @@ def test_each_half_brings_the_other_and_what_takes_it_off(measured: tuple[Case, 
     assert "y" not in found and "act" not in found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_half_in_float_is_both(measured: tuple[Case, CaseFacts]) -> None:
     case, facts = measured
     place = next(k for k, layer in enumerate(facts.layers) if layer.name == "half")
@@ -55,14 +55,14 @@ def test_one_half_in_float_is_both(measured: tuple[Case, CaseFacts]) -> None:
     assert {case.record.operators[k].name for k in change.weights} == set(HALVES)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_layers_that_do_not_cancel_stay_apart(tmp_path: Path) -> None:
     model, data = halves(cancels=False), images(24)
     case = quantmedic.collect(*save_pair(tmp_path, model, static(model, {"x": data}, tmp_path)), validation=data)
     assert not any(layer.halves for layer in derive(case, BASE).layers)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_group_heals_what_one_half_does_not(measured: tuple[Case, CaseFacts], tmp_path: Path) -> None:
     """With onnxruntime's own quantizer, on the model as it is run."""
     _, facts = measured

@@ -69,7 +69,7 @@ def test_what_is_simulated_of_a_rounding_is_the_most_that_it_can_gain(broken: Be
     assert tried_change_of(*arguments) == ROUNDING
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> None:
     """A bias shift is named, and both of its remedies are carried out and measured."""
     data, model = random(5, 96, 3, 8, 8), conv_net()
@@ -83,7 +83,7 @@ def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> N
     assert learned and all(trial.failed is None and trial.proven and not trial.bound for trial in learned)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_editor_that_cannot_learn_is_not_asked_to(broken: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the trials of the whole network those are left out, and none of them fails."""
     monkeypatch.setattr("quantmedic.trials.from_onnx.edit.LEARNS", False)

@@ -153,7 +153,7 @@ def saved(edited: Edited, path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("act", ["", "relu"])
 @pytest.mark.parametrize(
     "layer, mode", [(conv, "int8"), (conv, "int4"), (depthwise, "int8"), (dense, "int8"), (dense, "int4")]
@@ -262,7 +262,7 @@ def test_the_printed_script_heals(tmp_path: Path, remedies: tuple[str, ...]) -> 
     assert noise_db(models, judged, healed.runner(1)) > before + 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_files_are_repaired_with_the_samples_of_the_quantizer(tmp_path: Path) -> None:
     twins = dense("relu")
     x = random(3, 48, 24)

@@ -48,7 +48,7 @@ def activation_in_the_middle(model: onnx.ModelProto) -> str:
     return names[len(names) // 2]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_range_that_cuts_values_off_is_found_with_the_side(tmp_path: Path) -> None:
     found: list[str] = []
 
@@ -65,7 +65,7 @@ def test_a_range_that_cuts_values_off_is_found_with_the_side(tmp_path: Path) -> 
     assert "above its range" in first.words
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_range_that_is_too_wide_is_told_from_one_that_cuts_off(tmp_path: Path) -> None:
     found: list[str] = []
 
@@ -78,7 +78,7 @@ def test_a_range_that_is_too_wide_is_told_from_one_that_cuts_off(tmp_path: Path)
     assert report.lines[0].mechanism == "range-too-wide"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weights_with_few_values_are_found_and_healed_by_rounding_them_anew(tmp_path: Path) -> None:
     """They lie in a container of eight bits, so that no further bits are needed."""
     found: list[str] = []
@@ -104,7 +104,7 @@ def test_weights_with_few_values_are_found_and_healed_by_rounding_them_anew(tmp_
     assert report.by_source["weight"] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shares_make_up_the_noise_and_what_is_left_is_said(tmp_path: Path) -> None:
     case, report = sick(tmp_path, lambda model: scale_parameter(model, activation_in_the_middle(model), 0.2))
     budget = case.record.loss_budget
@@ -115,7 +115,7 @@ def test_shares_make_up_the_noise_and_what_is_left_is_said(tmp_path: Path) -> No
     assert report.outputs[0].unsimulated < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_lines_interaction_and_what_is_left_make_up_what_the_task_loses(tmp_path: Path) -> None:
     """Without labels, the task is to find the classes of the float model."""
     place: list[str] = []
@@ -138,7 +138,7 @@ def test_lines_interaction_and_what_is_left_make_up_what_the_task_loses(tmp_path
     assert len(alone.share) == len(budget.task.deployed) == budget.samples
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_no_quantizer_makes_is_blamed_on_the_place_and_on_no_quantizer(tmp_path: Path) -> None:
     """The deployed model adds a constant at its end, which no simulated quantizer does."""
 
@@ -155,7 +155,7 @@ def test_what_no_quantizer_makes_is_blamed_on_the_place_and_on_no_quantizer(tmp_
     assert report.lines[0].source == "kernel" and report.lines[0].share > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_healthy_model_has_one_and_stays_quiet(tmp_path: Path) -> None:
     data = images(48)
     model = conv_net()
@@ -178,7 +178,7 @@ def test_outputs_that_agree_have_none(tmp_path: Path) -> None:
     assert quantmedic.judge(case).loss_budget is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_is_kept_in_the_case_file(tmp_path: Path) -> None:
     case, report = sick(tmp_path, lambda model: scale_parameter(model, activation_in_the_middle(model), 0.2))
     quantmedic.save_case(case, tmp_path / "kept.case")

@@ -137,7 +137,7 @@ def test_codes_that_the_network_hands_out_stay(tmp_path: Path) -> None:
     assert "hands out its codes" in edited.unedited[0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("opset", [13, 21])
 def test_sixteen_bit_codes_are_written_for_the_opset(tmp_path: Path, opset: int) -> None:
     found = bench(tmp_path, conv_net(opset), qdq(conv_net(opset), {"image": images()}))
@@ -173,7 +173,7 @@ PRODUCERS: dict[str, Callable[[Path], tuple[onnx.ModelProto, onnx.ModelProto]]] 
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_models_of_all_producers_can_be_edited(tmp_path: Path, name: str) -> None:
     found = bench(tmp_path, *PRODUCERS[name](tmp_path))

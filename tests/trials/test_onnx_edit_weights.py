@@ -18,7 +18,7 @@ from quantmedic.trials.from_onnx.edit import left_integer
 FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_bias_that_would_not_fit_gets_a_wider_step_for_its_weights(tmp_path: Path) -> None:
     net = Net()
     weight = random(1, 4, 3, 1, 1)
@@ -72,7 +72,7 @@ def test_each_constant_is_put_back_at_its_own_place(tmp_path: Path) -> None:
     assert found.edited_db(change, plain=True) == pytest.approx(found.simulated_db(change), abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_float_weights_between_codes_stay_float(tmp_path: Path) -> None:
     """onnxruntime rounds float weights and bias of such a layer to codes by itself, if nothing keeps it from that."""
     for bias in (True, False):
@@ -148,7 +148,7 @@ def test_float_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtim
     assert found.edit(inputs.join(Change(weights=layer))).unedited == ()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_16_bit_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtime_does(tmp_path: Path) -> None:
     recipe = Recipe(weights="float", per_channel=True)
     found = bench(tmp_path, conv_net(), qdq(conv_net(), {"image": images()}, recipe))

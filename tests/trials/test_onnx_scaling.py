@@ -112,7 +112,7 @@ def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, data: np.ndarra
     assert np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * float(np.abs(wanted).max()))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @given(model=networks())
 def test_equalizing_preserves_the_function(model: onnx.ModelProto) -> None:
     try:

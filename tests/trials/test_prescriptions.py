@@ -60,7 +60,7 @@ def pair(tmp_path: Path) -> Pair:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_text_quantizes_the_float_model_anew(pair: Pair) -> None:
     models = open_models(pair.float_path, pair.quantized)
     before = set(pair.float_path.parent.iterdir())
@@ -72,7 +72,7 @@ def test_the_text_quantizes_the_float_model_anew(pair: Pair) -> None:
     assert set(pair.float_path.parent.iterdir()) == before
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -95,7 +95,7 @@ def test_a_script_that_never_ends_is_killed_at_the_deadline(pair: Pair) -> None:
     assert time.monotonic() - begun < 30
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_reader_gives_every_sample_once_and_again_after_a_rewind(pair: Pair) -> None:
     code = """
 feeds = list(iter(reader.get_next, None))

@@ -75,7 +75,7 @@ def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return experiment(pair(tmp_path_factory.mktemp(request.param), model, feed), feed)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_units_are_layers_in_order_of_execution_and_the_network_input(net: Experiment) -> None:
     names = [unit.name for unit in net.units]
     inputs = [name for name in names if name.endswith("(input)")]
@@ -88,7 +88,7 @@ def test_units_are_layers_in_order_of_execution_and_the_network_input(net: Exper
     assert operators == sorted(set(operators)) and operators
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_layers_from_the_input_on_are_the_whole_network(net: Experiment) -> None:
     assert net.run("cumulative", len(net.units) - 1) == net.start.simulated
 
@@ -144,7 +144,7 @@ def test_dynamic_quantizers_are_named_as_left_out(tmp_path: Path) -> None:
     assert found.start.unsimulated
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_so_many_samples_are_taken_from_all_over_the_set() -> None:
     (paths, options), rows = patient(), 100
     with np.load(options["validation"]) as stored:

@@ -71,7 +71,7 @@ def shared(patient_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_demo_is_judged_as_before(patient_case: Path, shared: Path) -> None:
     before, after = (quantmedic.judge(quantmedic.load_case(path)) for path in (patient_case, shared))
     assert after.verdict == before.verdict == "degraded"
@@ -84,7 +84,7 @@ def test_the_demo_is_judged_as_before(patient_case: Path, shared: Path) -> None:
     assert after.metrics.drop == before.metrics.drop
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_healthy_case_stays_healthy(healthy_case: Path) -> None:
     assert quantmedic.judge(quantmedic.anonymize(healthy_case)).verdict == "healthy"
 
@@ -97,7 +97,7 @@ def test_a_detector_has_the_same_causes() -> None:
     assert before and [(own.cause, own.severity) for own in before] == [(own.cause, own.severity) for own in after]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_name_is_left_in_any_byte(patient_case: Path, shared: Path) -> None:
     names = names_of(quantmedic.load_case(patient_case))
     assert len(names) > 80
@@ -109,7 +109,7 @@ def test_no_name_is_left_in_any_byte(patient_case: Path, shared: Path) -> None:
     assert [name for name in names - {"image"} if name.encode() in content] == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_name_has_the_same_hash_in_all_cases_of_a_float_model(patient_case: Path, healthy_case: Path) -> None:
     ill, healthy = (quantmedic.anonymize(path).record for path in (patient_case, healthy_case))
     assert ill.run["float_sha256"] == healthy.run["float_sha256"]
@@ -118,7 +118,7 @@ def test_the_same_name_has_the_same_hash_in_all_cases_of_a_float_model(patient_c
     assert {op.op_type for op in ill.operators} >= {"Conv", "Gemm"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_anonymized_cases_can_be_compared(patient_case: Path, healthy_case: Path) -> None:
     before, after = (quantmedic.anonymize(path) for path in (patient_case, healthy_case))
     found = quantmedic.compare(before, after)
@@ -230,7 +230,7 @@ def hostile_case(path: Path) -> Case:
     return replace(case, record=filled, statistics=statistics)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_hostile_name_is_left_in_any_byte(patient_case: Path, tmp_path: Path) -> None:
     path = tmp_path / "hostile.case"
     quantmedic.save_case(quantmedic.anonymize(hostile_case(patient_case)), path)
@@ -263,7 +263,7 @@ def records_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield from records_in(each)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_case_of_weights_alone_without_checksums() -> None:
     case = quantmedic.collect_static(*patient()[0])
     run = {key: value for key, value in case.record.run.items() if "sha256" not in key}

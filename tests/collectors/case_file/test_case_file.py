@@ -355,7 +355,7 @@ def damaged(raw: bytes, seed: int) -> bytes:
     return bytes(content)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_damaged_files(case, saved, tmp_path):
     """A damaged file is refused, or the damage lies where nothing is stored."""
     raw, path = saved.read_bytes(), tmp_path / "a.case"
@@ -501,7 +501,7 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_files_whose_halves_do_not_fit(rebuilt, name):
     refused(rebuilt(CONTRADICTIONS[name]))
@@ -538,7 +538,7 @@ def usual(saved) -> int:
     return peak_of_reading(saved)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_members_that_no_case_has_are_not_read(case, saved, usual, tmp_path):
     path = with_member(saved, tmp_path / "bomb.case", "payload.bin", 64 << 20)
     assert path.stat().st_size < saved.stat().st_size + (1 << 20)
@@ -546,7 +546,7 @@ def test_members_that_no_case_has_are_not_read(case, saved, usual, tmp_path):
     assert read_case(path).record == case.record
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_members_that_are_larger_than_a_case_are_not_read(saved, usual, tmp_path, monkeypatch):
     monkeypatch.setenv("QUANTMEDIC_MAX_CASE_BYTES", str(48 << 20))
     path = with_member(saved, tmp_path / "bomb.case", f"{V}payload.npy", 64 << 20)
@@ -554,7 +554,7 @@ def test_members_that_are_larger_than_a_case_are_not_read(saved, usual, tmp_path
     assert "a case file, decompressed, has too many bytes: 64." in refused(path).message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_member_that_lies_about_its_size_is_read_in_steps(saved, usual, tmp_path):
     path = with_member(saved, tmp_path / "bomb.case", f"{V}payload.npy", 0x03EDCBA9, declared=300)
     assert peak_of_reading(path) < usual + (16 << 20)
@@ -612,7 +612,7 @@ def test_a_table_of_contents_without_end_is_not_read(saved, monkeypatch):
     assert "the table of contents of an archive has too many bytes" in refused(saved).message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_compressions_that_cannot_be_bounded_are_refused(saved, tmp_path):
     with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(tmp_path / "lzma.case", "w", zipfile.ZIP_LZMA) as made:
         for name in archive.namelist():
@@ -680,7 +680,7 @@ sys.exit(4)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_full_disk_leaves_what_was_there(case, tmp_path):
     """In a process of its own: no file of it may grow beyond 4 kB, and its output is a pipe."""
     write_case(case, tmp_path / "source.case")

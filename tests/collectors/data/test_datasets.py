@@ -864,7 +864,7 @@ def read(dataset, *args: Any, **options: Any) -> list[list[int]]:
     return [ids.tolist() for ids, _ in batches]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
 @examples(12)

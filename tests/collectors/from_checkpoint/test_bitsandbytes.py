@@ -65,7 +65,7 @@ def test_numbers_are_those_of_bitsandbytes(tmp_path: Path, seed: int, kind: str,
     assert np.array_equal(own, functional.dequantize_4bit(codes, state).numpy())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_seed
 @every_kind
 def test_healthy_checkpoints_are_clean(tmp_path: Path, seed: int, kind: str, nested: bool) -> None:
@@ -77,7 +77,7 @@ def test_healthy_checkpoints_are_clean(tmp_path: Path, seed: int, kind: str, nes
     assert all((row.weight_sqnr_db or 0.0) > 14 for row in diagnosis.layers if row.weight_bits)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_seed
 @every_kind
 def test_a_block_without_magnitude_is_named(tmp_path: Path, seed: int, kind: str, nested: bool) -> None:

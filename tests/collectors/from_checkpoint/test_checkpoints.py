@@ -46,7 +46,7 @@ def fakes(folder: Path, tensors: made.Tensors, name: str = "quantized", **config
     return made.write_folder(folder / name, tensors, config)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_kind
 def test_a_healthy_checkpoint_is_clean(kind: str, float_folder: Path, tmp_path: Path) -> None:
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, kind), **made.configuration(kind))
@@ -62,7 +62,7 @@ def test_a_healthy_checkpoint_is_clean(kind: str, float_folder: Path, tmp_path: 
     assert facts.peers == len(made.linear_names(FLOATS))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_kind
 def test_errors_are_those_of_plain_numpy(kind: str, float_folder: Path, tmp_path: Path) -> None:
     _, weights = compared(float_folder, fakes(tmp_path, made.quantized_model(FLOATS, kind), **made.configuration(kind)))
@@ -103,7 +103,7 @@ def one_dead_group(kind: str) -> Callable[..., Any]:
     return damage
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_kind
 def test_a_dead_group(kind: str, float_folder: Path, tmp_path: Path) -> None:
     tensors = made.quantized_model(FLOATS, kind, damage=one_dead_group(kind))
@@ -114,7 +114,7 @@ def test_a_dead_group(kind: str, float_folder: Path, tmp_path: Path) -> None:
     assert weights[PATIENT].worst_group == "7 / 1"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf], ids=str)
 def test_a_scale_of_zero_or_no_number_kills_its_group(bad: float, float_folder: Path, tmp_path: Path) -> None:
     def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
@@ -131,7 +131,7 @@ def test_a_scale_of_zero_or_no_number_kills_its_group(bad: float, float_folder: 
     assert np.isfinite(weights[PATIENT].rounding.mse or np.nan)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", ["one layer", "all layers"])
 def test_zero_points_off_by_one(share: str, float_folder: Path, tmp_path: Path) -> None:
     """Written in the v2 format, declared as v1."""
@@ -144,7 +144,7 @@ def test_zero_points_off_by_one(share: str, float_folder: Path, tmp_path: Path) 
     assert weights[PATIENT].rounding_mean_steps == pytest.approx(-1.0, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_zero_points_that_v1_cannot_store(tmp_path: Path) -> None:
     """Groups of positive weights have zero point 0, which v1 stores as -1, in 4 bits 15: loaders read 16 or 0."""
     floats = dict(FLOATS)
@@ -158,7 +158,7 @@ def test_zero_points_that_v1_cannot_store(tmp_path: Path) -> None:
     assert "wrap around to 0" in (weights[PATIENT].better_reading or "")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_v2_format_is_read_as_declared(float_folder: Path, tmp_path: Path) -> None:
     tensors = made.quantized_model(FLOATS, "gptq", options={"": {"stored_zero": 0}})
     config: dict[str, Any] = {"quantization_config": {**made.CONFIGS["gptq"], "checkpoint_format": "gptq_v2"}}
@@ -166,7 +166,7 @@ def test_the_v2_format_is_read_as_declared(float_folder: Path, tmp_path: Path) -
     assert not diagnosis.causes
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind, order, reading",
     [
@@ -188,7 +188,7 @@ def test_codes_packed_in_another_order(
     assert (weights[PATIENT].reading_gain_db or 0.0) > 10
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_kind
 def test_an_outlier_column(kind: str, tmp_path: Path) -> None:
     floats = dict(FLOATS)
@@ -205,7 +205,7 @@ def test_an_outlier_column(kind: str, tmp_path: Path) -> None:
     assert weights[PATIENT].input_gain_ratio == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_layer_that_is_clipped(float_folder: Path, tmp_path: Path) -> None:
     """One layer is clipped to a quarter of its range, and falls out of line."""
 
@@ -223,7 +223,7 @@ def test_a_layer_that_is_clipped(float_folder: Path, tmp_path: Path) -> None:
     assert (weights[PATIENT].clipped_share or 0.0) > 0.1 and (weights[PATIENT].peer_gap_db or 0.0) > 6
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_layer_with_the_weights_of_another(float_folder: Path, tmp_path: Path) -> None:
     other = "model.layers.2.mlp.up_proj"
     tensors = made.quantized_model(FLOATS, "gptq")
@@ -233,7 +233,7 @@ def test_a_layer_with_the_weights_of_another(float_folder: Path, tmp_path: Path)
     assert weights[PATIENT].twin == other and (weights[PATIENT].twin_similarity or 0.0) > 0.98
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_gains_that_awq_folds_in_are_no_fault(float_folder: Path, tmp_path: Path) -> None:
     """Norms are divided by gains that the weights behind them are multiplied with."""
     gains = np.exp(np.random.default_rng(1).normal(0, 0.4, made.HIDDEN)).astype(np.float32)
@@ -256,7 +256,7 @@ def test_gains_that_awq_folds_in_are_no_fault(float_folder: Path, tmp_path: Path
     assert weights["model.layers.0.mlp.up_proj"].input_gain_ratio == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_groups_by_activation_order(float_folder: Path, tmp_path: Path) -> None:
     """Inputs of a group lie anywhere, as with desc_act."""
     order = np.random.default_rng(2).permutation(made.HIDDEN)
@@ -345,7 +345,7 @@ def test_real_numbers_without_a_grid(float_folder: Path, tmp_path: Path) -> None
     assert not {rule for rule, _ in found(diagnosis)} & {"S001", "W018"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_strangers_are_refused(float_folder: Path, tmp_path: Path) -> None:
     quantized = fakes(tmp_path, made.quantized_model(made.language_model(seed=9), "gptq"), **made.configuration("gptq"))
     with pytest.raises(ModelError, match="do not belong together"):
@@ -358,7 +358,7 @@ def test_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> No
         quantmedic.collect_weights(quantized, float_folder)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     from quantmedic.collectors.from_checkpoint import weight_slices
 
@@ -387,7 +387,7 @@ def test_what_no_checkpoint_has_does_not_apply(float_folder: Path, tmp_path: Pat
     assert not {rule for rule in judged if rule[0] in "AD"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_case_is_saved_and_judged_again(float_folder: Path, tmp_path: Path) -> None:
     tensors = made.quantized_model(FLOATS, "gptq", damage=one_dead_group("gptq"))
     case = quantmedic.collect_weights(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))

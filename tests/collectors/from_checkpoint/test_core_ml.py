@@ -158,7 +158,7 @@ def test_a_manifest_that_leads_out(tmp_path: Path) -> None:
         open_core_ml(path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["float", "int4_blocks", "sparse_palette4"])
 def test_damaged_models_raise_nothing_of_their_own(tmp_path: Path, name: str) -> None:
     path = copied(tmp_path, name)

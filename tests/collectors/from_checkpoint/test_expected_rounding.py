@@ -66,7 +66,7 @@ def compared(folder: Path, damage: Any = None, bits: int = 4, size: int = made.G
     return quantmedic.judge(case), own
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_bits_are_no_other_weights(tmp_path: Path) -> None:
     """One scale for a row of 256: what rounding leaves is less like them than 4 bits are."""
     diagnosis, own = compared(tmp_path, bits=2, size=made.HIDDEN)
@@ -74,7 +74,7 @@ def test_two_bits_are_no_other_weights(tmp_path: Path) -> None:
     assert [cause.cause for cause in diagnosis.causes] == ["too-few-weight-bits"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_codes_that_are_cut(tmp_path: Path) -> None:
     def cut(codes: Any, scale: Any, zero: Any) -> Any:
         x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1])
@@ -86,7 +86,7 @@ def test_codes_that_are_cut(tmp_path: Path) -> None:
     assert [cause.cause for cause in diagnosis.causes] == ["weight-induced-bias-shift"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_scale_of_one_group(tmp_path: Path) -> None:
     def damage(codes: Any, scale: Any, zero: Any) -> Any:
         scale = scale.copy()
@@ -119,7 +119,7 @@ def test_signs_of_bytes_are_another_reading(tmp_path: Path) -> None:
     assert "highest bit" in diagnosis.causes[0].message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", [("gate_proj", "up_proj"), ("layers.0.", "layers.1.")])
 def test_exchanged_layers(ends: tuple[str, str], tmp_path: Path) -> None:
     names = {name: name.replace(*ends) if ends[0] in name else name.replace(*ends[::-1]) for name in FLOATS}
@@ -132,7 +132,7 @@ def test_exchanged_layers(ends: tuple[str, str], tmp_path: Path) -> None:
     assert "mlp." in diagnosis.causes[0].message and "which changed places with it" in diagnosis.causes[0].message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_whole_blocks_that_changed_places_are_told(tmp_path: Path) -> None:
     floats, ends = made.language_model(6), ("layers.3.", "layers.4.")
     names = {name: name.replace(*ends) if ends[0] in name else name.replace(*ends[::-1]) for name in floats}
@@ -144,7 +144,7 @@ def test_whole_blocks_that_changed_places_are_told(tmp_path: Path) -> None:
     assert "as all of model.layers.3 and model.layers.4 changed places" in diagnosis.causes[0].message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_copied_layer_is_no_exchange(tmp_path: Path) -> None:
     copied = {**FLOATS, "model.layers.0.mlp.up_proj.weight": FLOATS["model.layers.1.mlp.up_proj.weight"]}
     before = made.write_folder(tmp_path / "float", FLOATS)

@@ -98,7 +98,7 @@ def test_a_healthy_conversion_is_clean(kind: str, float_folder: Path, tmp_path: 
     assert (facts.group_size, facts.misplaced_share) == (16 if own == "Q6_K" else 32, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q6_K", "Q4_K"])
 def test_rows_of_zeros_are_no_broken_scales(kind: str, tmp_path: Path) -> None:
     """Tokens that no text holds end as zeros, whose block has a scale of 0."""
@@ -111,7 +111,7 @@ def test_rows_of_zeros_are_no_broken_scales(kind: str, tmp_path: Path) -> None:
     assert [cause.cause for cause in diagnosis.causes] == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_float_ggufs_of_any_type_and_names_as_they_are(tmp_path: Path) -> None:
     quantized = llama.written(tmp_path / "q.gguf", llama.converted(FLOATS, mixed))
     for kind in ("F32", "F16", "BF16"):
@@ -127,7 +127,7 @@ def test_a_file_left_in_float_equals_its_checkpoint(float_folder: Path, tmp_path
     assert not [text for text in diagnosis.warnings if "changed although" in text]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_split_files(float_folder: Path, tmp_path: Path) -> None:
     tensors = list(llama.converted(FLOATS, lambda _: "Q8_0").items())
     files = [tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
@@ -147,7 +147,7 @@ def test_split_files(float_folder: Path, tmp_path: Path) -> None:
 # faults that are named
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_layer_of_another_seed_is_named(float_folder: Path, tmp_path: Path) -> None:
     other = made.language_model(layers=2, seed=7)[f"{PATIENT}.weight"]
     path = llama.written(tmp_path / "x.gguf", llama.converted({**FLOATS, f"{PATIENT}.weight": other}, mixed))
@@ -155,7 +155,7 @@ def test_a_layer_of_another_seed_is_named(float_folder: Path, tmp_path: Path) ->
     assert (first.cause, first.subjects) == ("foreign-weights", (PATIENT,)) and "W018" in first.rules
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_K", "Q6_K"])
 def test_scales_of_another_size_are_named(kind: str, float_folder: Path, tmp_path: Path) -> None:
     blocks = llama.converted(FLOATS, lambda _: kind, {f"{PATIENT}.weight": 8.0})
@@ -163,7 +163,7 @@ def test_scales_of_another_size_are_named(kind: str, float_folder: Path, tmp_pat
     assert (first.cause, first.subjects) == ("wrong-weight-scale", (PATIENT,)) and "W025" in first.rules
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rows_that_were_not_reordered_are_other_weights(float_folder: Path, tmp_path: Path) -> None:
     name = "model.layers.0.self_attn.q_proj"
     blocks = llama.converted(FLOATS, lambda _: "Q8_0")
@@ -234,7 +234,7 @@ def test_experts_of_one_tensor_are_layers(names: str, tmp_path: Path) -> None:
 # files that cannot be compared, damaged and hostile ones
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_types_that_are_not_read_are_named(float_folder: Path, tmp_path: Path) -> None:
     blocks = llama.converted(FLOATS, lambda _: "Q8_0")
     blocks["blk.1.ffn_up.weight"] = ("Q1_0", (384, 256), bytes(384 * 36))
@@ -243,7 +243,7 @@ def test_types_that_are_not_read_are_named(float_folder: Path, tmp_path: Path) -
     assert any(f"not comparable: {PATIENT}: its type Q1_0 is not read" in text for text in diagnosis.warnings)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_heads_that_are_not_stated(float_folder: Path, tmp_path: Path) -> None:
     blocks = llama.converted(FLOATS, lambda _: "Q8_0")
     path = llama.written(tmp_path / "x.gguf", blocks, {"general.architecture": "llama"})
@@ -326,7 +326,7 @@ def test_a_file_that_is_cut_off_at_any_byte_is_refused(tmp_path: Path) -> None:
         open_gguf(tmp_path / "none.gguf")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_damaged_blocks_raise_nothing_of_their_own(tmp_path: Path) -> None:
     content = (RECORDED / "q4_0.gguf").read_bytes()
     random = np.random.default_rng(0)

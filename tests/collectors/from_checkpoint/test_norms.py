@@ -39,7 +39,7 @@ def causes(folder: Path, seed: int, model: str, offset: float, spread: float = 0
     return [cause.cause for cause in found.causes]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
     ("model", "offset", "expected"),

@@ -105,7 +105,7 @@ def test_reach_of_cache_scales_is_that_of_drawn_inputs(tmp_path: Path, seed: int
     assert causes(found) == [] and found.verdict == "healthy"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_form
 @every_seed
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_loud_keys_leave_the_others_few_steps(tmp_path: Path, seed: int) -> None
     assert [(cause.cause, cause.severity) for cause in found.causes] == [("coarse-kv-cache", "low")]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @every_form
 @every_seed
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, []), (1 / 16, ["activation-scales-too-small"])])

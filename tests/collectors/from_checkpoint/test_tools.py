@@ -81,7 +81,7 @@ def test_the_tool_is_recognised_and_its_words_are_used(tmp_path: Path, tool: str
     assert not tools_of(diagnosis) & {"onnxruntime", "Sony MCT", "ai-edge-quantizer", "llama.cpp"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_names_of_llama_cpp_stand_in_its_options(tmp_path: Path) -> None:
     before = made.write_folder(tmp_path / "float", FLOATS)
     scales = {f"{DEAD}.weight": 8.0}

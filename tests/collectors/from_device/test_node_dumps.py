@@ -20,7 +20,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "write",
     [
@@ -39,7 +39,7 @@ def test_every_form_names_the_layer(write: Callable[[Path], Path], paths: tuple[
     assert is_named("mix1", departing(derive(case, BASE)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("write", [write_files, write_database])
 def test_what_nodes_read_beside_samples_is_left_out(
     write: Callable[..., Path], paths: tuple[Path, Path], tmp_path: Path
@@ -52,7 +52,7 @@ def test_what_nodes_read_beside_samples_is_left_out(
     assert len([notice for notice in case.record.notices if "s0" in notice or "w0" in notice]) <= 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_tensor_of_two_providers(paths: tuple[Path, Path], tmp_path: Path) -> None:
     """Read by a node of one and written by one of the other it is the same; of two runs it is not."""
     folder = write_files(write_files(tmp_path / "d", DUMP, "QNN_"), DUMP, "CPU_")
@@ -63,7 +63,7 @@ def test_one_tensor_of_two_providers(paths: tuple[Path, Path], tmp_path: Path) -
     assert any("CPU_mix1_dq.tensorproto, QNN_mix1_dq.tensorproto hold it and differ" in n for n in case.record.notices)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_step_that_lacks_a_tensor(paths: tuple[Path, Path], tmp_path: Path) -> None:
     case = collected(paths, write_database(tmp_path / "d", DUMP, lacking=("sum1_dq", 5)))
     assert any("sum1_dq: step 5 lacks it" in notice for notice in case.record.notices)

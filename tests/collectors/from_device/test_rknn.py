@@ -72,7 +72,7 @@ def test_names_come_from_the_map(paths: tuple[Path, Path], tmp_path: Path) -> No
     assert is_named("mix1", departing(derive(collected(paths, folder), BASE)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_channels_last(paths: tuple[Path, Path], tmp_path: Path) -> None:
     folder = analysis(tmp_path / "snapshot", "simulator")
     for path in (folder / "runtime" / "npy").glob("*.npy"):

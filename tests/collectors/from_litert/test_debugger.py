@@ -96,7 +96,7 @@ def test_the_step_error_of_a_case_is_the_same(record: DebuggerRecord) -> None:
         assert step.rmse_over_scale == pytest.approx(layer.rmse_over_scale, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("litert-many-denylists")
 def test_denylists_of_litert_files() -> None:
     """On the translation, several at once: with everything in float the float model's outputs are left."""

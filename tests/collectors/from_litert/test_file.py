@@ -79,7 +79,7 @@ def test_truncated_models(tmp_path, share):
     refused(tmp_path / "model.tflite")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_flipped_bytes_are_read_or_refused(tmp_path, seed):
     source, rng = (DATA / "image_example1.tflite").read_bytes(), Random(seed)
@@ -235,7 +235,7 @@ def test_subgraphs_that_call_each_other(tmp_path, written):
     assert "calls itself" in str(refused(edited(written, tmp_path / "model.tflite", loop)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_lengths_that_are_larger_than_the_file_cost_no_memory(tmp_path, written):
     """Wherever four bytes stand, they say 2 147 483 647, which is a length in many places."""
     path = tmp_path / "model.tflite"

@@ -196,7 +196,7 @@ def quantizers_of(model: onnx.ModelProto) -> dict[str, tuple[str, Array, Array]]
 # --- activations ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", NETS)
 def test_errors_of_activations_equal_numpy(measure, name, recipe):
@@ -312,7 +312,7 @@ def test_channels_are_measured_one_by_one(usual, name, channels):
     assert usual.tensor(name).data.values.channel_absmax_ratio == pytest.approx(tops.max() / np.median(tops))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 def test_deployed_values_of_a_quarter_of_the_samples_are_counted_in_any_order(measure, usual, mode):
     """Samples are chosen by their content: order, batches and shards do not matter."""
@@ -520,7 +520,7 @@ def test_a_dead_channel_of_weights(measure):
     assert np.count_nonzero(arrays.heights[-1]) == 1  # all of its weights are 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_of_many_channels_the_worst_are_kept(measure):
     net, count = Net(), WEIGHT_CHANNELS + 44
     weight = random(1, count, 3, 3, 3) * np.linspace(1, 0.1, count, dtype=np.float32).reshape(-1, 1, 1, 1)
@@ -602,7 +602,7 @@ def test_errors_of_other_constants_equal_numpy(measure, axis):
     assert found.rounding.sqnr_db == pytest.approx(10 * np.log10((gain**2).sum() / (off**2).sum()), abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_of_several_other_constants_the_one_that_is_furthest_off_is_told(measure):
     gain, offset = np.abs(random(1, 8)), random(2, 8)
 
@@ -741,7 +741,7 @@ def test_operator_error_is_not_measured_unless_asked_for(usual):
     assert all(t.data.operator == ErrorFacts() for t in usual.facts.tensors)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("litert-whole-model")
 @pytest.mark.parametrize("name", ["residual", "branch", "two way", "token", "attention"])
 def test_operator_error_of_other_nets_lies_between_rounding_and_accumulated(measure, name):
@@ -782,7 +782,7 @@ def test_step_error_is_not_measured_unless_asked_for(usual):
     assert all(t.data.step == ErrorFacts() for t in usual.facts.tensors)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["residual", "branch", "two way", "token", "attention"])
 def test_step_error_of_other_nets_is_measured_everywhere_and_never_below_rounding(measure, name):
     measured = measure(NETS[name], qdq(NETS[name], FEEDS[name]), FEEDS[name], step_error=True)
@@ -883,7 +883,7 @@ def test_order_of_the_samples_does_not_matter(measure):
     assert_same_statistics(a, b, extremes=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_sample_at_a_time_is_exact_in_any_order(measure):
     order = np.random.default_rng(3).permutation(len(LATTICE))
     a = statistics_of(measure, LATTICE, batch_size=1)
@@ -893,7 +893,7 @@ def test_one_sample_at_a_time_is_exact_in_any_order(measure):
         np.testing.assert_array_equal(b.samples[name], a.samples[name][order], err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("cut", [1, 4, 8])
 def test_merged_shards_equal_one_pass(measure, rules, cut):
     quantized = qdq(NETS["conv"], {"image": LATTICE})
@@ -916,7 +916,7 @@ def test_merged_shards_equal_one_pass(measure, rules, cut):
         assert mine.data.values.range_growth == pytest.approx(theirs.data.values.range_growth, abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shards_with_different_roles_are_joined(measure):
     quantized = qdq(NETS["conv"], {"image": X})
     a = measure(NETS["conv"], quantized, {}, representative=X[:6]).case
@@ -927,7 +927,7 @@ def test_shards_with_different_roles_are_joined(measure):
         assert_same_statistics(merged.statistics[role], both.statistics[role])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_number_of_samples_can_be_limited(measure):
     a = statistics_of(measure, LATTICE, samples=5, batch_size=4)
     assert_same_statistics(a, statistics_of(measure, LATTICE[:5], batch_size=4))
@@ -1138,7 +1138,7 @@ STATIC = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["conv", "residual", "branch"])
 @pytest.mark.parametrize("options", STATIC)
 def test_statically_quantized_models(measure, tmp_path, name, options):
@@ -1178,7 +1178,7 @@ def test_dynamically_quantized_models(measure, tmp_path, name):
     assert all(t.quantizer.dynamic for t in inputs)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weights_of_dynamic_products_have_the_scale_that_sums_are_multiplied_by(measure, tmp_path):
     """ConvInteger and MatMulInteger hold zero points alone: the scale stands in a multiplication behind them."""
     for name in ("conv", "two way"):
@@ -1230,7 +1230,7 @@ def test_activation_with_a_quantizer_per_channel(measure):
     assert_error(found, error_of(x, real_of(codes_of(x, scale, zero, 1), scale, zero, 1)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("opset", [10, 11, 13, 17, 21, 23, 25])
 def test_every_opset_gives_the_same_facts(measure, usual, opset):
     quantized = qdq(conv_net(opset), {"image": X * np.float32(0.66)})
@@ -1258,7 +1258,7 @@ def test_external_data_and_renamed_nodes_give_the_same_facts(tmp_path, usual, ru
     assert case.record.run["float_sha256"] != usual.case.record.run["float_sha256"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_local_functions_give_the_same_facts(measure):
     """A model that keeps its dense layer in a function, and the unfolded one quantized."""
     models = []
@@ -1381,7 +1381,7 @@ def test_what_is_described_is_what_is_deployed(usual):
     assert usual.case.record.unmatched == ()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_dropped_taps_are_told_and_left_out(measure):
     model = deep_net()
     quantized = qdq(model, {"image": images(32)})

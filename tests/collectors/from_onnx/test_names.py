@@ -62,7 +62,7 @@ def test_a_layer_whose_node_has_no_name_cannot_be_named(tmp_path: Path) -> None:
     assert readers["relu1"] == ()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_bias_codes_of_weights_per_channel_are_foreseen(tmp_path: Path) -> None:
     folders = [tmp_path / "tensor", tmp_path / "channel"]
     for folder in folders:

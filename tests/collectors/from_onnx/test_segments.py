@@ -54,7 +54,7 @@ def outputs_of(parts: Segments, batch: Batch, added: list[float], x: np.ndarray)
     return parts.run(batch, state, lambda k: {name: feed[name] for name in own[k]}, {"x0": x})[0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(
     order=st.permutations(range(LENGTH)),

@@ -154,7 +154,7 @@ def test_threads_do_not_change_what_is_observed():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_taps_at_fault_are_dropped(deep):
     """Float tensors before their quantizer turn integer kernels into simulation, which shows on enough samples."""
     graph, batch = deep.quantized, {"image": images(128)}
@@ -172,7 +172,7 @@ def test_taps_at_fault_are_dropped(deep):
     np.testing.assert_array_equal(observed.session.run(["scores"], batch)[0], plain)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_simulation_is_admitted_where_most_taps_are_at_fault(deep):
     graph, batch = deep.quantized, {"image": images(128)}
     plain = run(graph.model, batch)["scores"]

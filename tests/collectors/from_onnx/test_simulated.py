@@ -31,7 +31,7 @@ def simulated(folder: Path, opset: int, ir_version: int) -> OnnxSimulated:
     return OnnxSimulated(open_models(*paths), case, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("opset, ir_version", [(9, 3), (10, 5), (11, 6), (12, 7), (13, 7)])
 def test_old_opsets_are_simulated_as_new_ones_are(opset: int, ir_version: int, tmp_path: Path) -> None:
     for folder in ("new", "old"):
@@ -75,7 +75,7 @@ def test_what_codes_of_eight_bits_cannot_hold_is_computed_otherwise(low: float, 
     assert grid_row(Grid(low, high, 1.0)) == (low, high, 1.0, 0, False, True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weights_that_are_constants_give_what_weights_that_are_inputs_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

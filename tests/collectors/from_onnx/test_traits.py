@@ -50,7 +50,7 @@ def test_required_opset(recipe: Recipe, needed: int | None) -> None:
     assert required_opset(conv_net()) is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_opset_that_runs_and_is_too_old(tmp_path) -> None:
     """Without the attribute that came with opset 13, onnxruntime takes scales per channel at opset 11."""
     net = Net(11)
@@ -94,7 +94,7 @@ def half_net(scale: float) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     return nets[0], nets[1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("scale, overflows", [(40.0, True), (1.0, False)])
 def test_squares_leave_float16(scale: float, overflows: bool, tmp_path) -> None:
     paths = save_pair(tmp_path, *half_net(scale))

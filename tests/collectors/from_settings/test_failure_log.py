@@ -302,7 +302,7 @@ def test_no_pattern_takes_long_on_any_line(pattern: LogPattern) -> None:
         assert not re.search(r"\{\d+,\d+\}\)\{", bare), "a repeat within a repeat"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_hostile_lines(tmp_path: Path) -> None:
     """Whatever a log holds is text, of bounded length, and costs no more than its bytes."""
     words = [p.pattern for p in BASE.logs] + ["::error::x", "<script>alert(1)</script>", "\x00"[:0], "{7*7}", "‮"]

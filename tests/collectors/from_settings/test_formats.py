@@ -230,7 +230,7 @@ def test_table_of_the_debugger(tmp_path: Path) -> None:
     assert ends(found)["net/add"] == (None, None)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("litert-own-columns")
 def test_metrics_that_the_user_added_are_kept_and_shown(tmp_path: Path) -> None:
     head = f"{CSV_HEAD.removesuffix('scale,zero_point,tensor_name')}mean_abs,correlation,scale,zero_point,tensor_name"
@@ -362,7 +362,7 @@ def test_a_truncated_file_is_an_error_or_says_less(tmp_path: Path, kind: str) ->
             assert set(part.tensors) <= set(whole.tensors)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", GOOD)
 def test_flipped_bytes_raise_nothing_of_their_own(tmp_path: Path, kind: str) -> None:
     path = GOOD[kind](tmp_path)
@@ -416,7 +416,7 @@ def test_nesting_that_json_still_reads(tmp_path: Path) -> None:
     assert read_source(path).imported.tensors["a"].scale == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_too_much_is_refused_or_cut(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text("{" + ", ".join(f'"t{i}": {{"lowest": -1, "highest": 2}}' for i in range(100_001)) + "}")

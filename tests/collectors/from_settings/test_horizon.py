@@ -463,7 +463,7 @@ def test_hostile_configurations_are_refused_or_read_as_text(tmp_path) -> None:
     assert len(keys.unknown) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_hostile_logs_are_read_as_text(tmp_path) -> None:
     rows = "\n".join(f"n{i}  BPU  id(0)  Conv  nan  inf  int8" for i in range(2000))
     header = "Node  ON   Subgraph  Type  Cosine Similarity  Threshold  DataType\n"
@@ -531,7 +531,7 @@ def test_what_is_set_is_not_advised(tmp_path) -> None:
     assert (now["calibration_method"], now["percentile"]) == ("percentile", pytest.approx(99.99))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("horizon-norm-values", "horizon-norm-twice", "horizon-read-mode")
 @pytest.mark.parametrize(
     ("validation", "representative", "codes"),
@@ -564,7 +564,7 @@ def test_images_against_the_settings(validation: str, representative: str, codes
         assert {code for code in found if code in ("D020", "D021", "D022", "D023")} == codes, harmed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("horizon-norm-in-force")
 @pytest.mark.parametrize("settings, kept", [(MEAN, True), ((103.53, 116.28, 123.675), False), (None, False)])
 def test_a_configuration_that_is_right_is_not_prescribed_again(
@@ -590,7 +590,7 @@ def test_a_configuration_that_is_right_is_not_prescribed_again(
     assert ("they stay" in shown) is kept
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("horizon-node-info")
 def test_a_layer_that_stays_on_the_accelerator_is_told(tmp_path) -> None:
     """The YAML moves a node to the CPU, and the log shows it on the BPU."""

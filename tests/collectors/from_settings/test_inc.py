@@ -480,7 +480,7 @@ class TestTensors:
         with pytest.raises(DataError, match="nested too deeply"):
             read(written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": value})))
 
-    @pytest.mark.slow
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "content",
         [

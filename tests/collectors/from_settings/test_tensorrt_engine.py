@@ -146,7 +146,7 @@ def test_an_engine_that_does_what_the_model_says(tmp_path: Path) -> None:
     assert conv.reported is not None and conv.reported.dtype == "int8" and conv.reported.device == "GPU"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_quantized_layer_that_runs_in_float(tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, QUIET, kernel("__myl_fc", "Half", nodes=(HEAD,)))
     assert rules_of(diagnosis) == {"R012"}
@@ -155,14 +155,14 @@ def test_a_quantized_layer_that_runs_in_float(tmp_path: Path) -> None:
     assert "in half" in render_markdown(build_context(diagnosis, {}))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_float_layer_that_the_engine_quantizes(tmp_path: Path) -> None:
     layer = kernel("__myl_fc", "Half", "sm80_xmma_gemm_i8i8_i8i32_f32_tn", nodes=(HEAD,))
     diagnosis = diagnosed(tmp_path, QUIET, layer, nodes_to_exclude=[HEAD])
     assert rules_of(diagnosis) == {"R013"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_engine_that_runs_in_float_is_named_as_a_whole(tmp_path: Path) -> None:
     layers = (
         kernel(f"{CONV} + {ACT}", "Half", "", "CaskConvolution", (CONV, ACT)),
@@ -174,7 +174,7 @@ def test_an_engine_that_runs_in_float_is_named_as_a_whole(tmp_path: Path) -> Non
     assert "nothing is asked" in told and "the device computes 2 in another kind of type" in told
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_engine_of_another_model_is_said_to_be_one(tmp_path: Path) -> None:
     others = [kernel(name, "Int8", nodes=(name,)) for name in ("encoder/Conv", "encoder/Gemm")]
     diagnosis = diagnosed(tmp_path, *others)

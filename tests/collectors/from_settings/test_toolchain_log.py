@@ -63,7 +63,7 @@ def test_a_log_without_a_word_on_it(tmp_path) -> None:
     assert read_logs([], BASE.logs).unreachable is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_beginning_and_end_of_a_huge_log_are_read(tmp_path) -> None:
     filler = b"x" * 99 + b"\n"
     middle = b"could not achieve the required accuracy drop\n"
@@ -110,7 +110,7 @@ OWN = LogPattern(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_process_of_its_own_finds_the_same(tmp_path) -> None:
     log = tmp_path / "a\udcff.log"
     log.write_text("num_of_images=8\nneeds 900 kB, has 512\n" + traceback_of("MemoryError"))
@@ -126,7 +126,7 @@ def traceback_of(error: str) -> str:
     return f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n{error}\n'
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_pattern_of_the_user_that_never_ends_is_stopped(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOG_SECONDS.variable, "1")
     (tmp_path / "a.log").write_text("a" * 100 + "!")
@@ -143,7 +143,7 @@ def test_a_search_that_dies_is_told(tmp_path, monkeypatch: pytest.MonkeyPatch) -
         read_logs([tmp_path / "a.log"], BASE.logs, [OWN])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_built_in_patterns_are_told_from_those_of_the_user(tmp_path) -> None:
     assert known_and_own_patterns(BASE) == (BASE.logs, ())
     (tmp_path / "logs.yaml").write_text("- {pattern: mine, sets: {unreachable: true}}")
@@ -152,7 +152,7 @@ def test_built_in_patterns_are_told_from_those_of_the_user(tmp_path) -> None:
     assert known_and_own_patterns(load_rules([tmp_path])) == ((), load_rules([tmp_path]).logs)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_patterns_of_the_user_count(tmp_path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "logs.yaml").write_text(

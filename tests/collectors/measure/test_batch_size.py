@@ -48,7 +48,7 @@ def run_sizes(pair: tuple[Path, Path], data: object, monkeypatch: pytest.MonkeyP
     return quantmedic.collect(*pair, validation=data, threads=1), found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", [8, 128, 512])
 def test_the_first_sample_tells_how_many_fit(
     pair: tuple[Path, Path], side: int, monkeypatch: pytest.MonkeyPatch
@@ -60,13 +60,13 @@ def test_the_first_sample_tells_how_many_fit(
     assert max(sizes) == min(case.record.run["batch_size"], 40 if side == 8 else 5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_large_network_is_not_run_on_eight_samples(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     _, sizes = run_sizes(pair, squares(3, 512), monkeypatch)
     assert sizes == [1, 1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_later_samples_that_are_larger_run_in_smaller_batches(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +86,7 @@ def test_the_size_is_known_beforehand_where_shapes_are_fixed(tmp_path: Path, mon
     assert case.record.run["batch_size"] == sampling.MAX_BATCH
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_figures_are_those_of_one_sample_at_a_time(pair: tuple[Path, Path]) -> None:
     data = squares(40, 8)
     own = quantmedic.collect(*pair, validation=data, threads=1)
@@ -98,7 +98,7 @@ def test_the_figures_are_those_of_one_sample_at_a_time(pair: tuple[Path, Path]) 
         assert mine.data.accumulated.sqnr_db == pytest.approx(other.data.accumulated.sqnr_db, abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shards_make_up_one_pass(pair: tuple[Path, Path]) -> None:
     data = squares(40, 64)
     whole = quantmedic.collect(*pair, validation=data, threads=1)

@@ -61,7 +61,7 @@ def test_slow_models_are_not_measured_for_long(monkeypatch: pytest.MonkeyPatch) 
     assert 2 <= len(times[0]) <= 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_case_holds_latency_only_where_it_was_asked_for(pair: tuple[Path, Path], case: Case) -> None:
     asked = case.record.model
     assert asked.latency_batch == 1 and asked.latency_threads == 1 and 5 <= asked.latency_runs <= 40

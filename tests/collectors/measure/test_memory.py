@@ -221,7 +221,7 @@ for tight in sys.argv[1:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @needs_linux
 def test_blocks_are_taken_again_unless_the_bound_is_tight() -> None:
     """Pages that go back are cleared by the system when they are taken again: half of the time of large tensors."""

@@ -51,7 +51,7 @@ def test_outputs_of_the_same_model_agree(paths, scores) -> None:
     assert facts.agreement == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_model_is_told(paths, scores) -> None:
     case = measured(paths, reference_outputs=scores * 1.1)
     assert model_facts(case).reference.relative_difference == pytest.approx(0.1 / 1.1, rel=1e-3)
@@ -59,7 +59,7 @@ def test_another_model_is_told(paths, scores) -> None:
     assert "S005" not in fired(measured(paths, reference_outputs=scores))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_device_is_held_against_quantization(paths, scores, deployed) -> None:
     noise = 0.5 * random(9, *deployed.shape) * (deployed - scores).std()
     case = measured(paths, device_outputs={"scores": deployed + noise})
@@ -148,7 +148,7 @@ def test_outputs_without_their_inputs(paths, scores) -> None:
         measured(paths, validation=None, representative=X, device_outputs=scores)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shards_add_up(paths, scores, deployed, tmp_path) -> None:
     options = {"reference_outputs": scores * 1.01, "device_outputs": deployed + 0.01}
     whole = measured(paths, **options)
@@ -168,7 +168,7 @@ def test_shards_add_up(paths, scores, deployed, tmp_path) -> None:
         parts[0].merge(measured(paths, validation=X[13:]))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_expected_metric(paths, scores) -> None:
     data = {"image": X, "labels": scores.argmax(axis=1)}
     case = measured(paths, validation=data, expected_float_metric=100)
@@ -183,7 +183,7 @@ def test_expected_metric(paths, scores) -> None:
         measured(paths, validation=data, expected_float_metric=760)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_evaluation_of_the_quantized_model(paths, scores, deployed) -> None:
     """Worse or better than what is measured here; where the float model is off as well, that is named instead."""
     data = {"image": X, "labels": scores.argmax(axis=1)}
@@ -203,7 +203,7 @@ def test_another_evaluation_of_the_quantized_model(paths, scores, deployed) -> N
         measured(paths, validation=data, expected_quantized_metric=760)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_gain_that_cannot_be(paths, scores, deployed) -> None:
     """Labels by the classes that the quantized model names, and a float model with one class only."""
     net = onnx.load(str(paths[0]))
@@ -234,7 +234,7 @@ def codes_as_output(model: onnx.ModelProto, *, cast: bool) -> onnx.ModelProto:
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_codes_that_are_read_as_values(tmp_path, scores) -> None:
     model = qdq(conv_net(), {"image": X})
     cast = save_pair(tmp_path, conv_net(), codes_as_output(model, cast=True))
@@ -285,7 +285,7 @@ def training_net(kind: str) -> onnx.ModelProto:
     return net.model()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["dropout", "random", "batch statistics", "none"])
 def test_a_float_model_in_training_mode(kind: str, tmp_path) -> None:
     sound = training_net("none")

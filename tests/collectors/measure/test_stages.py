@@ -77,7 +77,7 @@ def sqnr(x, y) -> float:
     return 10 * np.log10((x**2).sum() / ((y - x) ** 2).sum())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.source("horizon-stage-at-fault")
 def test_the_stage_at_fault_is_named(files) -> None:
     sound = {"original": files["float"], "copy": files["float"], "quantized": files["quantized"]}
@@ -88,7 +88,7 @@ def test_the_stage_at_fault_is_named(files) -> None:
     assert "S012" in fired(case) and "S011" not in fired(case)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_report_shows_the_stages(files, tmp_path) -> None:
     stages = [("original", files["float"]), ("in<t>8", files["quantized"])]
     case = measured(files, stages)
@@ -99,7 +99,7 @@ def test_report_shows_the_stages(files, tmp_path) -> None:
     assert facts_of(quantmedic.load_case(tmp_path / "s.case")) == facts_of(case)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_samples_are_bounded(files) -> None:
     model = facts_of(measured(files, {"a": files["float"], "b": files["quantized"]}, validation=images(300)))
     assert [stage.samples for stage in model.stages] == [STAGE_SAMPLES, STAGE_SAMPLES]
@@ -107,7 +107,7 @@ def test_samples_are_bounded(files) -> None:
     assert [stage.samples for stage in model.stages] == [9, 9]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shards_add_up(files) -> None:
     stages = {"a": files["float"], "b": files["quantized"], "c": files["coarse"]}
     whole = facts_of(measured(files, stages))

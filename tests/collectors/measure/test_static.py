@@ -80,7 +80,7 @@ def agree(mine: Case, theirs: Case) -> None:
             np.testing.assert_array_equal(value, getattr(theirs.weights[place], name), err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", NETS)
 def test_files_tell_the_same_with_and_without_data(name: str, recipe: str, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_files_tell_the_same_with_and_without_data(name: str, recipe: str, tmp_p
     agree(quantmedic.collect_static(*paths, threads=1), quantmedic.collect(*paths, validation=feed, threads=1))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["QOperator", "dynamic"])
 def test_integer_operators_and_grids_of_run_time(kind: str, tmp_path: Path) -> None:
     net, feed = NETS["residual"]

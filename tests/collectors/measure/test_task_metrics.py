@@ -50,7 +50,7 @@ def metric_of(case: Case):
     return derive(case, BASE).model.metric
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["f1", "recall@1", "perplexity"])
 def test_shards_merge_and_files_keep_what_is_measured(paths, labels, name, tmp_path):
     whole = metric_of(measured(paths, labels, metric=name))
@@ -86,7 +86,7 @@ def test_one_hot_labels_are_taken_as_classes_and_said(paths, labels):
     assert any("one-hot" in notice for notice in case.record.notices)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rule", "change"), [("S016", lambda y: y + 1), ("S017", lambda y: np.array([2, 0, 3, 4, 1])[y])]
 )
@@ -114,7 +114,7 @@ def test_options_belong_to_the_metric(paths, labels):
     assert case.record.run["metric_options"] == "ignore=0"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_counted_survives_every_checkpoint(paths, labels, tmp_path, monkeypatch):
     wanted = metric_of(measured(paths, labels, metric="f1"))
     monkeypatch.setattr(collect, "CHECKPOINT_SECONDS", 0.0)

@@ -48,7 +48,7 @@ def test_map_of_batches_is_that_of_all():
     assert value("map", outputs, labels, cut=7) == pytest.approx(value("map", outputs, labels), abs=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("classes", [2, 5])
 def test_f1_is_that_of_scikit_learn(classes):
     metrics = pytest.importorskip("sklearn.metrics")

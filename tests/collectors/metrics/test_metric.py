@@ -250,7 +250,7 @@ def test_same_seed_same_interval():
     assert interval(floats, quantized, seed=3) != interval(floats, quantized, seed=4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("binary", [True, False])
 def test_coverage_is_near_its_name(binary):
     rng = np.random.default_rng(7)

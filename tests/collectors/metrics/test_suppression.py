@@ -31,7 +31,7 @@ def test_suppression_is_that_of_the_plain_loop(seed, count, classes, overlap, mo
     assert suppress(*given_boxes, overlap, most).tolist() == loop(*given_boxes, overlap, most)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("crowded", [False, True])
 def test_boxes_of_several_blocks(crowded):
     """More boxes than are compared at a time."""

@@ -204,7 +204,7 @@ def collected(folder: Any, data: Array) -> Any:
     return quantmedic.collect(*save_pair(folder, model, quantized), validation={"x": data}, threads=1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shards_predict_what_one_pass_does(tmp_path):
     _, feed = layer_net("Conv")
     whole, *parts = (collected(tmp_path, feed["x"][part]) for part in (slice(None), slice(0, 7), slice(7, None)))

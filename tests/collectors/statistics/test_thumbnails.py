@@ -62,7 +62,7 @@ def test_a_value_that_is_not_finite_stays_so() -> None:
     assert float(small[0, 0, 0]) * scale == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_batches_make_no_difference(models: tuple[Path, Path]) -> None:
     whole, pieces = collected(models, X, batch_size=40), collected(models, X[::-1].copy(), batch_size=3)
     kept = whole.statistics["representative"].thumbnails
@@ -73,7 +73,7 @@ def test_batches_make_no_difference(models: tuple[Path, Path]) -> None:
         assert np.allclose(kept.values(place), np.moveaxis(by_hash[row["hash"]], 0, -1), atol=1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_shards_keep_what_one_pass_keeps(models: tuple[Path, Path], tmp_path: Path) -> None:
     for number, part in enumerate((X[:9], X[9:])):
         quantmedic.save_case(collected(models, part), tmp_path / f"{number}.case")
@@ -96,7 +96,7 @@ def test_blank_and_spoiled_samples_are_kept(models: tuple[Path, Path]) -> None:
     assert kept.table["hash"][kept.most_spoiled] == rows["hash"][23]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_none_are_kept_where_none_are_wanted_or_samples_are_no_images(
     models: tuple[Path, Path], tmp_path: Path
 ) -> None:

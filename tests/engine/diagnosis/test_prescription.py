@@ -267,7 +267,7 @@ def test_options_inside_options_are_merged_too() -> None:
     assert "activations_range_estimator_params" in configuration.code and "per_channel=True" in configuration.code
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_toolchain_writes_what_its_language_reads() -> None:
     for remedy in BASE.remedies:
         for toolchain in BASE.toolchains:

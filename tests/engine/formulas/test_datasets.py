@@ -648,7 +648,7 @@ def of_classes(classes: Any, seed: int = 0) -> SetStatistics:
     return statistics
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @given(st.integers(1, 300), st.integers(2, 50), st.integers(0, 10))
 @few
 def test_random_sets_cover_the_classes_that_are_expected_of_them(n: int, classes: int, seed: int) -> None:

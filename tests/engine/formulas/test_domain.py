@@ -115,7 +115,7 @@ def test_a_slot_names_the_bucket_of_its_samples():
 # --- As few ordinary samples ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @some
 @given(seed=st.integers(0, 10_000), size=st.sampled_from([4, 8, 32]))
 def test_the_middle_part_lacks_what_random_parts_of_that_size_lack(seed, size):
@@ -129,7 +129,7 @@ def test_the_middle_part_lacks_what_random_parts_of_that_size_lack(seed, size):
     assert found.usual == pytest.approx(np.median(lacks), rel=0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ordinary_samples_are_seldom_taken_for_others():
     """By its definition a quantile of 2 % is undercut in 2 % of all draws."""
     rng = np.random.default_rng(3)

@@ -94,7 +94,7 @@ def test_no_better_range_is_passed_over(place: int, bits: int, symmetric: bool) 
     assert best_grid(bins, bits, symmetric=symmetric)[1] == pytest.approx(max(predict_sqnr(bins, allowed)), abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_noises_do_not_depend_on_the_company() -> None:
     """Blocks are cut by size: which grids share one must not show."""
     grids = [Grid.over(-r, r, 8, symmetric=False) for r in np.geomspace(1e-6, 1e6, 400)]

@@ -71,7 +71,7 @@ def test_every_layer_has_one_place(old: list[tuple[str, str]], new: list[tuple[s
     assert swapped == {(pair.before, pair.after) for pair in found.pairs if pair.how == "name"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_long_network_with_other_names_is_matched_quickly() -> None:
     before = [layer(f"a{i}", "Conv", i % 7) for i in range(10_000)]
     after = [layer(f"b{i}", "Conv", i % 7) for i in range(10_000)]

@@ -56,7 +56,7 @@ def test_kl_clips_outliers_and_keeps_what_is_full() -> None:
     assert kl_threshold(bins_of(even.astype(np.float32))) > 5.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_kl_agrees_with_onnxruntime() -> None:
     """The same divergence over finer bins: the thresholds are near each other, and so is the noise."""
     from onnxruntime.quantization.calibrate import HistogramCollector

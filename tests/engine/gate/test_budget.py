@@ -188,7 +188,7 @@ metrics = st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 
 values = st.lists(st.tuples(st.floats(0, 4), st.floats(0, 4)), min_size=2, max_size=40)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @given(metrics | values, st.randoms(use_true_random=False), st.data())
 @few
 def test_order_and_shards_do_not_matter(pairs: Any, random: Any, data: Any) -> None:

@@ -56,7 +56,7 @@ def test_samples_that_lost_nothing_do_not_prove_that_none_does() -> None:
     assert low < 0 < high < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_interval_of_a_part_covers_what_it_estimates() -> None:
     """Quarters of samples, as shares of several views are: the interval is no narrower than it has to be."""
     rng, inside = np.random.default_rng(3), 0

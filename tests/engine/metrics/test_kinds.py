@@ -16,7 +16,7 @@ def interval(name, floats, quantized, **options):
     return kind.drop_interval(floats, quantized, higher_is_better=bool(kind.higher_is_better), **options)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*TALLIED, "recall@1"])
 def test_the_interval_holds_the_drop_and_the_sign_turns_with_the_models(name):
     floats, quantized = pair_of(name, np.random.default_rng(1), 60)

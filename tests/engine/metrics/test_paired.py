@@ -68,7 +68,7 @@ def test_the_interval_is_what_the_score_test_does_not_exclude(cells: tuple[int, 
     assert (kept == expected)[np.minimum(abs(grid - low), abs(grid - high)) > 1e-9].all()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("samples", [100, 300, 1000, 20000])
 @pytest.mark.parametrize("limit, discordance", [(0.01, 0.01), (0.01, 0.012), (0.01, 0.05), (0.02, 0.024), (0.005, 0.3)])
 def test_a_drop_at_the_limit_is_called_a_regression_in_one_of_forty_runs(
@@ -108,7 +108,7 @@ def test_mcnemar_is_the_binomial_test(counts: tuple[int, int]) -> None:
     assert mcnemar(losses, gains) == mcnemar(gains, losses) == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_mcnemar_by_hand() -> None:
     """Two-sided: 7 against 1 of 8 is 2 · (1 + 8) / 256."""
     assert mcnemar(7, 1) == mcnemar(1, 7) == pytest.approx(18 / 256)
@@ -167,7 +167,7 @@ def test_higher_confidence_widens_the_interval() -> None:
     assert wider_low < low and high < wider_high
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_binary_interval_covers_the_truth() -> None:
     """Of 95 % intervals, about 95 % hold the drop that the samples were drawn with."""
     rng = np.random.default_rng(5)
@@ -230,7 +230,7 @@ def skewed(n: int, runs: int = 400) -> Any:
     return -np.random.default_rng(n).exponential(1.0, (runs, n))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_bootstrap_keeps_its_level_on_skewed_differences() -> None:
     """The drop is -1. Percentiles would call it more in 6 % of the runs of 50 samples; studentized it is 3 %."""
     called = 0

@@ -220,7 +220,7 @@ def test_thresholds_in_force_decide() -> None:
     assert found.level == "error"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_too_many_combinations_are_not_judged() -> None:
     facts = [f"output.data.values.{name}" for name in ("min", "max", "mean", "std", "p1", "p50", "p99")]
     ranges = [either(*({"fact": fact, "is": number} for number in range(4))) for fact in facts]
