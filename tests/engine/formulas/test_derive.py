@@ -8,22 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.cases import WIDE, N, chain_case, chain_operator, chain_values, per_tensor
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import (
-    BiasFacts,
     CaseFacts,
     DistributionFacts,
     ErrorFacts,
-    ModelFacts,
     QuantizerFacts,
-    WeightFacts,
+    TensorFacts,
 )
-from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, OutputRecord, TensorRecord
-from quantmedic.engine.case.statistics import BUCKETS, SAMPLE_DTYPE, SetStatistics
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.formulas.change import Targets
@@ -43,115 +42,15 @@ LIMITS = {
     "quantize_error_sqnr_db": 20.0,
 }
 BASE = load_rules([Path(str(files("quantmedic.rules")))]).with_thresholds(LIMITS, "test")
-N = 32
-
-
-def per_tensor(low: float, high: float, bits: int = 8) -> QuantizerFacts:
-    scale = (high - low) / (2**bits - 1)
-    fields: dict[str, Any] = {"scale": scale, "bits": bits, "low": low, "high": high, "zero_point": round(-low / scale)}
-    return QuantizerFacts(**fields, symmetric=False, granularity="per_tensor")
-
-
-def operator(index: int, name: str, op_type: str, inputs: tuple[int, ...]) -> OperatorRecord:
-    return OperatorRecord(
-        index=index,
-        name=name,
-        float_name=name,
-        quantized_name=name,
-        op_type=op_type,
-        inputs=inputs,
-        outputs=(index + 1,),
-        is_compute=op_type == "Conv",
-        is_first=index == 0,
-        is_last=False,
-        executed_as="integer",
-        weight=WeightFacts(),
-        bias=BiasFacts(),
-    )
-
-
-OPERATORS = (
-    operator(0, "conv", "Conv", (0,)),
-    operator(1, "relu", "Relu", (1,)),
-    operator(2, "join", "Concat", (1, 2)),
-)
-NAMES = ("Input", "Conv", "Relu", "Concat")
-
-
-def case_of(
-    values: list[Any],
-    quantizers: list[QuantizerFacts],
-    noise: list[float] | None = None,
-    *,
-    role: str = "validation",
-    samples: Any = None,
-) -> Case:
-    """A chain input → conv → relu → join(conv, relu) with the given float values ``[N, channels, inner]``."""
-    statistics = SetStatistics.empty([x.shape[1] for x in values])
-    buckets = np.arange(N) % BUCKETS
-    rng = np.random.default_rng(9)
-    for i, (x, quantizer) in enumerate(zip(values, quantizers, strict=True)):
-        into = statistics.tensor(i)
-        reference.observe_values(x, into, buckets)
-        if quantizer.scale:
-            ones = np.ones(x.shape[1], np.float32)
-            assert quantizer.low is not None and quantizer.high is not None
-            low, high = round(quantizer.low / quantizer.scale), round(quantizer.high / quantizer.scale)
-            reference.observe_rounding(x, ones * np.float32(quantizer.scale), low * ones, high * ones, into)
-        if noise:
-            y = x + np.float32(noise[i]) * rng.normal(size=x.shape).astype(np.float32)
-            reference.observe_error(x, y, into, "accumulated")
-    statistics.tensor_samples[:] = N
-    statistics.samples = np.zeros(N, SAMPLE_DTYPE) if samples is None else samples
-    if samples is None:
-        statistics.samples["class_float"] = statistics.samples["class_quantized"] = -1
-        statistics.samples["margin"] = np.nan
-    tensors = tuple(
-        TensorRecord(
-            name=f"t{i}",
-            float_name=f"f{i}",
-            producer=NAMES[i],
-            producer_name=OPERATORS[i - 1].name if i else None,
-            consumers=(),
-            axis=1,
-            channels=x.shape[1],
-            bucketed=True,
-            is_input=i == 0,
-            quantizer=quantizer,
-        )
-        for i, (x, quantizer) in enumerate(zip(values, quantizers, strict=True))
-    )
-    record = CaseRecord(
-        quantmedic_version="0",
-        model=ModelFacts(),
-        tensors=tensors,
-        operators=OPERATORS[: len(values) - 1],
-        outputs=(OutputRecord(name="y", tensor=len(values) - 1, quantizer=quantizers[-1], columns=0),),
-        input_tensor=0,
-        image_input=False,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
-        notices=(),
-        run={},
-        datasets={role: DatasetRecord(origin="x", labelled=False, seen=N)},  # type: ignore[dict-item]
-    )
-    return Case(record, {role: statistics})  # type: ignore[dict-item]
-
-
-def chain(seed: int = 0) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(N, 2, 30)).astype(np.float32)
-    y = (3 * rng.normal(size=(N, 3, 30)) - 1).astype(np.float32)
-    z = np.maximum(y, 0)
-    return [x, y, z, np.concatenate([y, z], axis=1)]
-
-
-WIDE = [per_tensor(-5, 5), per_tensor(-16, 16), per_tensor(0, 16), per_tensor(-16, 16)]
 
 
 def chain_facts(noise: list[float] | None = None, quantizers: list[QuantizerFacts] = WIDE) -> CaseFacts:
-    return derive(case_of(chain(), quantizers, noise), BASE)
+    return derive(chain_case(chain_values(), quantizers, noise), BASE)
+
+
+def tensor_facts(x: Any, quantizer: QuantizerFacts | None = None) -> TensorFacts:
+    """Facts of the output of a convolution with these values."""
+    return derive(chain_case([x, x], [QuantizerFacts(), quantizer or QuantizerFacts()]), BASE).tensors[1]
 
 
 # Errors
@@ -251,16 +150,12 @@ def test_silent_channels_are_not_the_worst() -> None:
     assert errors_of(x, x + np.float32(1e-2)).worst_channel != 0
     x[:, 0] *= np.float32(100)
     assert errors_of(x, x + np.float32(1e-2)).worst_channel == 0
+    for nmse, db in [(1.0, 0), (0.01, 20), (100.0, -20), (0.0, math.inf), (None, None)]:
+        assert sqnr_of_nmse(nmse) == db
 
 
-@pytest.mark.parametrize("nmse, expected", [(1.0, 0), (0.01, 20), (100.0, -20), (0.0, math.inf), (None, None)])
-def test_decibels(nmse: float | None, expected: float | None) -> None:
-    assert sqnr_of_nmse(nmse) == expected
-
-
-@pytest.mark.parametrize(
-    "error, expected",
-    [
+def test_degraded() -> None:
+    table: list[tuple[dict[str, float], bool | None]] = [
         ({}, None),
         ({"mse": 1.0}, False),
         ({"mse": 1.0, "nmse": 0.009, "cosine": 0.995, "sqnr_db": 21.0}, False),
@@ -269,23 +164,17 @@ def test_decibels(nmse: float | None, expected: float | None) -> None:
         ({"mse": 1.0, "cosine": 0.98}, True),
         ({"mse": 1.0, "sqnr_db": 19.0}, True),
         ({"mse": 0.0, "nmse": 0.0, "sqnr_db": math.inf}, False),
-    ],
-)
-def test_degraded(error: dict[str, float], expected: bool | None) -> None:
-    assert is_degraded(ErrorFacts(**error), BASE) is expected
-
-
-def test_degraded_by_an_absolute_error_only_where_asked() -> None:
-    error = ErrorFacts(mse=5.0, nmse=1e-9)
-    assert is_degraded(error, BASE) is False
-    assert is_degraded(error, BASE.with_thresholds({"quantize_error_mse": 4.9}, "test")) is True
+    ]
+    assert not [error for error, expected in table if is_degraded(ErrorFacts(**error), BASE) is not expected]
+    by_mse = BASE.with_thresholds({"quantize_error_mse": 4.9}, "test")
+    assert is_degraded(ErrorFacts(mse=5.0, nmse=1e-9), by_mse) is True, "by an absolute error only where asked"
 
 
 # Distribution and clipping
 
 
 def test_distribution_of_a_tensor() -> None:
-    x = chain()[2]
+    x = chain_values()[2]
     found = chain_facts().tensors[2].data.values
     assert (found.count, found.samples, found.nonfinite_count) == (x.size, N, 0)
     assert (found.min, found.max, found.absmax) == (0.0, x.max(), x.max())
@@ -298,22 +187,18 @@ def test_distribution_of_a_tensor() -> None:
     tops = x.max(axis=(0, 2))
     assert found.channel_absmax_ratio == pytest.approx(tops.max() / np.median(tops))
     found = chain_facts().tensors[1].data.values
-    assert found.negative_share == pytest.approx((chain()[1] < 0).mean())
+    assert found.negative_share == pytest.approx((chain_values()[1] < 0).mean())
 
 
 def test_range_of_two_halves() -> None:
     x = np.zeros((N, 1, 4), np.float32)
     x[:, 0, 0] = 1.0
     x[::2, 0, 1] = -1.0  # samples of even buckets reach from -1 to 1, the others from 0 to 1
-    found = derive(case_of([x, x], [QuantizerFacts()] * 2), BASE).tensors[1].data.values
+    found = tensor_facts(x).data.values
     assert found.range_growth == pytest.approx(1 - (2 + 1) / 2 / 2)
     assert found.halves_disagreement == pytest.approx(0.5)
-
-
-def test_range_of_two_equal_halves_does_not_grow() -> None:
-    x = np.tile(np.linspace(-1, 1, 5, dtype=np.float32), (N, 1, 1))
-    found = derive(case_of([x, x], [QuantizerFacts()] * 2), BASE).tensors[1].data.values
-    assert (found.range_growth, found.halves_disagreement) == (0, 0)
+    equal = tensor_facts(np.tile(np.linspace(-1, 1, 5, dtype=np.float32), (N, 1, 1))).data.values
+    assert (equal.range_growth, equal.halves_disagreement) == (0, 0)
 
 
 def test_channels_by_their_median() -> None:
@@ -326,7 +211,7 @@ def test_channels_by_their_median() -> None:
     d = (y - x).astype(np.float64)
     loud = np.sort((d**2).sum(axis=(0, 2))[:4] / (x.astype(np.float64) ** 2).sum(axis=(0, 2))[:4])
     assert found == pytest.approx(-10 * math.log10((loud[1] + loud[2]) / 2), abs=1e-6)
-    values = derive(case_of([x, x], [QuantizerFacts()] * 2), BASE).tensors[1].data.values
+    values = tensor_facts(x).data.values
     assert values.channel_rms_ratio == pytest.approx(50 / 2)
     assert values.channel_absmax_ratio == pytest.approx(50 / 2)
 
@@ -334,7 +219,7 @@ def test_channels_by_their_median() -> None:
 def test_median_magnitude_leaves_zeros_out() -> None:
     x = np.zeros((N, 1, 10), np.float32)
     x[:, 0, :3], x[0, 0, 3] = 0.5, -400.0
-    found = derive(case_of([x, x], [QuantizerFacts(), per_tensor(-400.0, 0.5)]), BASE).tensors[1]
+    found = tensor_facts(x, per_tensor(-400.0, 0.5))
     assert found.data.values.absmax_over_median == pytest.approx(800, rel=0.07)
     assert found.median_levels == pytest.approx(0.5 / found.quantizer.scale, rel=0.07)
     assert found.asymmetry_waste == pytest.approx(1 - 400.5 / 800)
@@ -342,19 +227,19 @@ def test_median_magnitude_leaves_zeros_out() -> None:
 
 def test_asymmetry_counts_zero_as_a_value() -> None:
     x = np.linspace(3, 8, N * 8, dtype=np.float32).reshape(N, 1, 8)
-    symmetric = per_tensor(-8, 8).model_copy(update={"symmetric": True})
-    found = derive(case_of([x, x], [per_tensor(0, 8), symmetric]), BASE).tensors
-    assert [tensor.asymmetry_waste for tensor in found] == [pytest.approx(0.5), pytest.approx(0.5)]
-    assert found[0].zero_point_gain_db is None
-    assert found[1].zero_point_gain_db == pytest.approx(6.0, abs=0.3)
-    assert found[1].range_slack == pytest.approx(1.0)
+    free = tensor_facts(x, per_tensor(0, 8))
+    symmetric = tensor_facts(x, per_tensor(-8, 8).model_copy(update={"symmetric": True}))
+    assert free.asymmetry_waste == symmetric.asymmetry_waste == pytest.approx(0.5)
+    assert free.zero_point_gain_db is None
+    assert symmetric.zero_point_gain_db == pytest.approx(6.0, abs=0.3)
+    assert symmetric.range_slack == pytest.approx(1.0)
 
 
 def test_values_beside_a_mask_are_judged_by_themselves() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(0, 1, (N, 1, 200)).astype(np.float32)
     x[:, :, ::2] -= np.float32(1e6)
-    case = case_of([x, x], [QuantizerFacts(), per_tensor(-1e6 - 4, 4)])
+    case = chain_case([x, x], [QuantizerFacts(), per_tensor(-1e6 - 4, 4)])
     case.record.tensors[1].pattern = "softmax-input"
     found = derive(case, BASE).tensors[1]
     assert found.data.rounding.sqnr_db > 50
@@ -376,7 +261,7 @@ def test_clipping() -> None:
     x = np.zeros((N, 1, 10), np.float32)
     x[:, 0, 0], x[:, 0, 1], x[:, 0, 2] = 6.0, -1.0, 0.26
     quantizer = per_tensor(0.0, 4.0)
-    found = derive(case_of([x, x], [QuantizerFacts(), quantizer]), BASE).tensors[1]
+    found = tensor_facts(x, quantizer)
     clipping = found.data.clipping
     assert clipping.share == pytest.approx(0.2)
     rounding = (np.rint(0.26 / quantizer.scale) * quantizer.scale - 0.26) ** 2
@@ -386,33 +271,35 @@ def test_clipping() -> None:
     assert found.negative_levels == 0
 
 
-@pytest.mark.parametrize("low, levels", [(-0.5, 0.5), (-3.0, 1.0)])
-def test_negative_values_have_the_levels_that_the_range_holds(low: float, levels: float) -> None:
+def test_negative_values_have_the_levels_that_the_range_holds() -> None:
     x = np.zeros((N, 1, 10), np.float32)
     x[:, 0, 0], x[:, 0, 1] = 6.0, -1.0
-    quantizer = per_tensor(low, 4.0)
-    found = derive(case_of([x, x], [QuantizerFacts(), quantizer]), BASE).tensors[1]
-    assert found.negative_levels == pytest.approx(levels / quantizer.scale)
-    assert found.negative_ratio == pytest.approx(1 / 4)
-    below = derive(case_of([x, x], [QuantizerFacts(), per_tensor(0.0, 8.0)]), BASE).tensors[1].data.clipping
+    for low, levels in [(-0.5, 0.5), (-3.0, 1.0)]:
+        quantizer = per_tensor(low, 4.0)
+        found = tensor_facts(x, quantizer)
+        assert found.negative_levels == pytest.approx(levels / quantizer.scale)
+        assert found.negative_ratio == pytest.approx(1 / 4)
+    below = tensor_facts(x, per_tensor(0.0, 8.0)).data.clipping
     assert (below.share, below.overshoot) == (pytest.approx(0.1), pytest.approx(1.0 / 8.0))
     assert below.utilisation == pytest.approx(6 / 8)
-    unused = derive(case_of([x, x], [QuantizerFacts(), per_tensor(-2.0, 12.0)]), BASE).tensors[1].data.clipping
+    unused = tensor_facts(x, per_tensor(-2.0, 12.0)).data.clipping
     assert (unused.share, unused.overshoot) == (0, 0)
     assert unused.utilisation == pytest.approx(7 / 14)
 
 
 def test_range_excess() -> None:
     found = chain_facts().tensors[1]
-    bulk = np.quantile(np.abs(chain()[1]), 0.9999)
+    bulk = np.quantile(np.abs(chain_values()[1]), 0.9999)
     assert found.range_excess_bits == pytest.approx(math.log2(16 / bulk), abs=0.1)
-    assert found.data.values.range_inflation_bits == pytest.approx(math.log2(np.abs(chain()[1]).max() / bulk), abs=0.1)
+    assert found.data.values.range_inflation_bits == pytest.approx(
+        math.log2(np.abs(chain_values()[1]).max() / bulk), abs=0.1
+    )
 
 
 def test_nothing_finite_leaves_nothing_but_the_count() -> None:
-    x = chain()
+    x = chain_values()
     x[1] = np.full_like(x[1], np.nan)
-    found = derive(case_of(x[:2], WIDE[:2], [0.1, 0.1]), BASE)
+    found = derive(chain_case(x[:2], WIDE[:2], [0.1, 0.1]), BASE)
     values = found.tensors[1].data.values
     assert (values.nonfinite_count, values.count, values.max, values.p50) == (x[1].size, None, None, None)
     assert found.tensors[1].data.rounding == ErrorFacts()
@@ -449,16 +336,13 @@ def test_nothing_measured_is_unknown_not_zero() -> None:
     assert (model.degraded_layers, model.degraded_share, model.output_sqnr_db, model.harmed) == (None,) * 4
     assert (model.sqnr_worst_step_db, model.sqnr_slope_db) == (None, None)
     assert [layer.degraded for layer in chain_facts().layers] == [None] * 3
-
-
-def test_quiet_network_is_not_harmed() -> None:
-    model = chain_facts(noise=[1e-3] * 4).model
-    assert (model.degraded_layers, model.degraded_share, model.harmed) == (0, 0.0, False)
-    assert model.rounding_sqnr_min_db is not None and model.rounding_sqnr_min_db > 30
+    quiet = chain_facts(noise=[1e-3] * 4).model
+    assert (quiet.degraded_layers, quiet.degraded_share, quiet.harmed) == (0, 0.0, False)
+    assert quiet.rounding_sqnr_min_db is not None and quiet.rounding_sqnr_min_db > 30
 
 
 def test_operands_of_a_join() -> None:
-    values = chain()
+    values = chain_values()
     found = chain_facts().operands
     assert [(view.layer, view.index, view.tensor) for view in found] == [("join", 0, "f1"), ("join", 1, "f2")]
     widths = [float(np.ptp(values[i])) for i in (1, 2)]
@@ -477,23 +361,23 @@ def test_classes_and_margins_of_the_output() -> None:
     samples["margin"] = np.linspace(0.1, 0.3, N)
     samples["margin"][0] = np.nan
     samples["tie"][:4] = 1
-    found = derive(case_of(chain(), WIDE, samples=samples), BASE)
+    found = derive(chain_case(chain_values(), WIDE, samples=samples), BASE)
     assert found.model.output_agreement == 0.75
     assert found.model.dead_output is False
     (output,) = found.outputs
     assert output.margin_median == pytest.approx(np.median(samples["margin"][1:]))
     assert output.step_over_margin == pytest.approx(WIDE[-1].scale / output.margin_median)
     assert output.tie_share == 4 / N
-    assert output.levels == pytest.approx(float(np.ptp(chain()[3])) / WIDE[-1].scale)
+    assert output.levels == pytest.approx(float(np.ptp(chain_values()[3])) / WIDE[-1].scale)
     samples["class_quantized"] = 2
-    assert derive(case_of(chain(), WIDE, samples=samples), BASE).model.dead_output is True
+    assert derive(chain_case(chain_values(), WIDE, samples=samples), BASE).model.dead_output is True
 
 
 # What a report shows of a distribution
 
 
 def shown(x: Any) -> tuple[Any, Any]:
-    case = case_of([x, x], [QuantizerFacts(), per_tensor(-8, 8)])
+    case = chain_case([x, x], [QuantizerFacts(), per_tensor(-8, 8)])
     histogram = display_histogram(case, derive(case, BASE).tensors[1])
     assert histogram is not None
     assert (histogram.layer, histogram.low, histogram.high) == ("conv", -8, 8)
@@ -502,18 +386,14 @@ def shown(x: Any) -> tuple[Any, Any]:
 
 
 def test_shown_histogram_counts_every_value() -> None:
-    x = chain()[1]
+    x = chain_values()[1]
     edges, counts = shown(x)
     assert (edges[0], edges[-1]) == (x.min(), x.max())
     assert counts.sum() == x.size
     exact, _ = np.histogram(x, bins=edges)
     assert np.abs(np.cumsum(counts) - np.cumsum(exact)).max() < 0.03 * x.size
-
-
-def test_shown_histogram_counts_the_zeros_of_a_relu() -> None:
-    x = chain()[2]
-    _, counts = shown(x)
-    assert counts.sum() == x.size
+    zeros = chain_values()[2]
+    assert shown(zeros)[1].sum() == zeros.size, "those of a relu too"
 
 
 # Repair
@@ -527,10 +407,10 @@ def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
 
 
 def test_recalibration_takes_the_range_of_the_values() -> None:
-    case = case_of(chain(), NARROW, [0.1] * 4)
+    case = chain_case(chain_values(), NARROW, [0.1] * 4)
     before = derive(case, BASE)
     after = recalibrated(case, before, BASE)
-    for i, x in enumerate(chain()):
+    for i, x in enumerate(chain_values()):
         quantizer, data = after.tensors[i].quantizer, after.tensors[i].data
         low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
         assert quantizer.scale == pytest.approx((high - low) / 255)
@@ -543,11 +423,14 @@ def test_recalibration_takes_the_range_of_the_values() -> None:
         assert data.rounding.sqnr_db == pytest.approx(real, abs=0.5)
         assert data == after.tensors[i].validation
         assert data.values == before.tensors[i].data.values, "the values themselves stay"
+        assert quantizer.zero_point * quantizer.scale == pytest.approx(-quantizer.low)
     assert before.tensors[1].data.rounding.sqnr_db < 10 < 30 < after.tensors[1].data.rounding.sqnr_db
+    assert after.tensors[2].quantizer.zero_point == 0
+    assert after.outputs[0].step == after.tensors[3].quantizer.scale
 
 
 def test_recalibration_leaves_the_outcome_unknown() -> None:
-    case = case_of(chain(), NARROW, [0.5] * 4)
+    case = chain_case(chain_values(), NARROW, [0.5] * 4)
     before = derive(case, BASE)
     after = recalibrated(case, before, BASE)
     assert before.model.degraded_share == 1.0
@@ -562,56 +445,42 @@ def test_recalibration_leaves_the_outcome_unknown() -> None:
 def test_recalibration_of_what_has_no_fixed_range_changes_no_range() -> None:
     quantizers = [QuantizerFacts(), QuantizerFacts(scale=0.1, bits=8), QuantizerFacts(dynamic=True, bits=8), NARROW[3]]
     quantizers[1] = QuantizerFacts(bits=8)
-    case = case_of(chain(), quantizers, [0.1] * 4)
+    case = chain_case(chain_values(), quantizers, [0.1] * 4)
     after = recalibrated(case, derive(case, BASE), BASE)
     assert [t.quantizer for t in after.tensors[:3]] == quantizers[:3]
-
-
-def test_recalibrated_quantizer_is_consistent() -> None:
-    case = case_of(chain(), NARROW)
-    quantizer = recalibrated(case, derive(case, BASE), BASE).tensors[2].quantizer
-    assert quantizer.zero_point == 0
-    quantizer = recalibrated(case, derive(case, BASE), BASE).tensors[1].quantizer
-    assert quantizer.zero_point * quantizer.scale == pytest.approx(-quantizer.low)
-
-
-def test_recalibrated_output_has_the_new_step() -> None:
-    case = case_of(chain(), NARROW)
-    after = recalibrated(case, derive(case, BASE), BASE)
-    assert after.outputs[0].step == after.tensors[3].quantizer.scale
 
 
 # Slices
 
 
-@pytest.mark.parametrize(("seen", "total", "known"), [(16, 64, False), (31, 64, False), (32, 64, True), (16, 16, True)])
-def test_extremes_of_few_samples_of_a_larger_set_are_not_judged(seen: int, total: int, known: bool) -> None:
+def test_extremes_of_few_samples_of_a_larger_set_are_not_judged() -> None:
     """The largest of a few values says little of the largest of many; errors are averages and stay."""
-    case = case_of(chain(), WIDE, [0.1] * len(WIDE), samples=np.zeros(total, SAMPLE_DTYPE))
-    case.statistics["validation"].tensor_samples[:] = seen
-    data = derive(case, BASE).tensors[1].data
-    assert data.values.samples == seen
-    extremes = (
-        data.values.zscore_max,
-        data.values.tail_share,
-        data.values.range_inflation_bits,
-        data.values.range_growth,
-        data.clipping.overshoot,
-        data.clipping.utilisation,
-    )
-    assert [value is not None for value in extremes] == [known] * len(extremes)
-    averages = (data.rounding.sqnr_db, data.accumulated.mse, data.clipping.share, data.values.std, data.values.max)
-    assert None not in averages
+    for seen, total, known in [(16, 64, False), (31, 64, False), (32, 64, True), (16, 16, True)]:
+        case = chain_case(chain_values(), WIDE, [0.1] * len(WIDE), samples=np.zeros(total, SAMPLE_DTYPE))
+        case.statistics["validation"].tensor_samples[:] = seen
+        data = derive(case, BASE).tensors[1].data
+        assert data.values.samples == seen
+        extremes = (
+            data.values.zscore_max,
+            data.values.tail_share,
+            data.values.range_inflation_bits,
+            data.values.range_growth,
+            data.clipping.overshoot,
+            data.clipping.utilisation,
+        )
+        assert [value is not None for value in extremes] == [known] * len(extremes)
+        averages = (data.rounding.sqnr_db, data.accumulated.mse, data.clipping.share, data.values.std, data.values.max)
+        assert None not in averages
 
 
-@pytest.mark.parametrize("op_type, low, steps", [("Reciprocal", 0.002, 0.002), ("Div", 0.5, None), ("Log", -0.1, None)])
-def test_divisors_are_measured_in_steps(op_type: str, low: float, steps: float | None) -> None:
-    x = np.linspace(low, 4.0, N * 10, dtype=np.float32).reshape(N, 1, 10)
-    quantizer = per_tensor(0.0, 4.0)
-    case = case_of([x, x], [quantizer, QuantizerFacts()])
-    record = case.record.model_copy(update={"operators": (operator(0, "inverse", op_type, (0,)),)})
-    found = derive(replace(case, record=record), BASE).layers[0].divisor_steps
-    assert found == (None if steps is None else pytest.approx(steps / quantizer.scale))
+def test_divisors_are_measured_in_steps() -> None:
+    for op_type, low, steps in [("Reciprocal", 0.002, 0.002), ("Div", 0.5, None), ("Log", -0.1, None)]:
+        x = np.linspace(low, 4.0, N * 10, dtype=np.float32).reshape(N, 1, 10)
+        quantizer = per_tensor(0.0, 4.0)
+        case = chain_case([x, x], [quantizer, QuantizerFacts()])
+        record = case.record.model_copy(update={"operators": (chain_operator(0, "inverse", op_type, (0,)),)})
+        found = derive(replace(case, record=record), BASE).layers[0].divisor_steps
+        assert found == (None if steps is None else pytest.approx(steps / quantizer.scale)), op_type
 
 
 @given(value=st.floats(1e-6, 1e6), doublings=st.integers(-3, 8))

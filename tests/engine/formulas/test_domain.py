@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.cases import case_of_sets
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
-from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord
+from quantmedic.engine.case.facts import QuantizerFacts
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SAMPLE_DTYPE, SLOTS, SetStatistics, slots_of
 from quantmedic.engine.formulas.brightness import brightness_facts
 from quantmedic.engine.formulas.domain import domain_facts
@@ -55,39 +56,8 @@ def images(pixels: Any, seed: int, *, is_normalized: bool = True) -> SetStatisti
 
 
 def case_of(representative: SetStatistics, validation: SetStatistics, run: Any = None) -> Case:
-    statistics = {"representative": representative, "validation": validation}
-    tensors = tuple(
-        TensorRecord(
-            name=str(i),
-            float_name=str(i),
-            producer="Input",
-            producer_name=None,
-            consumers=(),
-            axis=1,
-            channels=int(channels),
-            bucketed=True,
-            is_input=i == 0,
-            quantizer=QuantizerFacts(scale=1.0),
-        )
-        for i, channels in enumerate(validation.channels)
-    )
-    record = CaseRecord(
-        quantmedic_version="0",
-        model=ModelFacts(),
-        tensors=tensors,
-        operators=(),
-        outputs=(),
-        input_tensor=0,
-        image_input=True,
-        spatial_input=True,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
-        notices=(),
-        datasets={role: DatasetRecord(origin="", labelled=False, seen=1, complete=True) for role in statistics},
-        run=run or {},
-    )
-    return Case(record, statistics)  # type: ignore[arg-type]
+    sets = {"representative": representative, "validation": validation}
+    return case_of_sets(sets, QuantizerFacts(scale=1.0), spatial_input=True, run=run or {})
 
 
 def photographs(seed: int, n: int) -> Any:
@@ -97,22 +67,13 @@ def photographs(seed: int, n: int) -> Any:
     return np.clip(np.rint(shade), 0, 255)
 
 
-# --- Slots ------------------------------------------------------------------------------------------------------------
-
-
 def test_each_level_holds_half_of_what_those_before_it_leave():
-    slots = slots_of(table(100_000, 1))
+    samples = table(100_000, 1)
+    slots = slots_of(samples)
     assert 0 <= slots.min() <= slots.max() < SLOTS
     shares = np.bincount(slots // BUCKETS, minlength=LEVELS) / len(slots)
     np.testing.assert_allclose(shares, [*(0.5 ** np.arange(1, LEVELS)), 0.5 ** (LEVELS - 1)], atol=0.006)
-
-
-def test_a_slot_names_the_bucket_of_its_samples():
-    samples = table(500, 2)
-    np.testing.assert_array_equal(slots_of(samples) % BUCKETS, samples["hash"] % BUCKETS)
-
-
-# --- As few ordinary samples ------------------------------------------------------------------------------------------
+    np.testing.assert_array_equal(slots % BUCKETS, samples["hash"] % BUCKETS)
 
 
 @pytest.mark.thorough
@@ -150,44 +111,42 @@ def test_samples_of_a_third_of_the_size_lack_more_than_as_few_others():
     assert found.usual < 0.75 * found.lack
 
 
-def test_a_validation_set_that_is_hardly_larger_says_nothing():
-    peaks = np.ones((20, 2))
-    assert ordinary_ranges(case_of(measured(peaks[:11], 1), measured(peaks, 2))) is None
-    assert ordinary_ranges(case_of(measured(peaks[:8], 1), measured(peaks, 2))) is not None
-
-
-def test_of_three_samples_no_kind_is_told():
+def test_few_samples_and_cases_of_earlier_versions_say_nothing():
     peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
-    assert ordinary_ranges(case_of(measured(0.1 * peaks[:3], 1), measured(peaks, 2))) is None
-
-
-def test_cases_of_earlier_versions_are_not_judged():
-    peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
-    older = measured(peaks)
+    whole, older = measured(peaks, 2), measured(peaks)
     older.slot_max[:] = np.nan
-    assert ordinary_ranges(case_of(measured(peaks[:8], 1), older)) is None
-    assert ordinary_ranges(case_of(measured(peaks[:8], 1), measured(peaks).merge(older))) is None
+    judged = {
+        "a validation set that is hardly larger": (measured(peaks[:11], 1), measured(peaks[:20], 2), False),
+        "one that is large enough": (measured(peaks[:8], 1), measured(peaks[:20], 2), True),
+        "three samples": (measured(0.1 * peaks[:3], 1), whole, False),
+        "an earlier version": (measured(peaks[:8], 1), older, False),
+        "merged with an earlier version": (measured(peaks[:8], 1), measured(peaks).merge(older), False),
+    }
+    found = {name: ordinary_ranges(case_of(mine, other)) is not None for name, (mine, other, _) in judged.items()}
+    assert found == {name: expected for name, (_, _, expected) in judged.items()}
 
 
-# --- Light ------------------------------------------------------------------------------------------------------------
+#: The preprocessing of both sets, as the user told it.
+NORMALIZATION = {"mean": MEAN.ravel().tolist(), "std": STD.ravel().tolist(), "scale": 255.0}
+TOLD = {"representative": NORMALIZATION, "validation": NORMALIZATION}
 
 
-@pytest.mark.parametrize("gain", [0.35, 0.5, 0.7])
-def test_darkened_images_are_called_darker_by_their_factor(gain):
-    told = {"mean": MEAN.ravel().tolist(), "std": STD.ravel().tolist(), "scale": 255.0}
-    dark, light = images(gain * photographs(1, 24), 1), images(photographs(2, 200), 2)
-    facts = brightness_facts(case_of(dark, light, {"preprocessing": {"representative": told, "validation": told}}))
-    assert facts["brightness_ratio"] == pytest.approx(gain, rel=0.1)
-    assert facts["contrast_ratio"] == pytest.approx(gain, rel=0.1)
-    assert f"darker, {facts['brightness_ratio']:.2g} times the brightness (mean pixel" in facts["brightness_reading"]
-    assert "as if each pixel were multiplied by" in facts["brightness_reading"]
+def test_darkened_images_are_called_darker_by_their_factor():
+    light = images(photographs(2, 200), 2)
+    for gain in (0.35, 0.7):
+        facts = brightness_facts(case_of(images(gain * photographs(1, 24), 1), light, {"preprocessing": TOLD}))
+        assert facts["brightness_ratio"] == pytest.approx(gain, rel=0.1)
+        assert facts["contrast_ratio"] == pytest.approx(gain, rel=0.1)
+        assert (
+            f"darker, {facts['brightness_ratio']:.2g} times the brightness (mean pixel" in facts["brightness_reading"]
+        )
+        assert "as if each pixel were multiplied by" in facts["brightness_reading"]
 
 
 def test_ordinary_images_are_neither():
-    told = {"mean": MEAN.ravel().tolist(), "std": STD.ravel().tolist(), "scale": 255.0}
-    run = {"preprocessing": {"representative": told, "validation": told}}
+    light = images(photographs(99, 200), 2)
     for seed in range(20):
-        facts = brightness_facts(case_of(images(photographs(seed, 4), 1), images(photographs(99, 200), 2), run))
+        facts = brightness_facts(case_of(images(photographs(seed, 4), 1), light, {"preprocessing": TOLD}))
         assert "brightness_reading" not in facts
 
 
@@ -222,19 +181,13 @@ def test_a_grid_of_all_pixels_shows_what_is_black():
     assert facts["brightness_ratio"] == pytest.approx(dark.mean() / bright.mean(), rel=1e-3)
 
 
-# --- Words ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "shares, words",
-    [
-        ((0.0, 0.05), "and none of the representative set"),
-        ((0.01, 0.05), "5 times as many as of the representative set"),
-        ((None, 0.05), None),
-    ],
-)
-def test_no_multiple_of_nothing_is_told(shares, words):
+def test_no_multiple_of_nothing_is_told():
     peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
     case = case_of(measured(peaks[:60], 1), measured(peaks, 2))
-    clipped = dict(zip(("representative", "validation"), shares, strict=True))
-    assert domain_facts(case, clipped)["clipped_reading"] == words  # type: ignore[arg-type]
+    readings = {
+        0.0: "and none of the representative set",
+        0.01: "5 times as many as of the representative set",
+        None: None,
+    }
+    for share, words in readings.items():
+        assert domain_facts(case, {"representative": share, "validation": 0.05})["clipped_reading"] == words

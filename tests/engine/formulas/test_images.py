@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.cases import case_of_sets
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,6 @@ from hypothesis import strategies as st
 from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.collectors.statistics.accumulate import buckets_of, sample_rows
 from quantmedic.collectors.statistics.spatial import MEASURED_ROWS, is_image, spatial_sums
-from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
-from quantmedic.engine.case.records import Case, CaseRecord, TensorRecord
 from quantmedic.engine.case.statistics import BUCKETS, SPATIAL, SetStatistics
 from quantmedic.engine.formulas.images import image_facts, image_relation
 
@@ -52,34 +51,7 @@ def measure(x: Array, axis: int = 1) -> SetStatistics:
 
 
 def facts(statistics: SetStatistics, spatial: bool | None = True) -> dict[str, Any]:
-    tensor = TensorRecord(
-        name="x",
-        float_name="x",
-        producer="Input",
-        producer_name=None,
-        consumers=(),
-        axis=1,
-        channels=len(statistics.tensor(0).mean),
-        bucketed=True,
-        is_input=True,
-        quantizer=QuantizerFacts(),
-    )
-    record = CaseRecord(
-        quantmedic_version="0",
-        model=ModelFacts(),
-        tensors=(tensor,),
-        operators=(),
-        outputs=(),
-        input_tensor=0,
-        image_input=True,
-        spatial_input=spatial,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
-        notices=(),
-        run={},
-    )
-    return image_facts(Case(record, {"representative": statistics}), statistics)
+    return image_facts(case_of_sets({"representative": statistics}, spatial_input=spatial), statistics)
 
 
 def difference(planes: Array) -> float:
@@ -148,21 +120,10 @@ def test_large_images_are_measured_in_the_middle() -> None:
     assert spatial_sums(x, 1)[0].tolist() == [1, 0, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    "shape, axis, expected",
-    [
-        ((2, 3, 8, 8), 1, True),
-        ((2, 8, 8, 1), 3, True),
-        ((2, 4, 8, 8), 1, True),
-        ((2, 2, 8, 8), 1, False),
-        ((2, 8, 8, 3), 1, False),
-        ((2, 3, 8), 1, False),
-        ((2, 3, 8, 2), 1, False),
-        ((2, 3, 8, 8), 0, False),
-    ],
-)
-def test_what_an_image_is(shape: tuple[int, ...], axis: int, expected: bool) -> None:
-    assert is_image(shape, axis) is expected
+def test_what_an_image_is() -> None:
+    images = [((2, 3, 8, 8), 1), ((2, 8, 8, 1), 3), ((2, 4, 8, 8), 1)]
+    others = [((2, 2, 8, 8), 1), ((2, 8, 8, 3), 1), ((2, 3, 8), 1), ((2, 3, 8, 2), 1), ((2, 3, 8, 8), 0)]
+    assert [each for each in images + others if is_image(*each)] == images
 
 
 @given(st.floats(0.01, 100), st.floats(-50, 50), st.integers(0, 20))
@@ -187,14 +148,10 @@ def test_noise_is_unrelated_and_images_are_not() -> None:
         assert found["sharpness"] == pytest.approx(3.0, abs=0.05)
         assert found["layout_roughness_ratio"] == pytest.approx(1.0, abs=0.03)
         assert found[near] < 0.01 < 0.04 < found[far]
+    assert facts(measure(rng.integers(0, 256, (24, 3, 24, 24)).astype(np.float32)))["uniform_distance"] < 0.01
     found = facts(measure(scenes(0)))
     assert found["spatial_correlation"] > 0.6
     assert min(found["normal_distance"], found["uniform_distance"]) > 0.03
-
-
-def test_integer_noise_is_even() -> None:
-    x = np.random.default_rng(0).integers(0, 256, (24, 3, 24, 24)).astype(np.float32)
-    assert facts(measure(x))["uniform_distance"] < 0.01
 
 
 def normalized(planes: Array) -> Array:
@@ -210,23 +167,17 @@ MIXED: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@pytest.mark.parametrize("mixed", MIXED)
-def test_mixed_planes_are_rougher_than_right_ones(mixed: str) -> None:
+def test_mixed_planes_and_pixels_are_rougher_than_right_ones() -> None:
     x = scenes(0)
-    right, wrong = normalized(x), normalized(MIXED[mixed](x))
-    here, there = (facts(measure(images.astype(np.float32)))["layout_roughness_ratio"] for images in (right, wrong))
-    assert here < 0.8
-    assert there > 2
-
-
-@pytest.mark.parametrize("moved", [False, True], ids=["planes read as pixels", "pixels moved as if they were planes"])
-def test_mixed_pixels_are_rougher_than_right_ones(moved: bool) -> None:
-    x = scenes(0)
+    assert facts(measure(normalized(x)))["layout_roughness_ratio"] < 0.8
+    for name, mixed in MIXED.items():
+        wrong = measure(normalized(mixed(x)).astype(np.float32))
+        assert facts(wrong)["layout_roughness_ratio"] > 2, name
     pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    wrong = np.ascontiguousarray(pixels.reshape(x.shape).transpose(0, 2, 3, 1)) if moved else x.reshape(pixels.shape)
-    here, there = (facts(measure(images, 3))["layout_roughness_ratio"] for images in (pixels, wrong))
-    assert here < 0.8
-    assert there > 2
+    assert facts(measure(pixels, 3))["layout_roughness_ratio"] < 0.8
+    moved = np.ascontiguousarray(pixels.reshape(x.shape).transpose(0, 2, 3, 1))
+    for wrong_pixels in (x.reshape(pixels.shape), moved):
+        assert facts(measure(wrong_pixels, 3))["layout_roughness_ratio"] > 2
 
 
 def test_contrast_is_no_layout() -> None:
@@ -235,20 +186,14 @@ def test_contrast_is_no_layout() -> None:
     assert facts(measure(faint))["layout_roughness_ratio"] < 0.8
 
 
-def test_one_channel_has_no_other_layout() -> None:
-    found = facts(measure(scenes(0)[:, :1]))
-    assert found["layout_roughness_ratio"] is None
-    assert found["spatial_correlation"] > 0.6
-
-
-@pytest.mark.parametrize("change", [blurred, lambda x: x[:, :, ::2, ::2].repeat(2, axis=2).repeat(2, axis=3)])
-def test_resampling_shows_and_content_does_not(change: Callable[[Array], Array]) -> None:
+def test_resampling_shows_and_content_does_not() -> None:
     x, y = blurred(scenes(1)) + scenes(5) * 0.1, blurred(scenes(2)) + scenes(6) * 0.1
-    same = image_relation(measure(x), measure(y))
-    assert same["sharpness_mismatch_low"] < 1.1
-    other = image_relation(measure(change(x)), measure(y))
-    assert other["sharpness_mismatch_low"] > 1.35
-    assert (other["sharpness_ratio"] < 1) == (change is blurred)
+    assert image_relation(measure(x), measure(y))["sharpness_mismatch_low"] < 1.1
+    pixelated = x[:, :, ::2, ::2].repeat(2, axis=2).repeat(2, axis=3)
+    for resampled, is_softer in ((blurred(x), True), (pixelated, False)):
+        other = image_relation(measure(resampled), measure(y))
+        assert other["sharpness_mismatch_low"] > 1.35
+        assert (other["sharpness_ratio"] < 1) == is_softer
     few_edges = image_relation(measure(0.1 * x[:, :, :12] + 3), measure(y))
     assert few_edges["sharpness_mismatch_low"] < 1.2
 
@@ -265,13 +210,11 @@ def test_what_is_no_image_has_no_neighbours() -> None:
     for spatial in (False, None):
         found = facts(statistics, spatial)
         assert found["image"] is spatial
-        assert found["spatial_correlation"] is None
-        assert found["sharpness"] is None
-        assert found["layout_roughness_ratio"] is None
+        for name in ("spatial_correlation", "sharpness", "layout_roughness_ratio"):
+            assert found[name] is None
     assert set(image_relation(statistics, other).values()) == {None}
-
-
-def test_even_images_have_no_neighbours_to_compare() -> None:
-    found = facts(measure(np.full((4, 3, 8, 8), 5, np.float32)))
-    assert found["spatial_correlation"] is None
-    assert found["sharpness"] is None
+    even = facts(measure(np.full((4, 3, 8, 8), 5, np.float32)))
+    assert (even["spatial_correlation"], even["sharpness"]) == (None, None), "nothing to compare"
+    grey = facts(measure(scenes(0)[:, :1]))
+    assert grey["layout_roughness_ratio"] is None, "one channel has no other layout"
+    assert grey["spatial_correlation"] > 0.6

@@ -41,11 +41,8 @@ def test_a_layer_that_was_added_or_changed_in_kind_stands_alone() -> None:
     found = match_layers(before, [*after, layer("c")])
     assert pairs(found)[1:3] == [(1, 1, "position"), (2, 3, "position")]
     assert found.only_before == () and found.only_after == (2, 4)
-
-
-def test_networks_without_anything_alike_do_not_match() -> None:
-    found = match_layers([layer("a", "Conv", 3)], [layer("b", "Gemm", 10), layer("c", "Conv", 4)])
-    assert found == Matching((), (0,), (0, 1))
+    unlike = match_layers([layer("a", "Conv", 3)], [layer("b", "Gemm", 10), layer("c", "Conv", 4)])
+    assert unlike == Matching((), (0,), (0, 1))
 
 
 def test_repeated_and_missing_names_match_once() -> None:
@@ -72,8 +69,8 @@ def test_every_layer_has_one_place(old: list[tuple[str, str]], new: list[tuple[s
 
 
 @pytest.mark.thorough
-def test_a_long_network_with_other_names_is_matched_quickly() -> None:
+def test_a_long_network_with_other_names_is_matched() -> None:
+    """In time that grows with its length: the alternative takes hours."""
     before = [layer(f"a{i}", "Conv", i % 7) for i in range(10_000)]
     after = [layer(f"b{i}", "Conv", i % 7) for i in range(10_000)]
-    assert len(match_layers(before, after).pairs) == 10_000
     assert len(match_layers(before, [*after[:4000], layer("new", "Relu"), *after[4000:]]).pairs) == 10_000

@@ -1,5 +1,6 @@
 """Samples far above all others: found among data of every kind, and none in data that are wide by nature."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -27,25 +28,24 @@ def table(sizes: np.ndarray) -> SampleTable:
     return rows
 
 
-@pytest.mark.parametrize("n", [16, 50, 200, 2000])
-@pytest.mark.parametrize("kind", DATA)
-def test_data_that_are_wide_by_nature_have_none(kind: str, n: int) -> None:
-    found = [strays_of(table(DATA[kind](np.random.default_rng(seed), n))) for seed in range(100)]
-    assert all(strays is not None for strays in found)
-    assert sum(bool(strays and strays.places) for strays in found) <= 4, "a heavy power law may do so by chance"
-    if "power law" not in kind:
-        assert not any(strays and strays.places for strays in found)
+def test_data_that_are_wide_by_nature_have_none() -> None:
+    for kind, draw in DATA.items():
+        for n in (16, 50, 200, 1000):
+            found = [strays_of(table(draw(np.random.default_rng(seed), n))) for seed in range(50)]
+            assert all(strays is not None for strays in found)
+            with_strays = sum(bool(strays and strays.places) for strays in found)
+            # A heavy power law may have some by chance.
+            assert with_strays <= (2 if "power law" in kind else 0), (kind, n)
 
 
-@pytest.mark.parametrize("places", [(17,), (0, 90, 199)])
-@pytest.mark.parametrize("factor", [12.0, 40.0, 255.0, 1e4])
-def test_strays_are_named_with_their_factor(places: tuple[int, ...], factor: float) -> None:
-    sizes = DATA["images"](np.random.default_rng(3), 200)
-    sizes[list(places)] = factor * np.median(sizes)
-    found = strays_of(table(sizes))
-    assert found is not None and found.places == places
-    assert found.factor == pytest.approx(factor, rel=0.02)
-    assert np.delete(sizes, places).max() < found.limit < sizes[list(places)].min()
+def test_strays_are_named_with_their_factor() -> None:
+    for places, factor in itertools.product([(17,), (0, 90, 199)], [12.0, 255.0, 1e4]):
+        sizes = DATA["images"](np.random.default_rng(3), 200)
+        sizes[list(places)] = factor * np.median(sizes)
+        found = strays_of(table(sizes))
+        assert found is not None and found.places == places
+        assert found.factor == pytest.approx(factor, rel=0.02)
+        assert np.delete(sizes, places).max() < found.limit < sizes[list(places)].min()
 
 
 def test_sound_has_a_stray_only_where_it_is_beyond_all_loudness() -> None:
@@ -56,26 +56,23 @@ def test_sound_has_a_stray_only_where_it_is_beyond_all_loudness() -> None:
         assert found is not None and found.places == places
 
 
-def test_few_samples_do_not_tell() -> None:
+def test_few_zero_and_broken_samples_do_not_tell() -> None:
     sizes = np.ones(15)
     sizes[3] = 40.0
     assert strays_of(table(sizes)) is None
     assert strays_of(table(np.zeros(40))) is None, "nothing but zeros"
-
-
-def test_values_that_are_not_finite_have_their_own_rule() -> None:
     rows = table(np.ones(40))
     rows["deviation"][7], rows["nonfinite"][7] = np.nan, 1
     found = strays_of(rows)
-    assert found is not None and found.places == ()
+    assert found is not None and found.places == (), "values that are not finite have their own rule"
 
 
-@pytest.mark.parametrize(("factor", "places"), [(1.0, (9,)), (30.0, ())])
-def test_what_the_other_set_shows_too_belongs_to_the_data(factor: float, places: tuple[int, ...]) -> None:
-    mine, other = np.ones(64), np.ones(64)
-    mine[9], other[2] = 40.0, factor
-    found = strays_by_role({"representative": table(mine), "validation": table(other)})["representative"]
-    assert found is not None and found.places == places
+def test_what_the_other_set_shows_too_belongs_to_the_data() -> None:
+    for factor, places in [(1.0, (9,)), (30.0, ())]:
+        mine, other = np.ones(64), np.ones(64)
+        mine[9], other[2] = 40.0, factor
+        found = strays_by_role({"representative": table(mine), "validation": table(other)})["representative"]
+        assert found is not None and found.places == places
 
 
 def test_samples_are_named_as_text() -> None:
