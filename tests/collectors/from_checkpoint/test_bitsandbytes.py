@@ -8,15 +8,13 @@ import pytest
 from builders import checkpoints as made
 from builders.nf4 import nf4
 
-import quantmedic
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
-from quantmedic.engine.contract.diagnosis import Diagnosis
 
 PATIENT = "model.layers.1.mlp.down_proj"
 CONFIG = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
-every_seed = pytest.mark.parametrize("seed", range(3))
+FLOATS = made.language_model(2)
 every_kind = pytest.mark.parametrize(("kind", "nested"), [("nf4", False), ("nf4", True), ("fp4", False)])
 
 
@@ -24,38 +22,31 @@ def opened(path: Path, tensors: made.Tensors) -> tuple[dict[str, PackedLayer], d
     return packed_layers(open_checkpoint(made.write_file(path / "layer.safetensors", tensors)).tensors, Settings())
 
 
-def quantized(floats: made.Tensors, kind: str, nested: bool) -> made.Tensors:
-    found = dict(floats)
-    for name in made.linear_names(floats):
+def quantized(kind: str, nested: bool) -> made.Tensors:
+    found = dict(FLOATS)
+    for name in made.linear_names(FLOATS):
         found |= nf4(name, made.from_bfloat16(found.pop(f"{name}.weight")[1]), kind, nested=nested)[0]
     return found
 
 
-def judged(folder: Path, floats: made.Tensors, tensors: made.Tensors) -> Diagnosis:
-    before = made.write_folder(folder / "float", floats)
-    return quantmedic.compare_weights(before, made.write_folder(folder / "quantized", tensors, CONFIG))
-
-
-@every_seed
 @every_kind
-def test_numbers_are_those_of_the_formula(tmp_path: Path, seed: int, kind: str, nested: bool) -> None:
-    values = np.random.default_rng(seed).normal(0, 0.03, (48, 192)).astype(np.float32)
-    tensors, stored = nf4("a", values, kind, nested=nested, seed=seed)
+def test_numbers_are_those_of_the_formula(tmp_path: Path, kind: str, nested: bool) -> None:
+    values = np.random.default_rng(0).normal(0, 0.03, (48, 192)).astype(np.float32)
+    tensors, stored = nf4("a", values, kind, nested=nested)
     layer = opened(tmp_path, tensors)[0]["a"]
     read = np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
     np.testing.assert_allclose(read, stored, rtol=2e-7, atol=1e-9)
     assert (layer.shape, layer.groups, layer.bits) == ((48, 192), 3, 4)
 
 
-@every_seed
-@pytest.mark.parametrize("kind", ["nf4", "fp4"])
-@pytest.mark.parametrize("nested", [False, True])
-def test_numbers_are_those_of_bitsandbytes(tmp_path: Path, seed: int, kind: str, nested: bool) -> None:
+@pytest.mark.thorough
+@every_kind
+def test_numbers_are_those_of_bitsandbytes(tmp_path: Path, kind: str, nested: bool) -> None:
     """To the bit."""
     functional = pytest.importorskip("bitsandbytes.functional")
     import torch
 
-    values = torch.from_numpy(np.random.default_rng(seed).normal(0, 0.03, (256, 128)).astype(np.float32))
+    values = torch.from_numpy(np.random.default_rng(0).normal(0, 0.03, (256, 128)).astype(np.float32))
     codes, state = functional.quantize_4bit(values, quant_type=kind, compress_statistics=nested)
     parts = {f"a.weight.{name}": part for name, part in state.as_dict(packed=True).items()}
     types = {torch.float32: "F32", torch.uint8: "U8"}
@@ -66,43 +57,36 @@ def test_numbers_are_those_of_bitsandbytes(tmp_path: Path, seed: int, kind: str,
 
 
 @pytest.mark.thorough
-@every_seed
 @every_kind
-def test_healthy_checkpoints_are_clean(tmp_path: Path, seed: int, kind: str, nested: bool) -> None:
-    floats = made.language_model(2, seed)
-    diagnosis = judged(tmp_path, floats, quantized(floats, kind, nested))
+def test_healthy_checkpoints_are_clean_and_a_block_without_magnitude_is_named(
+    tmp_path: Path, kind: str, nested: bool
+) -> None:
+    tensors = quantized(kind, nested)
+    diagnosis = made.compare(tmp_path, FLOATS, tensors, CONFIG)
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
     assert diagnosis.model.format == f"bitsandbytes {kind} 4-bit in groups of 64"
     assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "bitsandbytes"
     assert all((row.weight_sqnr_db or 0.0) > 14 for row in diagnosis.layers if row.weight_bits)
-
-
-@pytest.mark.thorough
-@every_seed
-@every_kind
-def test_a_block_without_magnitude_is_named(tmp_path: Path, seed: int, kind: str, nested: bool) -> None:
-    floats = made.language_model(2, seed)
-    tensors = quantized(floats, kind, nested)
-    code = 0x77 if kind == "nf4" else 0x00
     words: Any = tensors[f"{PATIENT}.weight"][1].copy()
-    words[:32] = code
+    words[:32] = 0x77 if kind == "nf4" else 0x00
     tensors[f"{PATIENT}.weight"] = ("U8", words)
-    diagnosis = judged(tmp_path, floats, tensors)
-    assert [(cause.cause, cause.subjects) for cause in diagnosis.causes] == [("dead-weight-groups", (PATIENT,))]
+    ill = made.compare(tmp_path, FLOATS, tensors, CONFIG)
+    assert [(cause.cause, cause.subjects) for cause in ill.causes] == [("dead-weight-groups", (PATIENT,))]
 
 
-@pytest.mark.parametrize(
-    ("part", "value", "said"),
-    [
-        ("weight.absmax", ("F32", np.ones(5, np.float32)), "absmax has shape"),
-        ("weight.quant_map", ("F32", np.ones(9, np.float32)), "quant_map has shape"),
-        ("weight.quant_state.bitsandbytes__nf4", ("U8", np.frombuffer(b"{", np.uint8)), "no JSON object"),
-        ("weight.quant_state.bitsandbytes__nf4", ("U8", np.frombuffer(b'{"shape": [-1, 2]}', np.uint8)), "its shape"),
-        ("weight.nested_absmax", ("F32", np.ones(9, np.float32)), "nested_absmax has shape"),
-        ("weight", ("U8", np.zeros((5, 1), np.uint8)), "codes have type"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, part: str, value: Any, said: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    state, said = "weight.quant_state.bitsandbytes__nf4", {}
     tensors, _ = nf4("a", np.ones((8, 64), np.float32), nested=True)
-    layers, refused = opened(tmp_path, {**tensors, f"a.{part}": value})
-    assert not layers and said in refused["a"]
+    parts: list[tuple[str, str, Any, str]] = [
+        ("weight.absmax", "F32", np.ones(5, np.float32), "absmax has shape"),
+        ("weight.quant_map", "F32", np.ones(9, np.float32), "quant_map has shape"),
+        (state, "U8", np.frombuffer(b"{", np.uint8), "no JSON object"),
+        (state, "U8", np.frombuffer(b'{"shape": [-1, 2]}', np.uint8), "its shape"),
+        ("weight.nested_absmax", "F32", np.ones(9, np.float32), "nested_absmax has shape"),
+        ("weight", "U8", np.zeros((5, 1), np.uint8), "codes have type"),
+    ]
+    for part, kind, array, expected in parts:
+        layers, refused = opened(tmp_path, {**tensors, f"a.{part}": (kind, array)})
+        assert not layers
+        said[expected] = refused["a"]
+    assert not {expected: text for expected, text in said.items() if expected not in text}

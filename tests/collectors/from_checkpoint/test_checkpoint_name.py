@@ -14,35 +14,32 @@ def named(path: Path, quantized: dict[str, object] | None = None, floats: dict[s
     return name_of(Checkpoint(path, (), {}, quantized or {}), Checkpoint(Path("float"), (), {}, floats or {}))
 
 
-@pytest.mark.parametrize(
-    "path, expected",
-    [
-        ("runs/Llama-3-8B-GPTQ", "Llama-3-8B-GPTQ"),
-        ("runs/tiny-q4.gguf", "tiny-q4.gguf"),
-        ("runs/7002", "7002"),
-        ("7002/quantized", "7002/quantized"),
-        ("7002/models/int4", "7002/int4"),
-        ("Llama-3-8B-W4A16/model.safetensors", "Llama-3-8B-W4A16/model.safetensors"),
-        ("tuned/model-00001-of-00002.safetensors", "tuned/model-00001-of-00002.safetensors"),
-        ("tuned/Q4_K_M.gguf", "tuned/Q4_K_M.gguf"),
-        (f"models--meta-llama--Llama-3-8B/snapshots/{COMMIT}", "Llama-3-8B"),
-    ],
-)
-def test_names_that_any_model_could_have_are_told_apart(path: str, expected: str, tmp_path: Path) -> None:
-    assert named(tmp_path / path) == expected
+NAMES = {
+    "runs/Llama-3-8B-GPTQ": "Llama-3-8B-GPTQ",
+    "runs/tiny-q4.gguf": "tiny-q4.gguf",
+    "runs/7002": "7002",
+    "7002/quantized": "7002/quantized",
+    "7002/models/int4": "7002/int4",
+    "Llama-3-8B-W4A16/model.safetensors": "Llama-3-8B-W4A16/model.safetensors",
+    "tuned/model-00001-of-00002.safetensors": "tuned/model-00001-of-00002.safetensors",
+    "tuned/Q4_K_M.gguf": "tuned/Q4_K_M.gguf",
+    f"models--meta-llama--Llama-3-8B/snapshots/{COMMIT}": "Llama-3-8B",
+}
 
 
-@pytest.mark.parametrize("base", ["meta-llama/Llama-3-8B", "/home/someone/Llama-3-8B", "./Llama-3-8B/"])
-def test_the_configuration_names_what_it_was_made_of(base: str, tmp_path: Path) -> None:
-    assert named(tmp_path / "7002" / "quantized", {"_name_or_path": base}) == "Llama-3-8B (quantized)"
-    assert named(tmp_path / "7002" / "quantized", {}, {"_name_or_path": base}) == "Llama-3-8B (quantized)"
-    assert named(tmp_path / "7002" / "mine", {"_name_or_path": base}) == "mine"
-    assert named(tmp_path / COMMIT, {"_name_or_path": base}) == "Llama-3-8B"
+def test_names_that_any_model_could_have_are_told_apart(tmp_path: Path) -> None:
+    assert {path: named(tmp_path / path) for path in NAMES} == NAMES
 
 
-@pytest.mark.parametrize("base", ["./float", "", " ", None, 7, "/models/checkpoint"])
-def test_a_name_that_tells_nothing_is_none(base: object, tmp_path: Path) -> None:
-    assert named(tmp_path / "7002" / "quantized", {"_name_or_path": base}) == "7002/quantized"
+def test_the_configuration_names_what_it_was_made_of(tmp_path: Path) -> None:
+    for base in ("meta-llama/Llama-3-8B", "/home/someone/Llama-3-8B", "./Llama-3-8B/"):
+        told = {"_name_or_path": base}
+        assert named(tmp_path / "7002" / "quantized", told) == "Llama-3-8B (quantized)", base
+        assert named(tmp_path / "7002" / "quantized", {}, told) == "Llama-3-8B (quantized)", base
+        assert named(tmp_path / "7002" / "mine", told) == "mine", base
+        assert named(tmp_path / COMMIT, told) == "Llama-3-8B", base
+    for empty in ("./float", "", " ", None, 7, "/models/checkpoint"):
+        assert named(tmp_path / "7002" / "quantized", {"_name_or_path": empty}) == "7002/quantized", empty
 
 
 def test_the_folder_of_a_user_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ from quantmedic.engine.errors import ModelError, QuantmedicError
 
 FLOATS = made.language_model()
 PATIENT = "model.layers.1.mlp.up_proj"
-KINDS = ("gptq", "awq", "compressed")
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +44,26 @@ def fakes(folder: Path, tensors: made.Tensors, name: str = "quantized", **config
 
 
 @pytest.mark.thorough
-@every_kind
-def test_a_healthy_checkpoint_is_clean(kind: str, float_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
+def test_a_healthy_checkpoint_is_clean_and_has_the_errors_of_plain_numpy(
+    kind: str, float_folder: Path, tmp_path: Path
+) -> None:
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, kind), **made.configuration(kind))
     diagnosis, weights = compared(float_folder, quantized)
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
-    assert diagnosis.model.framework == "safetensors"
-    assert diagnosis.model.harmed is None
+    assert (diagnosis.model.framework, diagnosis.model.harmed) == ("safetensors", None)
     assert diagnosis.warnings[0].startswith("weights alone were compared")
     assert "left in float: lm_head.weight" in diagnosis.warnings[1]
     facts = weights[PATIENT]
     assert (facts.quantizer.bits, facts.group_size, facts.quantizer.granularity) == (4, made.GROUP, "per_block")
     assert facts.groups == made.INNER * made.HIDDEN // made.GROUP
     assert facts.peers == len(made.linear_names(FLOATS))
-
-
-@pytest.mark.thorough
-@every_kind
-def test_errors_are_those_of_plain_numpy(kind: str, float_folder: Path, tmp_path: Path) -> None:
-    _, weights = compared(float_folder, fakes(tmp_path, made.quantized_model(FLOATS, kind), **made.configuration(kind)))
     x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1]).astype(float)
     codes, scale, zero = made.quantize(x.astype(np.float32), 4, made.GROUP, symmetric=kind == "compressed")
     if kind == "compressed":
         scale = made.from_bfloat16(made.bfloat16(scale)).astype(float)
     y = made.dequantize(codes, scale, zero)
-    facts, d = weights[PATIENT], y - x
+    d = y - x
     noise, power = (d * d).reshape(len(x), -1, made.GROUP).sum(2), (x * x).reshape(len(x), -1, made.GROUP).sum(2)
     level = 10 * np.log10(power / noise)
     row, group = np.unravel_index(level.argmin(), level.shape)
@@ -93,55 +85,79 @@ def test_errors_are_those_of_plain_numpy(kind: str, float_folder: Path, tmp_path
     assert facts.rounding_mean_steps == pytest.approx((d / np.repeat(scale, made.GROUP, 1)).mean(), abs=1e-6)
 
 
-def one_dead_group(kind: str) -> Callable[..., Any]:
-    def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
-        if name == PATIENT:
-            codes = codes.copy()
-            codes[7, made.GROUP : 2 * made.GROUP] = zero[7, 1]
-        return codes, scale, zero
-
-    return damage
-
-
-@pytest.mark.thorough
-@every_kind
-def test_a_dead_group(kind: str, float_folder: Path, tmp_path: Path) -> None:
-    tensors = made.quantized_model(FLOATS, kind, damage=one_dead_group(kind))
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration(kind)))
-    assert found(diagnosis) == {("W014", PATIENT)}
-    assert diagnosis.verdict == "degraded"
-    assert (weights[PATIENT].dead_groups, weights[PATIENT].dead_group) == (1, "7 / 1")
-    assert weights[PATIENT].worst_group == "7 / 1"
+DEAD, ZERO, NAN, INFINITE, SHIFTED, CUT, COPIED = (
+    f"model.layers.{layer}.{part}"
+    for layer, part in (
+        (0, "self_attn.q_proj"),
+        (0, "self_attn.o_proj"),
+        (1, "self_attn.q_proj"),
+        (1, "self_attn.v_proj"),
+        (2, "self_attn.o_proj"),
+        (1, "mlp.up_proj"),
+        (0, "mlp.up_proj"),
+    )
+)
+BAD_SCALES = {ZERO: 0.0, NAN: np.nan, INFINITE: np.inf}
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf], ids=str)
-def test_a_scale_of_zero_or_no_number_kills_its_group(bad: float, float_folder: Path, tmp_path: Path) -> None:
-    def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
-        scale = scale.copy()
-        if name == PATIENT:
-            scale[3, 0] = bad
-        return codes, scale, zero
-
-    tensors = made.quantized_model(FLOATS, "gptq", damage=damage)
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    assert found(diagnosis) == {("W014" if bad == 0 else "W041", PATIENT)}
-    assert weights[PATIENT].dead_group == "3 / 0"
-    assert weights[PATIENT].broken_scale == (None if bad == 0 else "3 / 0")
-    assert np.isfinite(weights[PATIENT].rounding.mse or np.nan)
+def ill(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
+    codes, scale = codes.copy(), scale.copy()
+    if name == DEAD:
+        codes[7, made.GROUP : 2 * made.GROUP] = zero[7, 1]
+    if name in BAD_SCALES:
+        scale[3, 0] = BAD_SCALES[name]
+    if name == CUT:  # to a quarter of its range
+        x = made.from_bfloat16(FLOATS[f"{CUT}.weight"][1]).reshape(len(codes), -1, made.GROUP)
+        scale = (scale / 4).astype(np.float16).astype(float)
+        codes = np.clip(np.rint(x / scale[:, :, None]) + zero[:, :, None], 0, 15).reshape(codes.shape).astype(np.uint8)
+    return codes, scale, zero
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("share", ["one layer", "all layers"])
-def test_zero_points_off_by_one(share: str, float_folder: Path, tmp_path: Path) -> None:
-    """Written in the v2 format, declared as v1."""
-    options = {PATIENT if share == "one layer" else "": {"stored_zero": 0}}
-    tensors = made.quantized_model(FLOATS, "gptq", options=options)
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    expected = {PATIENT} if share == "one layer" else set(made.linear_names(FLOATS))
-    assert found(diagnosis) == {("W016", name) for name in expected}
-    assert weights[PATIENT].better_reading == "zero points as stored, without the + 1 of GPTQ v1"
-    assert weights[PATIENT].rounding_mean_steps == pytest.approx(-1.0, abs=0.01)
+def test_layers_that_are_ill_in_several_ways_are_each_named(float_folder: Path, tmp_path: Path) -> None:
+    """Also in a case that was saved."""
+    tensors = made.quantized_model(FLOATS, "gptq", options={SHIFTED: {"stored_zero": 0}}, damage=ill)
+    other = "model.layers.2.mlp.up_proj"
+    tensors |= {f"{COPIED}.{part}": tensors[f"{other}.{part}"] for part in ("qweight", "qzeros", "scales")}
+    case = quantmedic.collect_weights(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    diagnosis = quantmedic.judge(case)
+    expected = {("W014", DEAD), ("W014", ZERO), ("W041", NAN), ("W041", INFINITE)}
+    expected |= {("W016", SHIFTED), ("W034", CUT), ("W032", COPIED)}
+    assert found(diagnosis) == expected and diagnosis.verdict == "degraded"
+    quantmedic.save_case(case, tmp_path / "a.case")
+    assert found(quantmedic.judge(quantmedic.load_case(tmp_path / "a.case"))) == expected
+    weights = {op.name: op.weight for op in case.record.operators}
+    facts = weights[DEAD]
+    assert (facts.dead_groups, facts.dead_group, facts.worst_group) == (1, "7 / 1", "7 / 1")
+    for name, bad in BAD_SCALES.items():
+        assert (weights[name].dead_group, weights[name].broken_scale) == ("3 / 0", None if bad == 0 else "3 / 0")
+        assert np.isfinite(weights[name].rounding.mse or np.nan)
+    assert weights[SHIFTED].rounding_mean_steps == pytest.approx(-1.0, abs=0.01)
+    assert (weights[CUT].clipped_share or 0.0) > 0.1 and (weights[CUT].peer_gap_db or 0.0) > 6
+    assert weights[COPIED].twin == other and (weights[COPIED].twin_similarity or 0.0) > 0.98
+
+
+@pytest.mark.thorough
+def test_codes_and_zero_points_that_are_read_otherwise_than_written(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    floats = made.language_model(1)
+    before = made.write_folder(tmp_path / "float", floats)
+    v2 = {"quantization_config": {**made.CONFIGS["gptq"], "checkpoint_format": "gptq_v2"}}
+    for kind, options, config, reading in (
+        ("gptq", {"order": made.AWQ_ORDER}, None, "codes in AWQ's order of a word"),
+        ("gptq", {"order": made.IN_SEQUENCE[::-1]}, None, "codes in the reverse order of a word"),
+        ("awq", {"order": made.IN_SEQUENCE}, None, "codes in the order of a word instead of AWQ's"),
+        ("awq", {"order": made.IN_SEQUENCE[::-1]}, None, "codes in the reverse order of a word"),
+        ("gptq", {"stored_zero": 0}, None, "zero points as stored, without the + 1 of GPTQ v1"),
+        ("gptq", {"stored_zero": 0}, v2, None),
+    ):
+        with subtests.test(kind, **options, is_declared=config is not None):
+            tensors = made.quantized_model(floats, kind, options={"": options})
+            diagnosis, weights = compared(before, fakes(tmp_path, tensors, **(config or made.configuration(kind))))
+            layers = made.linear_names(floats)
+            assert found(diagnosis) == ({("W016", name) for name in layers} if reading else set())
+            if reading:
+                assert {weights[name].better_reading for name in layers} == {reading}
+                assert all((weights[name].reading_gain_db or 0.0) > 3 for name in layers)
 
 
 @pytest.mark.thorough
@@ -159,78 +175,19 @@ def test_zero_points_that_v1_cannot_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_v2_format_is_read_as_declared(float_folder: Path, tmp_path: Path) -> None:
-    tensors = made.quantized_model(FLOATS, "gptq", options={"": {"stored_zero": 0}})
-    config: dict[str, Any] = {"quantization_config": {**made.CONFIGS["gptq"], "checkpoint_format": "gptq_v2"}}
-    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **config))
-    assert not diagnosis.causes
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "kind, order, reading",
-    [
-        ("gptq", made.AWQ_ORDER, "codes in AWQ's order of a word"),
-        ("gptq", made.IN_SEQUENCE[::-1], "codes in the reverse order of a word"),
-        ("awq", made.IN_SEQUENCE, "codes in the order of a word instead of AWQ's"),
-        ("awq", made.IN_SEQUENCE[::-1], "codes in the reverse order of a word"),
-    ],
-)
-def test_codes_packed_in_another_order(
-    kind: str, order: tuple[int, ...], reading: str, float_folder: Path, tmp_path: Path
-) -> None:
-    tensors = made.quantized_model(FLOATS, kind, options={"": {"order": order}})
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration(kind)))
-    rules = {rule for rule, _ in found(diagnosis)}
-    assert rules == {"W016"}
-    assert {subject for _, subject in found(diagnosis)} == set(made.linear_names(FLOATS))
-    assert weights[PATIENT].better_reading == reading
-    assert (weights[PATIENT].reading_gain_db or 0.0) > 10
-
-
-@pytest.mark.thorough
-@every_kind
-def test_an_outlier_column(kind: str, tmp_path: Path) -> None:
+def test_an_outlier_column(tmp_path: Path) -> None:
     floats = dict(FLOATS)
     values = made.from_bfloat16(floats[f"{PATIENT}.weight"][1]).copy()
     values[:, 100] *= 64
     floats[f"{PATIENT}.weight"] = ("BF16", made.bfloat16(values))
     before = made.write_folder(tmp_path / "float", floats)
-    quantized = fakes(tmp_path, made.quantized_model(floats, kind, symmetric=True), **made.configuration(kind))
-    diagnosis, weights = compared(before, quantized)
+    tensors = made.quantized_model(floats, "gptq", symmetric=True)
+    diagnosis, weights = compared(before, fakes(tmp_path, tensors, **made.configuration("gptq")))
     assert found(diagnosis) == {("W015", PATIENT)}
     assert diagnosis.causes[0].severity == "low"
     assert weights[PATIENT].widest_input_channel == 100
     assert (weights[PATIENT].outlier_groups or 0) > 0.6 * made.INNER
     assert weights[PATIENT].input_gain_ratio == 1.0
-
-
-@pytest.mark.thorough
-def test_a_layer_that_is_clipped(float_folder: Path, tmp_path: Path) -> None:
-    """One layer is clipped to a quarter of its range, and falls out of line."""
-
-    def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
-        if name != PATIENT:
-            return codes, scale, zero
-        x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1]).reshape(made.INNER, -1, made.GROUP)
-        scale = (scale / 4).astype(np.float16).astype(float)
-        codes = np.clip(np.rint(x / scale[:, :, None]) + zero[:, :, None], 0, 15)
-        return codes.reshape(made.INNER, -1).astype(np.uint8), scale, zero
-
-    tensors = made.quantized_model(FLOATS, "gptq", damage=damage)
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    assert found(diagnosis) == {("W034", PATIENT)}
-    assert (weights[PATIENT].clipped_share or 0.0) > 0.1 and (weights[PATIENT].peer_gap_db or 0.0) > 6
-
-
-@pytest.mark.thorough
-def test_a_layer_with_the_weights_of_another(float_folder: Path, tmp_path: Path) -> None:
-    other = "model.layers.2.mlp.up_proj"
-    tensors = made.quantized_model(FLOATS, "gptq")
-    tensors |= {f"{PATIENT}.{part}": tensors[f"{other}.{part}"] for part in ("qweight", "qzeros", "scales")}
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    assert found(diagnosis) == {("W032", PATIENT)}
-    assert weights[PATIENT].twin == other and (weights[PATIENT].twin_similarity or 0.0) > 0.98
 
 
 @pytest.mark.thorough
@@ -288,30 +245,17 @@ def test_missing_and_changed_tensors(float_folder: Path, tmp_path: Path) -> None
     assert (checkpoint.mismatched, checkpoint.altered, checkpoint.first_altered) == (1, 1, norm)
 
 
-def test_other_types_of_the_same_numbers_are_no_change(float_folder: Path, tmp_path: Path) -> None:
-    tensors = made.quantized_model(FLOATS, "gptq")
-    half = {n: ("F16", made.from_bfloat16(a).astype(np.float16)) for n, (t, a) in tensors.items() if t == "BF16"}
-    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors | half, **made.configuration("gptq")))
-    assert diagnosis.model.checkpoint.altered == 0
-    assert not diagnosis.causes
-
-
-def test_tied_output_weights_are_not_missing(float_folder: Path, tmp_path: Path) -> None:
-    tensors = made.quantized_model(FLOATS, "gptq")
-    del tensors["lm_head.weight"]
-    config = {**made.configuration("gptq"), "tie_word_embeddings": True}
-    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **config))
-    assert not diagnosis.causes
-
-
-def test_names_with_another_prefix(float_folder: Path, tmp_path: Path) -> None:
+def test_names_with_another_prefix_and_other_types_of_the_same_numbers_are_no_change(
+    float_folder: Path, tmp_path: Path
+) -> None:
     tensors = {name.removeprefix("model."): t for name, t in made.quantized_model(FLOATS, "gptq").items()}
-    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    half = {n: ("F16", made.from_bfloat16(a).astype(np.float16)) for n, (t, a) in tensors.items() if t == "BF16"}
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors | half, **made.configuration("gptq")))
     assert weights[PATIENT].quantizer.bits == 4
-    assert diagnosis.model.checkpoint.mismatched == 0
+    assert (diagnosis.model.checkpoint.mismatched, diagnosis.model.checkpoint.altered) == (0, 0)
 
 
-@pytest.mark.parametrize("size, bits", [(64, 4), (256, 4), (64, 3)])
+@pytest.mark.parametrize("size, bits", [(256, 4), (64, 3)])
 def test_rounded_real_numbers(size: int, bits: int, float_folder: Path, tmp_path: Path) -> None:
     """Same names and types: the grid is told by the number of distinct values."""
     tensors = dict(FLOATS)
@@ -346,14 +290,10 @@ def test_real_numbers_without_a_grid(float_folder: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.thorough
-def test_strangers_are_refused(float_folder: Path, tmp_path: Path) -> None:
+def test_strangers_and_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> None:
     quantized = fakes(tmp_path, made.quantized_model(made.language_model(seed=9), "gptq"), **made.configuration("gptq"))
     with pytest.raises(ModelError, match="do not belong together"):
         quantmedic.collect_weights(float_folder, quantized)
-
-
-def test_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> None:
-    quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
     with pytest.raises(ModelError, match="float checkpoint is quantized itself"):
         quantmedic.collect_weights(quantized, float_folder)
 
@@ -387,14 +327,6 @@ def test_what_no_checkpoint_has_does_not_apply(float_folder: Path, tmp_path: Pat
     assert not {rule for rule in judged if rule[0] in "AD"}
 
 
-@pytest.mark.thorough
-def test_a_case_is_saved_and_judged_again(float_folder: Path, tmp_path: Path) -> None:
-    tensors = made.quantized_model(FLOATS, "gptq", damage=one_dead_group("gptq"))
-    case = quantmedic.collect_weights(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
-    quantmedic.save_case(case, tmp_path / "a.case")
-    assert found(quantmedic.judge(quantmedic.load_case(tmp_path / "a.case"))) == {("W014", PATIENT)}
-
-
 @examples(60)
 @given(st.integers(1, 5), st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 2**32), st.booleans())
 def test_compiled_sums_are_those_of_numpy(rows: int, sizes: list[int], seed: int, without_grid: bool) -> None:
@@ -416,36 +348,28 @@ BAD_FILES = {
     "empty": b"",
     "header longer than the file": (10**6).to_bytes(8, "little") + b"{}",
     "no JSON": (8).to_bytes(8, "little") + b"garbage!",
-    "cut off": None,
     "pointer": b"version https://git-lfs.github.com/spec/v1\n",
 }
 
 
-@pytest.mark.parametrize("kind", BAD_FILES)
-def test_a_damaged_file_is_said(kind: str, float_folder: Path, tmp_path: Path) -> None:
-    content = BAD_FILES[kind]
-    if content is None:
-        whole = made.write_file(tmp_path / "whole.safetensors", {"a.weight": ("F32", np.ones((64, 64), np.float32))})
-        content = whole.read_bytes()[:-100]
-    (tmp_path / "bad.safetensors").write_bytes(content)
-    with pytest.raises(ModelError, match="not a readable safetensors file"):
-        quantmedic.collect_weights(float_folder, tmp_path / "bad.safetensors")
+def test_a_damaged_file_is_said(float_folder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    whole = made.write_file(tmp_path / "whole.safetensors", {"a.weight": ("F32", np.ones((64, 64), np.float32))})
+    for kind, content in {**BAD_FILES, "cut off": whole.read_bytes()[:-100]}.items():
+        (tmp_path / "bad.safetensors").write_bytes(content)
+        with subtests.test(kind), pytest.raises(ModelError, match="not a readable safetensors file"):
+            quantmedic.collect_weights(float_folder, tmp_path / "bad.safetensors")
 
 
-@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "a\\b.safetensors"])
-def test_an_index_does_not_lead_outside(name: str, float_folder: Path, tmp_path: Path) -> None:
+def test_an_index_does_not_lead_outside(float_folder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
     made.write_file(tmp_path / "secret.safetensors", {"a.weight": ("F32", np.ones((2, 2), np.float32))})
     folder = made.write_folder(tmp_path / "model", FLOATS)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": name}}))
-    with pytest.raises(ModelError, match="outside of its folder"):
-        quantmedic.collect_weights(float_folder, folder)
-
-
-def test_an_index_may_name_a_file_of_any_length(float_folder: Path, tmp_path: Path) -> None:
-    folder = made.write_folder(tmp_path / "model", FLOATS)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": "x" * 5000}}))
-    with pytest.raises(ModelError, match="a shard is missing"):
-        quantmedic.collect_weights(float_folder, folder)
+    says = dict.fromkeys(
+        ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "a\\b.safetensors"], "outside of its folder"
+    )
+    for name, said in {**says, "x" * 5000: "a shard is missing"}.items():
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": name}}))
+        with subtests.test(name[:30]), pytest.raises(ModelError, match=said):
+            quantmedic.collect_weights(float_folder, folder)
 
 
 def test_an_index_that_an_older_model_left_behind_is_told_from_a_missing_shard(
@@ -512,16 +436,15 @@ def test_memory_does_not_grow_with_the_layers(tmp_path: Path) -> None:
     x = (0.02 * random.normal(size=(2048, 1600))).astype(np.float32)
     parts = made.quantize(x, 4, 64, symmetric=False)
     layer = made.gptq("m", *parts, 4)
-    for layers in (4, 8):
+    for layers in (4, 4, 8):  # The first run may compile.
         names = [f"model.layers.{i}.mlp" for i in range(layers)]
         floats = {f"{name}.weight": ("BF16", made.bfloat16(x)) for name in names}
         packed = {f"{name}.{part.rpartition('.')[2]}": tensor for name in names for part, tensor in layer.items()}
         paths = [made.write_folder(tmp_path / f"{n}{layers}", t) for n, t in (("f", floats), ("q", packed))]
-        for _ in range(2):  # The first run may compile.
-            command = [sys.executable, "-c", PEAK, *map(str, paths)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        command = [sys.executable, "-c", PEAK, *map(str, paths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout))
-    assert peaks[1] <= 1.05 * peaks[0], peaks
+    assert peaks[2] <= 1.05 * peaks[1], peaks
 
 
 def test_compiled_loops_are_kept_apart_from_the_source() -> None:

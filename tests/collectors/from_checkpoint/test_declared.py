@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 
-import quantmedic
 from quantmedic.collectors.from_checkpoint.name_patterns import expression
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.thorough
 BLOCKS = 2
 PATIENT = "model.layers.1.mlp.down_proj"
 KEYS = [f"model.layers.{block}.self_attn" for block in range(BLOCKS)]
-every_seed = pytest.mark.parametrize("seed", range(3))
+FLOATS = made.language_model(BLOCKS)
 
 
 def config_of(kind: str, **more: Any) -> dict[str, Any]:
@@ -32,23 +31,18 @@ def config_of(kind: str, **more: Any) -> dict[str, Any]:
 
 def judged(
     folder: Path,
-    floats: made.Tensors,
     kind: str,
     config: dict[str, Any],
+    floats: made.Tensors = FLOATS,
     *,
     more: made.Tensors | None = None,
     in_float: tuple[str, ...] = (),
 ) -> Diagnosis:
-    before = made.write_folder(folder / "float", floats, {k: v for k, v in config.items() if k.startswith("tie")})
     tensors = {**made.quantized_model(floats, kind), **(more or {})}
     for name in in_float:
         tensors = {key: value for key, value in tensors.items() if not key.startswith(f"{name}.")}
         tensors[f"{name}.weight"] = floats[f"{name}.weight"]
-    return quantmedic.compare_weights(before, made.write_folder(folder / "quantized", tensors, config))
-
-
-def causes(diagnosis: Diagnosis) -> list[str]:
-    return [cause.cause for cause in diagnosis.causes]
+    return made.compare(folder, floats, tensors, config, {k: v for k, v in config.items() if k.startswith("tie")})
 
 
 def cache_scales(value: float | None, form: str = "{block}.{kind}_scale") -> made.Tensors:
@@ -63,33 +57,27 @@ def cache_scales(value: float | None, form: str = "{block}.{kind}_scale") -> mad
 ASKED = {"num_bits": 8, "type": "float", "dynamic": False}
 
 
-@every_seed
-@pytest.mark.parametrize(
-    ("scheme", "scales", "expected"),
-    [
+OF_PROJECTIONS = "{block}.{kind}_proj.{kind}_scale"
+
+
+def test_scales_of_the_cache(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """ModelOpt raises small scales of FP8 to 1."""
+    for scheme, scales, expected in (
         (ASKED, cache_scales(None), []),
-        (ASKED, cache_scales(None, "{block}.{kind}_proj.{kind}_scale"), []),
+        (ASKED, cache_scales(None, OF_PROJECTIONS), []),
         (ASKED, {}, ["kv-scales-missing"]),
         (ASKED, dict([*cache_scales(None).items()][:3]), ["kv-scales-missing"]),
         (ASKED, cache_scales(1.0), ["kv-scales-missing"]),
         ({**ASKED, "dynamic": True}, {}, []),
         (None, {}, []),
-    ],
-)
-def test_scales_of_the_cache(
-    tmp_path: Path, seed: int, scheme: dict[str, Any] | None, scales: made.Tensors, expected: list[str]
-) -> None:
-    floats = made.language_model(BLOCKS, seed)
-    found = judged(tmp_path, floats, "compressed", config_of("compressed", kv_cache_scheme=scheme), more=scales)
-    assert causes(found) == expected
-
-
-@pytest.mark.parametrize(("value", "expected"), [(None, []), (1.0, []), (0.0, ["kv-scales-missing"])])
-def test_scales_of_the_cache_of_modelopt(tmp_path: Path, value: float | None, expected: list[str]) -> None:
-    """It raises small scales of FP8 to 1."""
-    scales = {} if value == 0.0 else cache_scales(value, "{block}.{kind}_proj.{kind}_scale")
-    floats, config = made.language_model(BLOCKS), config_of("compressed", kv_cache_quant_algo="FP8")
-    assert causes(judged(tmp_path, floats, "compressed", config, more=scales)) == expected
+        ("FP8", cache_scales(None, OF_PROJECTIONS), []),
+        ("FP8", cache_scales(1.0, OF_PROJECTIONS), []),
+        ("FP8", {}, ["kv-scales-missing"]),
+    ):
+        asked = "kv_cache_quant_algo" if scheme == "FP8" else "kv_cache_scheme"
+        with subtests.test(scheme=scheme, scales=[*scales]):
+            config = config_of("compressed", **{asked: scheme})
+            assert made.causes_of(judged(tmp_path, "compressed", config, more=scales)) == expected
 
 
 GROUP = {"weights": {"num_bits": 8, "group_size": 64, "symmetric": True}}
@@ -101,136 +89,104 @@ def group(target: str, scheme: dict[str, Any]) -> dict[str, Any]:
     return {"config_groups": {"group_1": {"targets": [target], **scheme}}}
 
 
-@every_seed
-@pytest.mark.parametrize(
-    ("more", "expected", "fact"),
-    [
+NOT_MET, IDLE = ["configuration-not-met"], ["ignores-match-nothing"]
+
+
+def test_patterns_of_compressed_tensors(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for more, expected, fact in (
         ({}, [], None),
         ({"ignore": ["lm_head", "re:.*embed_tokens"]}, [], None),
-        ({"ignore": ["re:.*lm_head", "re:vision_tower.*"]}, ["ignores-match-nothing"], "first_idle_ignore"),
-        ({"ignore": ["lm_head", "model.layer.0.mlp.down_proj"]}, ["ignores-match-nothing"], "first_idle_ignore"),
-        ({"ignore": ["lm_head", PATIENT]}, ["configuration-not-met"], "first_declared_float"),
-        ({"ignore": ["lm_head", "layers.1.mlp.down_proj"]}, ["configuration-not-met"], "first_declared_float"),
-        (group("re:.*mlp.dwn", NEXT_BITS), ["configuration-not-met"], "first_idle_target"),
+        ({"ignore": ["re:.*lm_head", "re:vision_tower.*"]}, IDLE, "first_idle_ignore"),
+        ({"ignore": ["lm_head", "model.layer.0.mlp.down_proj"]}, IDLE, "first_idle_ignore"),
+        ({"ignore": ["lm_head", PATIENT]}, NOT_MET, "first_declared_float"),
+        ({"ignore": ["lm_head", "layers.1.mlp.down_proj"]}, NOT_MET, "first_declared_float"),
+        (group("re:.*mlp.dwn", NEXT_BITS), NOT_MET, "first_idle_target"),
         (group("re:.*down_proj$", NEXT_BITS), [], None),
-        (group("re:.*down_proj$", GROUP), ["configuration-not-met"], "first_unmet_override"),
-        (group(PATIENT, GROUP), ["configuration-not-met"], "first_unmet_override"),
+        (group("re:.*down_proj$", GROUP), NOT_MET, "first_unmet_override"),
+        (group(PATIENT, GROUP), NOT_MET, "first_unmet_override"),
         ({"ignore": ["lm_head", r"re:(.*)*x"]}, [], None),
-    ],
-)
-def test_patterns_of_compressed_tensors(
-    tmp_path: Path, seed: int, more: dict[str, Any], expected: list[str], fact: str | None
-) -> None:
-    found = judged(tmp_path, made.language_model(BLOCKS, seed), "compressed", config_of("compressed", **more))
-    assert causes(found) == expected
-    assert fact is None or getattr(found.model.checkpoint, fact)
+    ):
+        with subtests.test(**more):
+            found = judged(tmp_path, "compressed", config_of("compressed", **more))
+            assert made.causes_of(found) == expected
+            assert fact is None or getattr(found.model.checkpoint, fact)
 
 
-@every_seed
-@pytest.mark.parametrize(("said", "expected"), [(True, []), (False, ["configuration-not-met"])])
-def test_a_layer_in_float_has_to_be_ignored(tmp_path: Path, seed: int, said: bool, expected: list[str]) -> None:
-    config = config_of("compressed", ignore=["lm_head", *([PATIENT] if said else [])])
-    floats = made.language_model(5, seed)
-    found = judged(tmp_path, floats, "compressed", config, in_float=(PATIENT,))
-    assert causes(found) == expected
-    assert found.model.checkpoint.declared_quantized == (0 if said else 1)
+def test_a_layer_in_float_has_to_be_ignored(tmp_path: Path) -> None:
+    floats = made.language_model(5)
+    for ignored, expected in ([PATIENT], []), ([], NOT_MET):
+        config = config_of("compressed", ignore=["lm_head", *ignored])
+        found = judged(tmp_path, "compressed", config, floats, in_float=(PATIENT,))
+        assert made.causes_of(found) == expected
+        assert found.model.checkpoint.declared_quantized == len(expected)
 
 
-@every_seed
-@pytest.mark.parametrize(
-    ("kind", "more", "expected"),
-    [
+def test_patterns_of_other_tools(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind, more, expected in (
         ("gptq", {"dynamic": {}}, []),
         ("gptq", {"dynamic": {r"-:.*embed_tokens": {}}}, []),
         ("gptq", {"dynamic": {r".*\.mlp\.down_proj": {"bits": 4}}}, []),
-        ("gptq", {"dynamic": {r".*\.mlp\.down_proj": {"bits": 8}}}, ["configuration-not-met"]),
-        ("gptq", {"dynamic": {r"+:.*\.mlp\.down_proj": {"group_size": 32}}}, ["configuration-not-met"]),
-        ("gptq", {"dynamic": {r"-:.*\.mlp\.down_proj": {}}}, ["configuration-not-met"]),
-        ("gptq", {"dynamic": {r".*\.moe\.down_proj": {"bits": 8}}}, ["configuration-not-met"]),
+        ("gptq", {"dynamic": {r".*\.mlp\.down_proj": {"bits": 8}}}, NOT_MET),
+        ("gptq", {"dynamic": {r"+:.*\.mlp\.down_proj": {"group_size": 32}}}, NOT_MET),
+        ("gptq", {"dynamic": {r"-:.*\.mlp\.down_proj": {}}}, NOT_MET),
+        ("gptq", {"dynamic": {r".*\.moe\.down_proj": {"bits": 8}}}, NOT_MET),
         ("awq", {"modules_to_not_convert": ["lm_head"]}, []),
-        ("awq", {"modules_to_not_convert": ["down_proj"]}, ["configuration-not-met"]),
-        ("awq", {"modules_to_not_convert": ["block_sparse_moe"]}, ["ignores-match-nothing"]),
+        ("awq", {"modules_to_not_convert": ["down_proj"]}, NOT_MET),
+        ("awq", {"modules_to_not_convert": ["block_sparse_moe"]}, IDLE),
         ("compressed", {"exclude_modules": ["lm_head", "model.embed*"]}, []),
-        ("compressed", {"exclude_modules": ["model.layers.1.mlp*"]}, ["configuration-not-met"]),
-    ],
-)
-def test_patterns_of_other_tools(
-    tmp_path: Path, seed: int, kind: str, more: dict[str, Any], expected: list[str]
-) -> None:
-    assert causes(judged(tmp_path, made.language_model(BLOCKS, seed), kind, config_of(kind, **more))) == expected
+        ("compressed", {"exclude_modules": ["model.layers.1.mlp*"]}, NOT_MET),
+    ):
+        with subtests.test(kind, **more):
+            assert made.causes_of(judged(tmp_path, kind, config_of(kind, **more))) == expected
 
 
-def tied(seed: int) -> made.Tensors:
-    floats = made.language_model(BLOCKS, seed)
-    return {name: tensor for name, tensor in floats.items() if name != "lm_head.weight"}
-
-
-@every_seed
-@pytest.mark.parametrize(
-    ("head", "expected"),
-    [("none", []), ("equal", []), ("scaled", ["tied-weights-differ"]), ("quantized", ["tied-weights-differ"])],
-)
-def test_tied_weights(tmp_path: Path, seed: int, head: str, expected: list[str]) -> None:
-    floats = tied(seed)
-    table = made.from_bfloat16(floats["model.embed_tokens.weight"][1])
+def test_tied_weights(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    tied = {name: tensor for name, tensor in FLOATS.items() if name != "lm_head.weight"}
+    table = made.from_bfloat16(FLOATS["model.embed_tokens.weight"][1])
     codes = made.quantize(table, 4, made.GROUP, symmetric=False)
-    more: dict[str, made.Tensors] = {
-        "none": {},
-        "equal": {"lm_head.weight": ("BF16", made.bfloat16(table))},
-        "scaled": {"lm_head.weight": ("BF16", made.bfloat16(1.5 * table))},
-        "quantized": made.gptq("lm_head", *codes, 4),
+    heads: dict[str, tuple[made.Tensors, list[str]]] = {
+        "none": ({}, []),
+        "equal": ({"lm_head.weight": ("BF16", made.bfloat16(table))}, []),
+        "scaled": ({"lm_head.weight": ("BF16", made.bfloat16(1.5 * table))}, ["tied-weights-differ"]),
+        "quantized": (made.gptq("lm_head", *codes, 4), ["tied-weights-differ"]),
     }
     config = {**config_of("gptq"), "tie_word_embeddings": True}
-    assert causes(judged(tmp_path, floats, "gptq", config, more=more[head])) == expected
+    for head, (more, expected) in heads.items():
+        with subtests.test(head):
+            assert made.causes_of(judged(tmp_path, "gptq", config, tied, more=more)) == expected
+    not_tied = {**config_of("gptq"), "tie_word_embeddings": False}
+    assert made.causes_of(judged(tmp_path, "gptq", not_tied)) == []
 
 
-def test_weights_that_are_not_tied_may_differ(tmp_path: Path) -> None:
-    config = {**config_of("gptq"), "tie_word_embeddings": False}
-    assert causes(judged(tmp_path, made.language_model(BLOCKS), "gptq", config)) == []
+def test_expressions_are_matched_where_they_end() -> None:
+    endless = ["(a+)+$", "(.*)*x", "a*" * 9, "a{1,}{1,}", "(", "x" * 600, r"(a)\1"]
+    assert [text for text in endless if expression(text) is not None] == []
+    usual = [r".*mlp\.gate$", r"model\.layers\.(0|1)\..*", r".*self_attn.*q_proj$", r".*\.[1-3]\..+"]
+    assert [text for text in usual if expression(text) is None] == []
 
 
-@pytest.mark.parametrize("text", ["(a+)+$", "(.*)*x", "a*" * 9, "a{1,}{1,}", "(", "x" * 600, r"(a)\1"])
-def test_expressions_that_may_never_end_are_not_matched(text: str) -> None:
-    assert expression(text) is None
-
-
-@pytest.mark.parametrize(
-    "text", [r".*mlp\.gate$", r"model\.layers\.(0|1)\..*", r".*self_attn.*q_proj$", r".*\.[1-3]\..+"]
-)
-def test_usual_expressions_are_matched(text: str) -> None:
-    assert expression(text) is not None
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_configurations_of_strangers_raise_nothing(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    floats = made.language_model(1)
+    for settings in (
         {"config_groups": {"g": {"targets": [1, None, "a"], "weights": {"num_bits": "x", "group_size": []}}}},
         {"config_groups": {"g": 5, "h": {"targets": "Linear", "weights": {}}}, "ignore": "lm_head"},
         {"config_groups": [], "ignore": {"a": 1}, "modules_to_not_convert": 7, "exclude_modules": [[]]},
         {"dynamic": {"(": 3, "-:[": {}, ".*": {"bits": True}}},
         {"dynamic": [], "kv_cache_scheme": [], "kv_cache_quant_algo": 8},
         {"kv_cache_scheme": {"num_bits": {}, "type": [1]}, "quant_method": 5},
-    ],
-)
-def test_configurations_of_strangers_raise_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
-    floats = made.language_model(1)
-    before = made.write_folder(tmp_path / "float", floats)
-    config = {"quantization_config": settings, "tie_word_embeddings": "yes", "text_config": 3}
-    after = made.write_folder(tmp_path / "quantized", made.quantized_model(floats, "gptq"), config)
-    assert quantmedic.compare_weights(before, after).model.checkpoint.tensors == len(floats)
+    ):
+        with subtests.test(**settings):
+            config = {"quantization_config": settings, "tie_word_embeddings": "yes", "text_config": 3}
+            found = made.compare(tmp_path, floats, made.quantized_model(floats, "gptq"), config)
+            assert found.model.checkpoint.tensors == len(floats)
 
 
-@pytest.mark.parametrize(
-    "kind, more, expected",
-    [
+def test_how_weights_were_quantized_is_told(tmp_path: Path) -> None:
+    for kind, more, expected in (
         ("gptq", {"sym": False, "desc_act": True, "group_size": -1}, (-1, False, True)),
         ("gptq", {"sym": "no", "group_size": None}, (None, None, False)),
         ("compressed", {}, (made.GROUP, True, None)),
         ("awq", {}, (made.GROUP, None, None)),
-    ],
-)
-def test_how_weights_were_quantized_is_told(
-    tmp_path: Path, kind: str, more: dict[str, Any], expected: tuple[int | None, bool | None, bool | None]
-) -> None:
-    said = judged(tmp_path, made.language_model(BLOCKS), kind, config_of(kind, **more)).model.checkpoint
-    assert (said.declared_group_size, said.declared_symmetric, said.declared_order) == expected
+    ):
+        said = judged(tmp_path, kind, config_of(kind, **more)).model.checkpoint
+        assert (said.declared_group_size, said.declared_symmetric, said.declared_order) == expected, (kind, more)

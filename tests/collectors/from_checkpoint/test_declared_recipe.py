@@ -34,27 +34,17 @@ def test_the_cache_is_kept() -> None:
     assert json.loads(str(found["declared_cache"])) == scheme and found["declared_groups"] is None
 
 
-@pytest.mark.parametrize(
-    "groups",
-    [
-        None,
-        {},
-        [],
-        {"a": {"targets": "Linear"}},
-        {"a": {"targets": ["Linear"]}, "b": {"targets": []}},
-        {"a": {"targets": [3]}},
-        {"a": {"targets": ["x" * 201]}},
-        {str(number): {"targets": ["Linear"]} for number in range(65)},
-    ],
-)
-def test_what_is_not_known_whole_is_not_told(groups: Any) -> None:
-    assert groups_of({"config_groups": groups}) is None
+def test_what_is_not_known_whole_is_not_told() -> None:
+    unknown: list[Any] = [None, {}, [], {"a": {"targets": "Linear"}}, {"a": {"targets": [3]}}]
+    unknown += [{"a": {"targets": ["Linear"]}, "b": {"targets": []}}, {"a": {"targets": ["x" * 201]}}]
+    unknown += [{str(number): {"targets": ["Linear"]} for number in range(65)}]
+    assert [groups for groups in unknown if groups_of({"config_groups": groups}) is not None] == []
 
 
-@pytest.mark.parametrize("strategies, expected", [(["channel"], True), (["channel", "group"], False), ([], False)])
-def test_one_scale_per_channel(strategies: list[str], expected: bool) -> None:
-    groups = {str(k): {"targets": ["Linear"], "weights": {"strategy": own}} for k, own in enumerate(strategies)}
-    assert is_per_channel({"config_groups": groups}) is expected
+def test_one_scale_per_channel() -> None:
+    for strategies, expected in (["channel"], True), (["channel", "group"], False), ([], False):
+        groups = {str(k): {"targets": ["Linear"], "weights": {"strategy": own}} for k, own in enumerate(strategies)}
+        assert is_per_channel({"config_groups": groups}) is expected, strategies
 
 
 JSON = some.recursive(
@@ -77,16 +67,17 @@ def test_no_configuration_is_an_accident(groups: Any, cache: Any) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("preset", ["W4A16", "W8A8", "FP8", "NVFP4", "MXFP4", "MXFP8", "FP8_BLOCK"])
-def test_what_compressed_tensors_writes_is_read_back_by_it(preset: str) -> None:
+def test_what_compressed_tensors_writes_is_read_back_by_it(subtests: pytest.Subtests) -> None:
     pytest.importorskip("compressed_tensors")
     from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
 
-    scheme = preset_name_to_scheme(preset, ["Linear"])
-    found = QuantizationScheme.model_validate(groups_of({"config_groups": {"a": scheme.model_dump()}})["a"])
-    for part in ("weights", "input_activations"):
-        own, wanted = getattr(found, part), getattr(scheme, part)
-        assert (own is None) == (wanted is None)
-        if own is not None:
-            left = {"observer", "zp_dtype"}  # chosen anew; of symmetric numbers no zero points are stored
-            assert own.model_dump(exclude=left) == wanted.model_dump(exclude=left)
+    left = {"observer", "zp_dtype"}  # chosen anew; of symmetric numbers no zero points are stored
+    for preset in ("W4A16", "W8A8", "FP8", "NVFP4", "MXFP4", "MXFP8", "FP8_BLOCK"):
+        with subtests.test(preset):
+            scheme = preset_name_to_scheme(preset, ["Linear"])
+            told = groups_of({"config_groups": {"a": scheme.model_dump()}})["a"]
+            found = QuantizationScheme.model_validate(told)
+            for part in ("weights", "input_activations"):
+                own, wanted = getattr(found, part), getattr(scheme, part)
+                assert (own is None) == (wanted is None)
+                assert own is None or own.model_dump(exclude=left) == wanted.model_dump(exclude=left)

@@ -22,13 +22,13 @@ def steps(bits: int, size: int = 32, *, is_symmetric: bool = True) -> Steps:
     return Steps(bits, np.arange(0, 129, size), is_symmetric)
 
 
-@pytest.mark.parametrize("bits, most", [(2, 0.9), (3, 0.98), (4, 1.0), (8, 1.0)])
-def test_rounding_is_that_of_plain_numpy(bits: int, most: float) -> None:
-    found = round_to_nearest(WEIGHTS, steps(bits))
+def test_rounding_is_that_of_plain_numpy() -> None:
     groups = WEIGHTS.reshape(64, 4, 32).astype(float)
-    step = np.abs(groups).max(axis=2, keepdims=True) / (2 ** (bits - 1) - 1)
-    np.testing.assert_allclose(found, (np.rint(groups / step) * step).reshape(64, 128), rtol=1e-6, atol=1e-7)
-    assert expected_rounding(WEIGHTS, found, steps(bits)).similarity < most
+    for bits, most in (2, 0.9), (3, 0.98), (4, 1.0), (8, 1.0):
+        found = round_to_nearest(WEIGHTS, steps(bits))
+        step = np.abs(groups).max(axis=2, keepdims=True) / (2 ** (bits - 1) - 1)
+        np.testing.assert_allclose(found, (np.rint(groups / step) * step).reshape(64, 128), rtol=1e-6, atol=1e-7)
+        assert expected_rounding(WEIGHTS, found, steps(bits)).similarity < most
 
 
 def test_zero_points_use_both_ends() -> None:
@@ -55,15 +55,11 @@ def test_what_is_stored_is_held_against_it() -> None:
 
 def compared(folder: Path, damage: Any = None, bits: int = 4, size: int = made.GROUP) -> tuple[Diagnosis, WeightFacts]:
     """The float model against one in GPTQ, whose patient has other bits, groups or codes."""
-    tensors = made.quantized_model(FLOATS, "gptq")
     parts = made.quantize(made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1]), bits, size, symmetric=True)
-    codes, scale, zero = damage(*parts) if damage else parts
-    tensors |= made.gptq(PATIENT, codes, scale, zero, bits)
-    before = made.write_folder(folder / "float", FLOATS)
-    after = made.write_folder(folder / "gptq", tensors, made.configuration("gptq"))
-    case = quantmedic.collect_weights(before, after)
-    own = next(op.weight for op in case.record.operators if op.name == PATIENT)
-    return quantmedic.judge(case), own
+    tensors = made.quantized_model(FLOATS, "gptq")
+    tensors |= made.gptq(PATIENT, *(damage(*parts) if damage else parts), bits)
+    case = made.collect(folder, FLOATS, tensors, made.configuration("gptq"))
+    return quantmedic.judge(case), made.facts_of(case)[PATIENT]
 
 
 @pytest.mark.thorough
@@ -71,7 +67,7 @@ def test_two_bits_are_no_other_weights(tmp_path: Path) -> None:
     """One scale for a row of 256: what rounding leaves is less like them than 4 bits are."""
     diagnosis, own = compared(tmp_path, bits=2, size=made.HIDDEN)
     assert (own.similarity or 1.0) < 0.9 and (own.similarity_kept or 0.0) > 0.95
-    assert [cause.cause for cause in diagnosis.causes] == ["too-few-weight-bits"]
+    assert made.causes_of(diagnosis) == ["too-few-weight-bits"]
 
 
 @pytest.mark.thorough
@@ -83,7 +79,7 @@ def test_codes_that_are_cut(tmp_path: Path) -> None:
 
     diagnosis, own = compared(tmp_path, cut)
     assert own.rounding_mean_steps == pytest.approx(-0.5, abs=0.05)
-    assert [cause.cause for cause in diagnosis.causes] == ["weight-induced-bias-shift"]
+    assert made.causes_of(diagnosis) == ["weight-induced-bias-shift"]
 
 
 @pytest.mark.thorough
@@ -102,7 +98,7 @@ def test_a_layer_of_which_nothing_is_left(tmp_path: Path) -> None:
     """As GPTQ leaves an expert whose inputs it never saw."""
     diagnosis, own = compared(tmp_path, lambda codes, scale, zero: (np.full_like(codes, 8), scale, zero))
     assert own.dead_share == 1.0
-    assert [cause.cause for cause in diagnosis.causes] == ["dead-weight-groups"]
+    assert made.causes_of(diagnosis) == ["dead-weight-groups"]
 
 
 def test_signs_of_bytes_are_another_reading(tmp_path: Path) -> None:
@@ -113,42 +109,30 @@ def test_signs_of_bytes_are_another_reading(tmp_path: Path) -> None:
         scale = np.abs(values).max(axis=1, keepdims=True) / 127
         codes = np.rint(values / scale).astype(np.int8) ^ np.int8(-128)
         tensors |= {f"{name}.weight": ("I8", codes), f"{name}.weight_scale": ("F32", scale.astype(np.float32))}
-    paths = made.write_folder(tmp_path / "float", FLOATS), made.write_folder(tmp_path / "int8", tensors)
-    diagnosis = quantmedic.compare_weights(*paths)
-    assert [cause.cause for cause in diagnosis.causes] == ["misread-codes"]
+    diagnosis = made.compare(tmp_path, FLOATS, tensors)
+    assert made.causes_of(diagnosis) == ["misread-codes"]
     assert "highest bit" in diagnosis.causes[0].message
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("ends", [("gate_proj", "up_proj"), ("layers.0.", "layers.1.")])
-def test_exchanged_layers(ends: tuple[str, str], tmp_path: Path) -> None:
-    names = {name: name.replace(*ends) if ends[0] in name else name.replace(*ends[::-1]) for name in FLOATS}
-    mixed = {name: FLOATS[names[name]] if "mlp" in name and "_proj" in name else FLOATS[name] for name in FLOATS}
-    before = made.write_folder(tmp_path / "float", FLOATS)
-    after = made.write_folder(tmp_path / "int4", made.quantized_model(mixed, "gptq"), made.configuration("gptq"))
-    diagnosis = quantmedic.compare_weights(before, after)
-    assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
-    # of blocks, the rest of both stayed where it was
-    assert "mlp." in diagnosis.causes[0].message and "which changed places with it" in diagnosis.causes[0].message
-
-
-@pytest.mark.thorough
-def test_whole_blocks_that_changed_places_are_told(tmp_path: Path) -> None:
-    floats, ends = made.language_model(6), ("layers.3.", "layers.4.")
+def exchanged(folder: Path, floats: made.Tensors, ends: tuple[str, str], part: str) -> str:
+    """What is said of a model in which layers of two kinds have changed places."""
     names = {name: name.replace(*ends) if ends[0] in name else name.replace(*ends[::-1]) for name in floats}
-    mixed = {name: floats[names[name]] if "_proj" in name else floats[name] for name in floats}
-    before = made.write_folder(tmp_path / "float", floats)
-    after = made.write_folder(tmp_path / "int4", made.quantized_model(mixed, "gptq"), made.configuration("gptq"))
-    diagnosis = quantmedic.compare_weights(before, after)
-    assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
-    assert "as all of model.layers.3 and model.layers.4 changed places" in diagnosis.causes[0].message
+    mixed = {name: floats[names[name]] if part in name and "_proj" in name else floats[name] for name in floats}
+    diagnosis = made.compare(folder, floats, made.quantized_model(mixed, "gptq"), made.configuration("gptq"))
+    assert made.causes_of(diagnosis) == ["exchanged-weights"]
+    return diagnosis.causes[0].message
 
 
 @pytest.mark.thorough
-def test_copied_layer_is_no_exchange(tmp_path: Path) -> None:
+def test_exchanged_layers_are_told_from_blocks_and_copies(tmp_path: Path) -> None:
+    for ends in ("gate_proj", "up_proj"), ("layers.0.", "layers.1."):
+        said = exchanged(tmp_path, FLOATS, ends, "mlp")
+        # of blocks, the rest of both stayed where it was
+        assert "mlp." in said and "which changed places with it" in said
+    said = exchanged(tmp_path, made.language_model(6), ("layers.3.", "layers.4."), "_proj")
+    assert "as all of model.layers.3 and model.layers.4 changed places" in said
     copied = {**FLOATS, "model.layers.0.mlp.up_proj.weight": FLOATS["model.layers.1.mlp.up_proj.weight"]}
-    before = made.write_folder(tmp_path / "float", FLOATS)
-    after = made.write_folder(tmp_path / "int4", made.quantized_model(copied, "gptq"), made.configuration("gptq"))
-    diagnosis = quantmedic.compare_weights(before, after)
-    assert [cause.cause for cause in diagnosis.causes] == ["exchanged-weights"]
+    tensors = made.quantized_model(copied, "gptq")
+    diagnosis = made.compare(tmp_path, FLOATS, tensors, made.configuration("gptq"))
+    assert made.causes_of(diagnosis) == ["exchanged-weights"]
     assert "which does not hold those of this one in turn" in diagnosis.causes[0].message

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 
-import quantmedic
 from quantmedic.collectors.from_checkpoint.running_grids import running_grids
 from quantmedic.collectors.from_checkpoint.scale_reaches import asked_inputs
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -19,13 +18,12 @@ CONFIG = {
 }  # fmt: skip
 INT8 = {"num_bits": 8, "type": "int", "strategy": "tensor", "dynamic": False, "symmetric": True}
 FLOAT8 = {**INT8, "type": "float"}
-every_seed = pytest.mark.parametrize("seed", range(3))
 every_form = pytest.mark.parametrize("is_fused", [False, True])
 
 
-def floats_of(seed: int, *, is_fused: bool = False, loud: float = 1.0) -> made.Tensors:
+def floats_of(*, is_fused: bool = False, loud: float = 1.0) -> made.Tensors:
     """One block of random weights; ``loud`` multiplies one channel of the keys."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
 
     def draw(rows: int, columns: int = WIDTH) -> made.Array:
         return random.normal(0, 0.3, (rows, columns)).astype(np.float32)
@@ -45,10 +43,10 @@ def floats_of(seed: int, *, is_fused: bool = False, loud: float = 1.0) -> made.T
     return found
 
 
-def sizes_of(floats: made.Tensors, seed: int, *, is_fused: bool = False) -> dict[str, tuple[float, float]]:
+def sizes_of(floats: made.Tensors, *, is_fused: bool = False) -> dict[str, tuple[float, float]]:
     """Deviation of the loudest channel and largest value, of many drawn inputs that a norm made."""
     values = {name: array for name, (_, array) in floats.items()}
-    random = np.random.default_rng([seed, 1])
+    random = np.random.default_rng([0, 1])
     drawn = random.normal(0, 1, (20_000, WIDTH))
     drawn /= np.sqrt(np.square(drawn).mean(axis=1, keepdims=True))
     normed = {
@@ -79,94 +77,68 @@ def compared(
     groups = {"group_0": {"targets": ["Linear"], "weights": {**INT8, "strategy": "channel"}}}
     groups["group_0"] |= quantization.pop("group", {})
     told = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": groups, **quantization}
-    return quantmedic.compare_weights(
-        made.write_folder(folder / "float", floats, own),
-        made.write_folder(folder / "quantized", tensors, {**own, "quantization_config": told}),
-    )
-
-
-def causes(diagnosis: Diagnosis) -> list[str]:
-    return [cause.cause for cause in diagnosis.causes]
+    return made.compare(folder, floats, tensors, {**own, "quantization_config": told}, own)
 
 
 @every_form
-@every_seed
-def test_reach_of_cache_scales_is_that_of_drawn_inputs(tmp_path: Path, seed: int, is_fused: bool) -> None:
-    floats = floats_of(seed, is_fused=is_fused)
-    sizes = sizes_of(floats, seed, is_fused=is_fused)
-    scales = {f"self_attn.{name}": largest / 127 for name, (_, largest) in sizes.items()}
-    found = compared(tmp_path, floats, scales, {"kv_cache_scheme": INT8})
-    facts = found.model.checkpoint
-    wanted = min(largest / deviation for deviation, largest in sizes.values())
-    assert facts.cache_reach == pytest.approx(wanted, rel=0.05)
-    # no drawn value is beyond what norms and weights allow
-    assert facts.cache_excess is not None and facts.cache_excess < 1
-    assert facts.cache_steps is not None and facts.cache_steps > 5
-    assert causes(found) == [] and found.verdict == "healthy"
-
-
-@pytest.mark.thorough
-@every_form
-@every_seed
-@pytest.mark.parametrize(
-    ("scheme", "factor", "expected"),
-    [
-        (INT8, 1 / 16, ["kv-scales-unfit"]),
-        (FLOAT8, 1 / 16, ["kv-scales-unfit"]),
-        (INT8, 40, ["kv-scales-unfit"]),
-        # steps of 8-bit floats shrink with the values
-        (FLOAT8, 40, []),
-    ],
-)
-def test_scales_of_another_size_are_named(
-    tmp_path: Path, seed: int, is_fused: bool, scheme: dict[str, Any], factor: float, expected: list[str]
+def test_scales_of_the_cache_reach_as_far_as_drawn_inputs(
+    tmp_path: Path, is_fused: bool, subtests: pytest.Subtests
 ) -> None:
-    floats = floats_of(seed, is_fused=is_fused)
-    largest = 127 if scheme is INT8 else 448
-    scales = {
-        f"self_attn.{name}": factor * own / largest
-        for name, (_, own) in sizes_of(floats, seed, is_fused=is_fused).items()
-    }
-    found = compared(tmp_path, floats, scales, {"kv_cache_scheme": scheme})
-    assert causes(found) == expected
-    kind = "int8" if scheme is INT8 else "float8"
-    assert found.model.checkpoint.running_grids == f"K/V cache ({kind})"
+    floats = floats_of(is_fused=is_fused)
+    sizes = sizes_of(floats, is_fused=is_fused)
+    for kind, factor, expected in (
+        ("int8", 1, []),
+        ("int8", 1 / 16, ["kv-scales-unfit"]),
+        ("float8", 1 / 16, ["kv-scales-unfit"]),
+        ("int8", 40, ["kv-scales-unfit"]),
+        ("float8", 40, []),  # whose steps shrink with the values
+    ):
+        with subtests.test(kind, factor=factor):
+            scheme, last = (INT8, 127) if kind == "int8" else (FLOAT8, 448)
+            scales = {f"self_attn.{name}": factor * largest / last for name, (_, largest) in sizes.items()}
+            found = compared(tmp_path, floats, scales, {"kv_cache_scheme": scheme})
+            facts = found.model.checkpoint
+            assert made.causes_of(found) == expected
+            assert facts.running_grids == f"K/V cache ({kind})"
+            wanted = factor * min(largest / deviation for deviation, largest in sizes.values())
+            assert facts.cache_reach == pytest.approx(wanted, rel=0.05)
+            if factor == 1:
+                # no drawn value is beyond what norms and weights allow
+                assert facts.cache_excess is not None and facts.cache_excess < 1
+                assert facts.cache_steps is not None and facts.cache_steps > 5
+                assert found.verdict == "healthy"
 
 
-@every_seed
-def test_loud_keys_leave_the_others_few_steps(tmp_path: Path, seed: int) -> None:
-    floats = floats_of(seed, loud=96.0)
-    scales = {f"self_attn.{name}": own / 127 for name, (_, own) in sizes_of(floats, seed).items()}
+def test_loud_keys_leave_the_others_few_steps(tmp_path: Path) -> None:
+    floats = floats_of(loud=96.0)
+    scales = {f"self_attn.{name}": own / 127 for name, (_, own) in sizes_of(floats).items()}
     found = compared(tmp_path, floats, scales, {"kv_cache_scheme": INT8})
     assert [(cause.cause, cause.severity) for cause in found.causes] == [("coarse-kv-cache", "low")]
 
 
-@pytest.mark.thorough
 @every_form
-@every_seed
-@pytest.mark.parametrize(("factor", "expected"), [(1.0, []), (1 / 16, ["activation-scales-too-small"])])
-def test_scales_of_inputs(tmp_path: Path, seed: int, is_fused: bool, factor: float, expected: list[str]) -> None:
-    floats = floats_of(seed, is_fused=is_fused)
+def test_scales_of_inputs(tmp_path: Path, is_fused: bool) -> None:
+    floats = floats_of(is_fused=is_fused)
     gains = floats[f"{BLOCK}.input_layernorm.weight"][1]
     reader = "qkv_proj" if is_fused else "q_proj"
-    scales = {f"self_attn.{reader}.input_scale": factor * 4 * float(np.sqrt(np.mean(gains**2))) / 127}
-    scales["mlp.down_proj.input_scale"] = 10.0
-    found = compared(tmp_path, floats, scales, {"group": {"input_activations": INT8}})
-    assert found.model.checkpoint.input_reach == pytest.approx(4 * factor, rel=1e-3)
-    assert causes(found) == expected
-    assert found.model.checkpoint.running_grids == "inputs of layers (int8)"
+    for factor, expected in (1.0, []), (1 / 16, ["activation-scales-too-small"]):
+        scales = {f"self_attn.{reader}.input_scale": factor * 4 * float(np.sqrt(np.mean(gains**2))) / 127}
+        scales["mlp.down_proj.input_scale"] = 10.0
+        found = compared(tmp_path, floats, scales, {"group": {"input_activations": INT8}})
+        assert found.model.checkpoint.input_reach == pytest.approx(4 * factor, rel=1e-3)
+        assert made.causes_of(found) == expected
+        assert found.model.checkpoint.running_grids == "inputs of layers (int8)"
 
 
 def test_norms_that_are_not_known_tell_nothing(tmp_path: Path) -> None:
     scales = {f"self_attn.{name}": 1e-6 for name in ("k_scale", "v_scale")}
-    found = compared(tmp_path, floats_of(0), scales, {"kv_cache_scheme": INT8}, model_type="of-my-own")
-    assert found.model.checkpoint.cache_reach is None and causes(found) == []
+    found = compared(tmp_path, floats_of(), scales, {"kv_cache_scheme": INT8}, model_type="of-my-own")
+    assert found.model.checkpoint.cache_reach is None and made.causes_of(found) == []
 
 
-@every_seed
-def test_keys_that_are_normed_have_the_size_of_that_norm(tmp_path: Path, seed: int) -> None:
-    floats = floats_of(seed)
-    gains = np.exp(np.random.default_rng(seed).normal(0, 0.5, SIZE)).astype(np.float32)
+def test_keys_that_are_normed_have_the_size_of_that_norm(tmp_path: Path) -> None:
+    floats = floats_of()
+    gains = np.exp(np.random.default_rng(0).normal(0, 0.5, SIZE)).astype(np.float32)
     floats[f"{BLOCK}.self_attn.k_norm.weight"] = ("F32", gains)
     scales = {"self_attn.k_scale": 3 * float(gains.max()) / 127}
     found = compared(tmp_path, floats, scales, {"kv_cache_scheme": INT8}, model_type="qwen3")
@@ -174,23 +146,21 @@ def test_keys_that_are_normed_have_the_size_of_that_norm(tmp_path: Path, seed: i
     assert found.model.checkpoint.cache_excess == pytest.approx(3.0 / SIZE**0.5, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "inputs", "said"),
-    [
+def test_what_a_configuration_quantizes_while_running() -> None:
+    def group(**settings: Any) -> dict[str, Any]:
+        return {"config_groups": {"g": settings}}
+
+    both = "inputs of layers (FP8) and K/V cache (FP8)"
+    for settings, inputs, said in (
         ({}, None, None),
         ({"quant_method": "gptq", "bits": 4}, None, None),
-        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "float8", "inputs of layers (FP8) and K/V cache (FP8)"),
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "float8", both),
         ({"quant_algo": "W4A16_AWQ", "kv_cache_quant_algo": "none"}, None, None),
         ({"quant_method": "fp8", "activation_scheme": "static"}, "float8", "inputs of layers (float8)"),
         ({"quant_method": "fp8", "activation_scheme": "dynamic"}, None, "inputs of layers (float8)"),
-        ({"config_groups": {"g": {"input_activations": INT8}}}, "int8", "inputs of layers (int8)"),
-        ({"config_groups": {"g": {"input_activations": {**INT8, "dynamic": True}}}}, None, "inputs of layers (int8)"),
-        ({"config_groups": {"g": {"weights": INT8}}, "kv_cache_scheme": None}, None, None),
+        (group(input_activations=INT8), "int8", "inputs of layers (int8)"),
+        (group(input_activations={**INT8, "dynamic": True}), None, "inputs of layers (int8)"),
+        ({**group(weights=INT8), "kv_cache_scheme": None}, None, None),
         ({"config_groups": [1], "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, None, "K/V cache (float8)"),
-    ],
-)  # fmt: skip
-def test_what_a_configuration_quantizes_while_running(
-    settings: dict[str, Any], inputs: str | None, said: str | None
-) -> None:
-    assert asked_inputs(settings) == inputs
-    assert running_grids(settings) == said
+    ):
+        assert (asked_inputs(settings), running_grids(settings)) == (inputs, said), settings

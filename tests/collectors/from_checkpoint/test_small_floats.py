@@ -30,7 +30,7 @@ WRITERS: dict[str, Writer] = {
 MX = {"mxfp4": small.mxfp4, "mxfp6": small.mxfp6}
 PATIENT = "model.layers.1.mlp.down_proj"
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-every_seed = pytest.mark.parametrize("seed", range(3))
+FLOATS = made.language_model(layers=2)
 every_kind = pytest.mark.parametrize("kind", WRITERS)
 
 
@@ -38,7 +38,7 @@ def values_of(floats: made.Tensors, name: str) -> Any:
     return made.from_bfloat16(floats[f"{name}.weight"][1])
 
 
-def common_scales(floats: made.Tensors) -> dict[str, float]:
+def common_scales(floats: made.Tensors = FLOATS) -> dict[str, float]:
     """One scale for the parts of fused layers, as the tools choose it."""
     found = {name: small.global_scale_of(values_of(floats, name)) for name in made.linear_names(floats)}
     for name in found:
@@ -58,13 +58,8 @@ def quantized(floats: made.Tensors, kind: str, scales: dict[str, float] | None =
     return found
 
 
-def judged(folder: Path, floats: made.Tensors, tensors: made.Tensors) -> Diagnosis:
-    before = made.write_folder(folder / "float", floats)
-    return quantmedic.compare_weights(before, made.write_folder(folder / "quantized", tensors))
-
-
-def found(diagnosis: Diagnosis) -> set[tuple[str, str]]:
-    return {(cause.cause, subject) for cause in diagnosis.causes for subject in cause.subjects}
+def judged(folder: Path, kind: str, scales: dict[str, float] | None = None) -> Diagnosis:
+    return made.compare(folder, FLOATS, quantized(FLOATS, kind, scales))
 
 
 def only_layer(path: Path, tensors: made.Tensors) -> PackedLayer:
@@ -74,41 +69,34 @@ def only_layer(path: Path, tensors: made.Tensors) -> PackedLayer:
     return layers["a"]
 
 
-@every_seed
 @every_kind
-def test_healthy_checkpoints_are_clean(tmp_path: Path, seed: int, kind: str) -> None:
-    floats = made.language_model(layers=2, seed=seed)
-    diagnosis = judged(tmp_path, floats, quantized(floats, kind))
+def test_healthy_checkpoints_are_clean_and_read_as_the_formula(tmp_path: Path, kind: str) -> None:
+    diagnosis = judged(tmp_path, kind)
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
-    layer = next(row for row in diagnosis.layers if row.name == PATIENT)
-    assert (layer.weight_bits, layer.groups.size if layer.groups else 0) == (
-        6 if kind == "mxfp6" else 4,
-        32 if kind in MX else 16,
-    )
-    assert (layer.weight_sqnr_db or 0.0) > 15
-
-
-@every_seed
-@every_kind
-def test_numbers_are_those_of_the_formula(tmp_path: Path, seed: int, kind: str) -> None:
-    values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
-    layer = only_layer(tmp_path, WRITERS[kind]("a", values))
+    row = next(row for row in diagnosis.layers if row.name == PATIENT)
+    assert row.groups is not None and row.groups.size == (32 if kind in MX else 16)
+    assert row.weight_bits == (6 if kind == "mxfp6" else 4)
+    assert (row.weight_sqnr_db or 0.0) > 15
+    values = np.random.default_rng(0).normal(0, 0.03, (48, 96)).astype(np.float32)
     stored = MX[kind](values)[2] if kind in MX else small.nvfp4(values)[3]
-    read = np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
     # The scale of the tensor is stored in float32, as its inverse by compressed-tensors.
+    read = in_parts(only_layer(tmp_path, WRITERS[kind]("a", values)))
     np.testing.assert_allclose(read, stored, rtol=0 if kind in MX else 3e-7, atol=0)
 
 
-@every_seed
+def in_parts(layer: PackedLayer) -> Any:
+    return np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
+
+
 @pytest.mark.parametrize("kind", ["nvfp4", "mxfp4", "mxfp6"])
-def test_numbers_are_those_of_compressed_tensors(tmp_path: Path, seed: int, kind: str) -> None:
+def test_numbers_are_those_of_compressed_tensors(tmp_path: Path, kind: str) -> None:
     """To the bit, in the type that the library computes in."""
     pytest.importorskip("compressed_tensors")
     import torch
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
 
-    values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
+    values = np.random.default_rng(0).normal(0, 0.03, (48, 96)).astype(np.float32)
     tensors = WRITERS[kind]("a", values)
     layer = only_layer(tmp_path, tensors)
     scheme: QuantizationScheme = preset_name_to_scheme(f"{kind.upper()}A16", ["Linear"])
@@ -122,53 +110,38 @@ def test_numbers_are_those_of_compressed_tensors(tmp_path: Path, seed: int, kind
     assert torch.equal(own, wanted)
 
 
-@every_seed
-def test_float8_with_powers_of_two_is_read(tmp_path: Path, seed: int) -> None:
+def test_float8_with_powers_of_two_is_read(tmp_path: Path) -> None:
     """MXFP8, one exponent per 32: the numbers of the formula, and a healthy checkpoint is clean."""
-    values = np.random.default_rng(seed).normal(0, 0.03, (48, 96)).astype(np.float32)
+    values = np.random.default_rng(0).normal(0, 0.03, (48, 96)).astype(np.float32)
     tensors, stored = small.mxfp8_of_compressed_tensors("a", values)
     layer = only_layer(tmp_path, tensors)
     assert (layer.format, layer.groups) == ("mxfp8", 3)
-    read = np.concatenate([layer.read(slice(k, k + 16), layer.declared).values() for k in (0, 16, 32)])
-    np.testing.assert_array_equal(read, stored.astype(np.float32))
-    floats = made.language_model(layers=2, seed=seed)
-    packed = dict(floats)
-    for name in made.linear_names(floats):
-        packed |= small.mxfp8_of_compressed_tensors(name, values_of(floats, name))[0]
-    diagnosis = judged(tmp_path, floats, packed)
+    np.testing.assert_array_equal(in_parts(layer), stored.astype(np.float32))
+    packed = dict(FLOATS)
+    for name in made.linear_names(FLOATS):
+        packed |= small.mxfp8_of_compressed_tensors(name, values_of(FLOATS, name))[0]
+    diagnosis = made.compare(tmp_path, FLOATS, packed)
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
 
 
-@every_seed
-@pytest.mark.parametrize("kind", ["nvfp4", "modelopt"])
-@pytest.mark.parametrize("factor", [1 / 32, 2e4])
-def test_a_scale_of_the_tensor_that_does_not_fit(tmp_path: Path, seed: int, kind: str, factor: float) -> None:
-    """Too small, so that block scales are cut off at 448; too large, so that they are subnormal."""
-    floats = made.language_model(layers=2, seed=seed)
-    scales = common_scales(floats)
-    scales[PATIENT] *= factor
-    assert found(judged(tmp_path, floats, quantized(floats, kind, scales))) >= {("block-scales-out-of-range", PATIENT)}
-
-
-@every_seed
 @pytest.mark.parametrize(("kind", "part"), [("nvfp4", "weight_global_scale"), ("modelopt", "weight_scale_2")])
-def test_a_missing_scale_of_the_tensor(tmp_path: Path, seed: int, kind: str, part: str) -> None:
-    floats = made.language_model(layers=2, seed=seed)
-    tensors = quantized(floats, kind)
+def test_scales_of_tensors_that_do_not_fit(tmp_path: Path, kind: str, part: str) -> None:
+    """Too small, so that block scales are cut off at 448; too large, so that they are subnormal; and missing."""
+    for factor in (1 / 32, 2e4):
+        scales = common_scales()
+        scales[PATIENT] *= factor
+        assert ("block-scales-out-of-range", PATIENT) in made.named(judged(tmp_path, kind, scales)), factor
+    tensors = quantized(FLOATS, kind)
     del tensors[f"{PATIENT}.{part}"]
-    diagnosis = judged(tmp_path, floats, tensors)
-    assert found(diagnosis) == {("block-scales-out-of-range", PATIENT)}
+    assert made.named(made.compare(tmp_path, FLOATS, tensors)) == {("block-scales-out-of-range", PATIENT)}
 
 
-@every_seed
 @pytest.mark.parametrize("kind", ["nvfp4", "modelopt"])
-def test_parts_of_fused_layers_with_scales_of_their_own(tmp_path: Path, seed: int, kind: str) -> None:
-    floats = made.language_model(layers=2, seed=seed)
-    name = "model.layers.0.mlp.up_proj"
-    scales = common_scales(floats)
-    scales[name] *= 1.5
-    diagnosis = judged(tmp_path, floats, quantized(floats, kind, scales))
-    assert [cause.cause for cause in diagnosis.causes] == ["fused-scales-differ"]
+def test_parts_of_fused_layers_with_scales_of_their_own(tmp_path: Path, kind: str) -> None:
+    scales = common_scales()
+    scales["model.layers.0.mlp.up_proj"] *= 1.5
+    diagnosis = judged(tmp_path, kind, scales)
+    assert made.causes_of(diagnosis) == ["fused-scales-differ"]
     checkpoint = diagnosis.model.checkpoint
     assert checkpoint.first_fused == "model.layers.0.mlp.gate_proj/up_proj"
     assert (checkpoint.fused_layers, checkpoint.fused_differing) == (4, 1)
@@ -176,31 +149,26 @@ def test_parts_of_fused_layers_with_scales_of_their_own(tmp_path: Path, seed: in
 
 
 def test_one_weight_that_is_far_larger_makes_other_scales_subnormal(tmp_path: Path) -> None:
-    floats = made.language_model(layers=2)
-    values = values_of(floats, PATIENT).copy()
+    values = values_of(FLOATS, PATIENT).copy()
     values[3, 5] = 3e4 * np.abs(values).max()
-    floats[f"{PATIENT}.weight"] = ("BF16", made.bfloat16(values))
-    assert ("block-scales-out-of-range", PATIENT) in found(judged(tmp_path, floats, quantized(floats, "nvfp4")))
+    floats = {**FLOATS, f"{PATIENT}.weight": ("BF16", made.bfloat16(values))}
+    found = made.compare(tmp_path, floats, quantized(floats, "nvfp4"))
+    assert ("block-scales-out-of-range", PATIENT) in made.named(found)
 
 
-@every_seed
-@pytest.mark.parametrize("asked", [False, True])
-def test_float8_of_modelopt(tmp_path: Path, seed: int, asked: bool) -> None:
+def test_float8_of_modelopt(tmp_path: Path) -> None:
     """One scale per layer, configuration in a file of its own; a cache that it asks for has no scales."""
-    floats = made.language_model(layers=2, seed=seed)
-    tensors = dict(floats)
-    for name in made.linear_names(floats):
-        values = values_of(floats, name)
+    tensors = dict(FLOATS)
+    for name in made.linear_names(FLOATS):
+        values = values_of(FLOATS, name)
         scale = np.abs(values).max() / 448
-        del tensors[f"{name}.weight"]
-        tensors |= {
-            f"{name}.weight": ("F8_E4M3", (values / scale).astype(ml_dtypes.float8_e4m3fn)),
-            f"{name}.weight_scale": ("F32", np.array(scale, np.float32)),
-            f"{name}.input_scale": ("F32", np.array(0.02, np.float32)),
-        }
-    before, after = made.write_folder(tmp_path / "float", floats), made.write_folder(tmp_path / "quantized", tensors)
-    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8" if asked else None, "exclude_modules": ["lm_head"]}
-    (after / "hf_quant_config.json").write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": said}))
-    diagnosis = quantmedic.compare_weights(before, after)
-    assert [cause.cause for cause in diagnosis.causes] == (["kv-scales-missing"] if asked else [])
-    assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "NVIDIA ModelOpt"
+        tensors[f"{name}.weight"] = ("F8_E4M3", (values / scale).astype(ml_dtypes.float8_e4m3fn))
+        tensors |= made.as_float32({f"{name}.weight_scale": scale, f"{name}.input_scale": np.array(0.02)})
+    before, after = made.write_folder(tmp_path / "float", FLOATS), made.write_folder(tmp_path / "quantized", tensors)
+    for asked, expected in (None, []), ("FP8", ["kv-scales-missing"]):
+        said = {"quant_algo": "FP8", "kv_cache_quant_algo": asked, "exclude_modules": ["lm_head"]}
+        declared = {"producer": {"name": "modelopt"}, "quantization": said}
+        (after / "hf_quant_config.json").write_text(json.dumps(declared))
+        diagnosis = quantmedic.compare_weights(before, after)
+        assert made.causes_of(diagnosis) == expected
+        assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "NVIDIA ModelOpt"

@@ -16,20 +16,18 @@ from quantmedic.reports.terminal.console import render_console
 ONE = ("F32", np.array([0.01], np.float32))
 
 
-@pytest.mark.parametrize(
-    ("names", "inputs", "caches"),
-    [
+def test_scales_are_told_by_their_names(subtests: pytest.Subtests) -> None:
+    for names, inputs, caches in (
         (["h.10.fc.input_scale", "h.9.fc.input_scale"], ("h.9.fc.input_scale", "h.10.fc.input_scale"), ()),
         (["h.0.fc.input_global_scale", "h.0.fc.weight_global_scale"], ("h.0.fc.input_global_scale",), ()),
         (["h.0.attn.k_scale", "h.0.v_proj.output_scale"], (), ("h.0.attn.k_scale",)),
         (["h.0.v_proj.v_scale", "h.0.k_proj.k_scale"], (), ("h.0.k_proj.k_scale", "h.0.v_proj.v_scale")),
         (["h.0.fc.weight", "h.0.fc.weight_scale", "h.0.fc.my_input_scale", "input_scale"], (), ()),
-    ],
-)
-def test_scales_are_told_by_their_names(names: list[str], inputs: tuple[str, ...], caches: tuple[str, ...]) -> None:
-    found = stored_scales(names, ())
-    assert (found.inputs, found.caches[: len(caches)]) == (inputs, caches)
-    assert stored_scales(names, names) == StoredScales(), "what the float network calls so is a parameter"
+    ):
+        with subtests.test(names=names):
+            found = stored_scales(names, ())
+            assert (found.inputs, found.caches[: len(caches)]) == (inputs, caches)
+            assert stored_scales(names, names) == StoredScales(), "what the float network calls so is a parameter"
 
 
 def test_what_no_configuration_says_is_said_so() -> None:
@@ -48,14 +46,11 @@ def compared(folder: Path, more: made.Tensors, *, has_config: bool) -> Diagnosis
     return quantmedic.compare_weights(before, after)
 
 
-@pytest.mark.parametrize("has_config", [True, False])
-def test_a_folder_without_a_configuration_is_told(tmp_path: Path, has_config: bool) -> None:
-    found = compared(tmp_path, {}, has_config=has_config)
-    assert any("has no config.json" in notice for notice in found.warnings) is not has_config
-    assert found.model.checkpoint.running_grids is None
-
-
-def test_the_line_of_the_verdict_says_what_was_not_judged(tmp_path: Path) -> None:
+def test_a_folder_without_a_configuration_is_told_and_what_was_not_judged(tmp_path: Path) -> None:
+    for has_config in (True, False):
+        found = compared(tmp_path, {}, has_config=has_config)
+        assert any("has no config.json" in notice for notice in found.warnings) is not has_config
+        assert found.model.checkpoint.running_grids is None
     more: dict[str, Any] = {"model.layers.0.mlp.down_proj.input_scale": ONE}
     first = render_console(compared(tmp_path, more, has_config=False)).splitlines()[0]
     assert "weights alone were judged, not inputs of layers (scales are stored" in first

@@ -57,14 +57,13 @@ def in_bytes(tool: str) -> made.Tensors:
 
 
 def judged(folder: Path, tool: str) -> Diagnosis:
-    before = made.write_folder(folder / "float", FLOATS)
     kind = WRITERS.get(tool)
     tensors = in_bytes(tool) if kind is None else made.quantized_model(FLOATS, kind, damage=dead)
-    after = made.write_folder(folder / "quantized", tensors, CONFIGS[tool])
     if tool == "NVIDIA ModelOpt":
         declared = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "INT8"}}
-        (after / "hf_quant_config.json").write_text(json.dumps(declared))
-    return quantmedic.compare_weights(before, after)
+        (folder / "quantized").mkdir()
+        (folder / "quantized" / "hf_quant_config.json").write_text(json.dumps(declared))
+    return made.compare(folder, FLOATS, tensors, CONFIGS[tool])
 
 
 def tools_of(diagnosis: Diagnosis) -> set[str]:
@@ -91,8 +90,7 @@ def test_names_of_llama_cpp_stand_in_its_options(tmp_path: Path) -> None:
     assert [(cause.cause, cause.subjects) for cause in diagnosis.causes] == [("wrong-weight-scale", (DEAD,))]
     assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "llama.cpp"
     assert tools_of(diagnosis) == {"llama.cpp"}
-    report = quantmedic.judge(quantmedic.collect_weights(before, after))
-    layer = next(row for row in report.layers if row.name == DEAD)
+    layer = next(row for row in diagnosis.layers if row.name == DEAD)
     assert layer.quantized_name == "blk.0.attn_v"
 
 
@@ -113,9 +111,7 @@ def test_a_quantized_router_is_left_out_by_name(tmp_path: Path, tool: str, said:
         {name.replace("layers.0.mlp.gate_proj", "layers.0.mlp.gate"): t for name, t in each.items()}
         for each in (floats, tensors)
     )
-    before = made.write_folder(tmp_path / "float", floats)
-    after = made.write_folder(tmp_path / "quantized", tensors, CONFIGS[tool])
-    diagnosis = quantmedic.compare_weights(before, after)
+    diagnosis = made.compare(tmp_path, floats, tensors, CONFIGS[tool])
     assert [(cause.cause, cause.subjects) for cause in diagnosis.causes] == [("quantized-router", (ROUTER,))]
     assert diagnosis.prescription is not None
     code = diagnosis.prescription.configurations[0].code

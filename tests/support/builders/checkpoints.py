@@ -11,21 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import quantmedic
+from quantmedic.engine.case.facts import WeightFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.diagnosis import Diagnosis
+
 Array = NDArray[Any]
 Tensors = dict[str, tuple[str, Array]]
 
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 IN_SEQUENCE = tuple(range(8))
 HIDDEN, INNER, VOCABULARY, GROUP = 256, 384, 512, 64
-LINEAR = {
-    "self_attn.q_proj": (HIDDEN, HIDDEN),
-    "self_attn.k_proj": (HIDDEN, HIDDEN),
-    "self_attn.v_proj": (HIDDEN, HIDDEN),
-    "self_attn.o_proj": (HIDDEN, HIDDEN),
-    "mlp.gate_proj": (INNER, HIDDEN),
-    "mlp.up_proj": (INNER, HIDDEN),
-    "mlp.down_proj": (HIDDEN, INNER),
-}
+LINEAR = {f"self_attn.{name}_proj": (HIDDEN, HIDDEN) for name in "qkvo"}
+LINEAR |= {"mlp.gate_proj": (INNER, HIDDEN), "mlp.up_proj": (INNER, HIDDEN), "mlp.down_proj": (HIDDEN, INNER)}
 
 
 def bfloat16(values: Array) -> Array:
@@ -252,3 +250,43 @@ def quantized_model(
 def configuration(kind: str) -> dict[str, Any]:
     """What ``config.json`` says of the quantization."""
     return {"quantization_config": CONFIGS[kind]}
+
+
+def collect(
+    folder: Path,
+    floats: Tensors,
+    quantized: Tensors,
+    config: Mapping[str, Any] | None = None,
+    float_config: Mapping[str, Any] | None = None,
+) -> Case:
+    """The case of two checkpoints, which are written into ``folder``."""
+    before = write_folder(folder / "float", floats, float_config)
+    return quantmedic.collect_weights(before, write_folder(folder / "quantized", quantized, config))
+
+
+def compare(folder: Path, floats: Tensors, quantized: Tensors, *configs: Mapping[str, Any] | None) -> Diagnosis:
+    return quantmedic.judge(collect(folder, floats, quantized, *configs))
+
+
+def facts_of(case: Case) -> dict[str, WeightFacts]:
+    return {operator.name: operator.weight for operator in case.record.operators}
+
+
+def named(diagnosis: Diagnosis) -> set[tuple[str, str]]:
+    """Causes with their subjects."""
+    return {(cause.cause, subject) for cause in diagnosis.causes for subject in cause.subjects}
+
+
+def causes_of(diagnosis: Diagnosis) -> list[str]:
+    return [cause.cause for cause in diagnosis.causes]
+
+
+def as_float32(arrays: Mapping[str, Array]) -> Tensors:
+    return {name: ("F32", array.astype(np.float32)) for name, array in arrays.items()}
+
+
+def rounded(weight: Array, bits: int = 4, size: int = 32) -> Array:
+    """Real numbers on the grid of one scale for ``size`` inputs."""
+    x = weight.reshape(len(weight), -1, size)
+    scale = np.abs(x).max(axis=2, keepdims=True) / (2 ** (bits - 1) - 1)
+    return (np.rint(x / scale) * scale).reshape(weight.shape).astype(np.float32)
