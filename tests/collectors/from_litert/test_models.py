@@ -5,8 +5,6 @@ ai-edge-quantizer.
 """
 
 import functools
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import flatbuffers
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import ActivationFunctionType
+from builders.commands import run_quantmedic
 from builders.litert_models import LiteFile, Twins, channels_last, every_operator, quantized
 from builders.onnx_models import Array, conv_net, images, random, save_pair
 from builders.recordings import RECORDINGS
@@ -96,9 +95,18 @@ def output_of(case: Any) -> Any:
     return facts.tensors[place].data
 
 
-def test_every_operator_of_the_public_pair_is_measured():
-    case = quantmedic.collect(*PAIR, validation=pictures(4), threads=2)
-    record = case.record
+# --- the public pair -------------------------------------------------------------------------------------------------
+
+SEEN = pictures(6)
+
+
+@pytest.fixture(scope="module")
+def public() -> Any:
+    return quantmedic.collect(*PAIR, validation=SEEN, threads=2, profile=True)
+
+
+def test_every_operator_of_the_public_pair_is_measured(public):
+    record = public.record
     assert (record.model.framework, record.model.format) == ("litert", "int8")
     assert record.model.matched_share == 1.0 and not record.unmatched
     kinds = ["Conv", "AveragePool", "Conv", "Conv", "AveragePool", "Reshape", "Gemm", "Softmax"]
@@ -108,50 +116,48 @@ def test_every_operator_of_the_public_pair_is_measured():
     assert [tensor.channels for tensor in record.tensors[:4]] == [1, 24, 24, 16]
     assert record.model.observed == "deployed" and record.model.observed_difference == 0.0
     assert record.model.bytes_float == PAIR[0].stat().st_size
+    model = record.model
+    assert model.latency_float_ms > 0 and model.latency_quantized_ms > 0 and model.latency_runs >= 5
+    judged = quantmedic.judge(public)
+    assert judged.toolchain.name == "TensorFlow converter" and "guessed" in judged.toolchain.how
+    assert "R004" in {note.rule for note in judged.not_applicable}, "opsets are no open question"
 
 
-def test_the_error_of_the_output_is_that_of_plain_interpreters():
-    x = pictures()
-    case = quantmedic.collect(*PAIR, validation=x, threads=2)
-    floats, theirs = (plain(path, x) for path in PAIR)
-    found, difference = output_of(case), theirs - floats
+def test_errors_are_those_of_plain_interpreters(public):
+    floats, theirs = (plain(path, SEEN) for path in PAIR)
+    found, difference = output_of(public), theirs - floats
     assert found.accumulated.mse == pytest.approx((difference**2).mean(), rel=1e-4)
     assert found.accumulated.max == pytest.approx(np.abs(difference).max(), rel=1e-4)
     sqnr = 10 * np.log10((floats**2).sum() / (difference**2).sum())
     assert found.accumulated.sqnr_db == pytest.approx(sqnr, abs=0.01)
-
-
-def test_the_error_inside_is_that_of_preserved_tensors():
-    x = pictures(6)
-    case = quantmedic.collect(*PAIR, validation=x, threads=1)
-    record = case.record
     shown = []
     for path, column in zip(PAIR, ("float_name", "name"), strict=True):
         interpreter = Interpreter(str(path), experimental_preserve_all_tensors=True)
         interpreter.allocate_tensors()
         places = {each["name"]: each for each in interpreter.get_tensor_details()}
-        details = [places[getattr(tensor, column)] for tensor in record.tensors[1:]]
+        details = [places[getattr(tensor, column)] for tensor in public.record.tensors[1:]]
         rows = []
-        for row in x:
+        for row in SEEN:
             interpreter.set_tensor(interpreter.get_input_details()[0]["index"], row[None])
             interpreter.invoke()
             rows.append([decoded(interpreter.get_tensor(each["index"]), each) for each in details])
         shown.append([np.concatenate(each) for each in zip(*rows, strict=True)])
-    for tensor, floats, theirs in zip(facts_of(case).tensors[1:], *shown, strict=True):
+    for tensor, floats, theirs in zip(facts_of(public).tensors[1:], *shown, strict=True):
         assert tensor.data.accumulated.mse == pytest.approx(((theirs - floats) ** 2).mean(), rel=1e-4, abs=1e-12)
 
 
-def test_rounding_error_is_that_of_the_grid():
-    x = pictures(6)
-    case = quantmedic.collect(*PAIR, validation=x, threads=1)
-    first = facts_of(case).tensors[0]
+def test_rounding_error_is_that_of_the_grid(public):
+    first = facts_of(public).tensors[0]
     scale, zero = 0.0329434908926487, -9
-    codes = np.clip(np.rint(x / np.float32(scale)) + zero, -128, 127)
-    error = ((codes - zero) * scale - x).astype(np.float64)
+    codes = np.clip(np.rint(SEEN / np.float32(scale)) + zero, -128, 127)
+    error = ((codes - zero) * scale - SEEN).astype(np.float64)
     assert first.quantizer.scale == pytest.approx(scale)
     assert first.data.rounding.mse == pytest.approx((error**2).mean(), rel=1e-3)
     # Nothing lies before the input: what has gathered there is its own rounding.
     assert first.data.accumulated.mse == pytest.approx(first.data.rounding.mse, rel=1e-3)
+
+
+# --- models that were written and quantized here ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -173,22 +179,17 @@ def test_every_way_of_quantizing(mode, tmp_path):
     floats, theirs = (plain(path, X) for path in paths)
     expected = ((theirs - floats) ** 2).mean()
     assert output_of(case).accumulated.mse == pytest.approx(expected, rel=1e-3, abs=1e-12)
-    causes = [cause.cause for cause in quantmedic.judge(case).causes]
-    assert "not-quantized" not in causes
-
-
-def test_codes_at_the_ends_are_real_values(tmp_path):
-    """An int8 model takes and gives codes, the report speaks of what they stand for."""
-    case = quantmedic.collect(*files(tmp_path, *contents("int8")), validation=X, threads=1)
-    assert case.record.tensors[0].is_input and case.record.tensors[0].quantizer.bits == 8
-    assert case.record.outputs[0].is_codes is False
-    assert output_of(case).accumulated.sqnr_db > 25
+    judged = quantmedic.judge(case)
+    assert "not-quantized" not in [cause.cause for cause in judged.causes]
+    if mode == "int8":
+        # It takes and gives codes, the report speaks of what they stand for.
+        assert record.tensors[0].is_input and record.tensors[0].quantizer.bits == 8
+        assert record.outputs[0].is_codes is False and output_of(case).accumulated.sqnr_db > 25
+        assert judged.toolchain.name == "ai-edge-quantizer"
 
 
 def one_sample(*, constant: bool) -> bytes:
     """A dense layer behind a reshape to exactly one row; its input says so too, or leaves the number open."""
-    from ai_edge_litert import schema_py_generated as schema
-
     file = LiteFile()
     file.inputs.append("x")
     file.tensors["x"] = (1, 4, 2), None
@@ -198,11 +199,8 @@ def one_sample(*, constant: bool) -> bytes:
     options = schema.FullyConnectedOptionsT(fusedActivationFunction=ActivationFunctionType.NONE)
     file.outputs.append(file.add("FULLY_CONNECTED", "row", *names, out="y", shape=[4], options=options))
     content = file.content()
-    return (
-        content.replace(np.array([-1, 4, 2], np.int32).tobytes(), np.array([1, 4, 2], np.int32).tobytes())
-        if (constant)
-        else content
-    )
+    said, fixed = (np.array([first, 4, 2], np.int32).tobytes() for first in (-1, 1))
+    return content.replace(said, fixed) if constant else content
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -242,18 +240,6 @@ def test_what_a_session_shows_outlives_the_next_run(tmp_path, monkeypatch):
     assert len(made) == 2  # the first has room for more samples than are asked for, and would keep it
 
 
-def test_toolchains_are_recognized(tmp_path):
-    judged = quantmedic.judge(quantmedic.collect(*files(tmp_path, *contents("int8")), validation=X[:4], threads=1))
-    assert judged.toolchain.name == "ai-edge-quantizer"
-    judged = quantmedic.judge(quantmedic.collect(*PAIR, validation=pictures(4), threads=1))
-    assert judged.toolchain.name == "TensorFlow converter" and "guessed" in judged.toolchain.how
-
-
-def test_opsets_are_no_open_question():
-    judged = quantmedic.judge(quantmedic.collect(*PAIR, validation=pictures(4), threads=1))
-    assert "R004" in {note.rule for note in judged.not_applicable}
-
-
 def test_what_has_the_shape_of_an_input_is_no_row_of_scores(tmp_path):
     twins = Twins()
     x = twins.input("signal", 16)
@@ -265,11 +251,6 @@ def test_what_has_the_shape_of_an_input_is_no_row_of_scores(tmp_path):
     labelled = {"signal": x, "labels": np.arange(40) % 16}
     output = facts_of(quantmedic.collect(*paths, validation=labelled, metric="top1", threads=1)).outputs[0]
     assert output.step_over_margin is not None and output.tie_share is not None
-
-
-def test_latency_is_that_of_both(tmp_path):
-    model = quantmedic.collect(*PAIR, validation=pictures(2), threads=1, profile=True).record.model
-    assert model.latency_float_ms > 0 and model.latency_quantized_ms > 0 and model.latency_runs >= 5
 
 
 # --- remedies --------------------------------------------------------------------------------------------------------
@@ -388,8 +369,7 @@ def test_without_data_nothing_is_run():
 
 def test_from_the_command_line(tmp_path):
     np.savez(tmp_path / "val.npz", image=pictures(8))
-    command = [sys.executable, "-m", "quantmedic", "diagnose", *map(str, PAIR), "-v", "val.npz", "-o", "report"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = run_quantmedic("diagnose", *PAIR, "-v", "val.npz", "-o", "report", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "litert int8, 8 layers, 100 % of compute layers quantized" in done.stdout
     assert "XNNPACK" not in done.stderr and "INFO" not in done.stderr
