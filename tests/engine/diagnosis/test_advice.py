@@ -33,6 +33,8 @@ NAMING_RULE = ("S001", "model", "{fact: first_nonfinite_layer, known: true}")
 
 
 def base(tmp_path: Path, remedy: str, *rules: tuple[str, str, str]) -> Any:
+    for of_another_base in tmp_path.iterdir():
+        of_another_base.unlink()
     (tmp_path / "thresholds.yaml").write_text(THRESHOLDS)
     head = "the-remedy: {title: the remedy, changes: c, cost: none, unsafe: u, "
     (tmp_path / "remedies.yaml").write_text(f"{head}{remedy}}}")
@@ -79,23 +81,26 @@ def test_a_remedy_without_conditions_is_for_all_that_was_found(tmp_path: Path) -
     assert (advice.layers, advice.tensors) == (("a", "b"), ("x", "y"))
     assert advice.cost.says == "none" and advice.cost.latency is None
     assert not withheld
-
-
-def test_what_is_in_force_everywhere_is_never_advised(tmp_path: Path) -> None:
-    remedy = "scope: layer, in_force: {fact: weight.quantizer.bits, ge: 8}"
-    advised, (held,) = run(tmp_path, remedy, case(), LAYER_RULE)
+    advised, (held,) = run(tmp_path, "scope: layer", {"tensors": [tensor("image", None, zscore=9.0)]}, TENSOR_RULE)
     assert not advised
-    assert held.because == "already in force: weight.quantizer.bits is 8"
-    assert held.layers == ()
+    assert held.because == "it needs a layer, and this cause names none in the float model"
 
 
 def test_where_it_is_in_force_it_is_not_advised(tmp_path: Path) -> None:
+    remedy = "scope: layer, now: [weight.quantizer.bits], in_force: {fact: weight.quantizer.bits, ge: 8}"
+    advised, (held,) = run(tmp_path, remedy, case(), LAYER_RULE)
+    assert not advised and held.layers == ()
+    assert held.because == "already in force: weight.quantizer.bits is 8"
     facts = case()
     facts["layers"][0]["weight"]["quantizer"] = {"bits": 4}
-    remedy = "scope: layer, now: [weight.quantizer.bits], in_force: {fact: weight.quantizer.bits, ge: 8}"
     (advice,), withheld = run(tmp_path, remedy, facts, LAYER_RULE)
     assert (advice.layers, advice.tensors) == (("a",), ("x",))
     assert [(row.fact, row.value, row.subjects) for row in advice.now] == [("weight.quantizer.bits", 4, ("a",))]
+    assert not withheld
+    facts = case()
+    facts["layers"][1]["weight"]["quantizer"] = {}
+    (advice,), withheld = run(tmp_path, remedy, facts, LAYER_RULE)
+    assert (advice.layers, advice.unsure) == (("b",), ("weight.quantizer.bits",)), "said, where it is not known"
     assert not withheld
 
 
@@ -106,40 +111,21 @@ def test_what_is_out_of_place_on_a_layer_is_withheld_there_with_the_reason(tmp_p
     assert (held.id, held.because, held.layers) == ("the-remedy", "differ 3.0x", ("b",))
 
 
-def test_a_missing_fact_does_not_withhold_but_is_said(tmp_path: Path) -> None:
-    facts = case()
-    facts["layers"][1]["weight"]["quantizer"] = {}
-    remedy = "scope: layer, in_force: {fact: weight.quantizer.bits, ge: 8}"
-    (advice,), withheld = run(tmp_path, remedy, facts, LAYER_RULE)
-    assert (advice.layers, advice.unsure) == (("b",), ("weight.quantizer.bits",))
-    assert not withheld
-
-
-def test_a_tensor_s_remedy_for_a_layer_speaks_of_its_producer_and_back(tmp_path: Path) -> None:
+def test_a_remedy_of_another_scope_speaks_of_what_is_beside_the_finding(tmp_path: Path) -> None:
     (advice,), _ = run(tmp_path, "scope: layer, now: [weight.channel_range_ratio]", case(), TENSOR_RULE)
-    assert (advice.layers, advice.tensors, advice.now[0].value) == (("a",), ("x",), 2.0)
+    assert (advice.layers, advice.tensors, advice.now[0].value) == (("a",), ("x",), 2.0), "the producer of a tensor"
     (advice,), _ = run(tmp_path, "scope: tensor, now: [data.values.zscore_max]", case(), LAYER_RULE, TENSOR_RULE)
-    assert advice.tensors == ("x", "y")
-
-
-def test_an_input_of_the_network_stands_for_the_layers_that_read_it(tmp_path: Path) -> None:
-    facts = case()
-    facts["tensors"][0] = tensor("image", None, zscore=9.0, readers=["a"])
-    (advice,), _ = run(tmp_path, "scope: layer", facts, ("A001", "tensor", "{fact: data.values.zscore_max, gt: 8}"))
-    assert (advice.layers, advice.tensors) == (("a",), ("x",))
-
-
-def test_an_operand_stands_for_the_layer_that_joins_it(tmp_path: Path) -> None:
-    facts = case(operands=[{"layer": "b", "index": 1, "range_ratio": 20.0}])
-    (advice,), _ = run(tmp_path, "scope: tensor", facts, OPERAND_RULE)
-    assert (advice.layers, advice.tensors) == (("b",), ("y",))
-
-
-def test_a_cause_of_the_whole_model_names_no_layers(tmp_path: Path) -> None:
-    remedy = "scope: tensor, in_force: {fact: quantizer.bits, ge: 16}"
-    (advice,), withheld = run(tmp_path, remedy, case(model={"degraded_share": 2.0}), MODEL_RULE)
-    assert (advice.layers, advice.tensors) == ((), ())
-    assert not withheld
+    assert advice.tensors == ("x", "y"), "what a layer gives"
+    operands = case(operands=[{"layer": "b", "index": 1, "range_ratio": 20.0}])
+    (advice,), _ = run(tmp_path, "scope: tensor", operands, OPERAND_RULE)
+    assert (advice.layers, advice.tensors) == (("b",), ("y",)), "the layer that joins an operand"
+    loud_input = case()
+    loud_input["tensors"][0] = tensor("image", None, zscore=9.0, readers=["a"])
+    rule = ("A001", "tensor", "{fact: data.values.zscore_max, gt: 8}")
+    (advice,), _ = run(tmp_path, "scope: layer", loud_input, rule)
+    assert (advice.layers, advice.tensors) == (("a",), ("x",)), "the layers that read an input of the network"
+    (advice,), _ = run(tmp_path, "scope: layer", case(model={"first_nonfinite_layer": "b"}), NAMING_RULE)
+    assert advice.layers == ("b",), "the layer that a fact of the model names"
 
 
 def test_for_the_whole_model_it_is_in_force_only_if_it_is_everywhere(tmp_path: Path) -> None:
@@ -147,29 +133,18 @@ def test_for_the_whole_model_it_is_in_force_only_if_it_is_everywhere(tmp_path: P
     remedy = "scope: tensor, in_force: {fact: quantizer.bits, ge: 16}"
     for view in facts["tensors"][:2]:
         view["quantizer"] = {"bits": 16}
-    assert run(tmp_path, remedy, facts, MODEL_RULE)[0]
+    (advice,), withheld = run(tmp_path, remedy, facts, MODEL_RULE)
+    assert (advice.layers, advice.tensors, withheld) == ((), (), [])
     facts["tensors"][2]["quantizer"] = {"bits": None}
     advised, (held,) = run(tmp_path, remedy, facts, MODEL_RULE)
     assert not advised, "a tensor without a quantizer says nothing about bits"
     assert held.because == "already in force: quantizer.bits is 16"
 
 
-def test_a_model_s_fact_can_name_the_layer(tmp_path: Path) -> None:
-    (advice,), _ = run(tmp_path, "scope: layer", case(model={"first_nonfinite_layer": "b"}), NAMING_RULE)
-    assert advice.layers == ("b",)
-
-
 def test_a_data_set_s_remedy_shows_that_set(tmp_path: Path) -> None:
     sets = [{"role": "representative", "samples": 32, "range_growth": 2.0}, {"role": "validation", "samples": 500}]
     (advice,), _ = run(tmp_path, "scope: dataset, now: [samples]", case(datasets=sets), DATA_RULE)
     assert [(row.value, row.subjects) for row in advice.now] == [(32, ("representative",))]
-
-
-def test_a_remedy_for_layers_without_any_is_no_advice(tmp_path: Path) -> None:
-    facts = {"tensors": [tensor("image", None, zscore=9.0)]}
-    advised, (held,) = run(tmp_path, "scope: layer", facts, TENSOR_RULE)
-    assert not advised
-    assert held.because == "it needs a layer, and this cause names none in the float model"
 
 
 def test_names_for_snippets_are_those_of_the_float_graph(tmp_path: Path) -> None:
@@ -186,14 +161,9 @@ def test_names_for_snippets_are_those_of_the_float_graph(tmp_path: Path) -> None
         "tensors": ("x",),
         "weights": ("a.weight",),
     }
-
-
-def test_feeders_belong_to_the_group(tmp_path: Path) -> None:
-    facts = case()
-    facts["layers"][1]["feeders"] = ["a"]
     rule = ("W001", "layer", "{fact: weight.channel_range_ratio, gt: 2.5}")
     (advice,), _ = run(tmp_path, "snippets: [{toolchain: t, code: '{group}'}]", facts, rule)
-    assert advice.fields["group"] == ("b", "b_relu", "a", "a_relu")
+    assert advice.fields["group"] == ("b", "b_relu", "a", "a_relu"), "feeders belong to the group"
 
 
 def test_nodes_without_a_name_make_no_snippet(tmp_path: Path) -> None:
@@ -212,7 +182,6 @@ def test_a_snippet_for_the_whole_model_is_not_shown_for_named_layers(tmp_path: P
     remedy = "snippets: [{toolchain: t, code: all, whole: true}, {toolchain: t, code: '{layers}'}]"
     (advice,), _ = run(tmp_path, remedy, case(), LAYER_RULE)
     assert [snippet.code for snippet in advice.snippets] == ["{layers}"]
-    (tmp_path / "W001.yaml").unlink()
     (advice,), _ = run(tmp_path, remedy, case(model={"degraded_share": 2.0}), MODEL_RULE)
     assert [snippet.code for snippet in advice.snippets] == ["all"]
 
@@ -237,29 +206,29 @@ def test_a_rule_whose_findings_name_no_layer_cannot_have_a_remedy_that_only_name
     with pytest.raises(RuleError, match="every snippet of 'the-remedy' names layers or tensors, but M001 finds none"):
         base(tmp_path, remedy, MODEL_RULE)
     base(tmp_path, f"snippets: [{{toolchain: t, code: all, whole: true}}, {remedy[11:-1]}]", MODEL_RULE)
-    (tmp_path / "M001.yaml").unlink()
     base(tmp_path, remedy, NAMING_RULE)
 
 
-@pytest.mark.parametrize(
-    "remedy, message",
-    [
-        ("now: [quantizer.bit], scope: tensor", "unknown fact 'quantizer.bit'; did you mean 'quantizer.bits'?"),
-        ("in_force: {fact: quantizer.bits, ge: 8}, scope: layer", "unknown fact 'quantizer.bits'"),
-        ("in_force: {fact: opset, ge: many}", "opset cannot be compared with ge: 'many'"),
-        ("in_force: {fact: opset, ge: $limt}", "unknown threshold 'limt'; did you mean 'limit'?"),
-        ("withheld: [{when: {fact: opset, lt: 13}, because: 'opset {opsett}'}]", "unknown fact 'opsett'"),
-        ("withheld: [{when: {fact: opset, lt: 13}, because: '{name:.1f}'}]", "name cannot be written with the format"),
-        ("withheld: [{when: {fact: opset, lt: 13}, because: 'opset {'}]", "the reason is not a valid format string"),
-        ("values: {most: weight.absmax}, scope: layer", "unknown fact 'weight.absmax'"),
-        ("snippets: [{toolchain: t, code: '{layer_names}'}]", "unknown field 'layer_names'"),
-        ("simulate: more-bits", "unknown kind of change 'more-bits'"),
-        ("snippets: [{toolchain: t, code: c, mark: seen}]", "Input should be 'run', 'source' or 'documentation'"),
-        ("scope: operand", "Input should be 'model'"),
-    ],
-)
-def test_a_remedy_that_cannot_work_is_refused_when_it_is_read(tmp_path: Path, remedy: str, message: str) -> None:
-    with pytest.raises(RuleError) as error:
-        base(tmp_path, remedy, LAYER_RULE)
-    assert message in error.value.message
-    assert "remedies.yaml:1" in error.value.where[0]
+#: A remedy, and what is wrong with it.
+WRONG = {
+    "now: [quantizer.bit], scope: tensor": "unknown fact 'quantizer.bit'; did you mean 'quantizer.bits'?",
+    "in_force: {fact: quantizer.bits, ge: 8}, scope: layer": "unknown fact 'quantizer.bits'",
+    "in_force: {fact: opset, ge: many}": "opset cannot be compared with ge: 'many'",
+    "in_force: {fact: opset, ge: $limt}": "unknown threshold 'limt'; did you mean 'limit'?",
+    "withheld: [{when: {fact: opset, lt: 13}, because: 'opset {opsett}'}]": "unknown fact 'opsett'",
+    "withheld: [{when: {fact: opset, lt: 13}, because: '{name:.1f}'}]": "name cannot be written with the format",
+    "withheld: [{when: {fact: opset, lt: 13}, because: 'opset {'}]": "the reason is not a valid format string",
+    "values: {most: weight.absmax}, scope: layer": "unknown fact 'weight.absmax'",
+    "snippets: [{toolchain: t, code: '{layer_names}'}]": "unknown field 'layer_names'",
+    "simulate: more-bits": "unknown kind of change 'more-bits'",
+    "snippets: [{toolchain: t, code: c, mark: seen}]": "Input should be 'run', 'source' or 'documentation'",
+    "scope: operand": "Input should be 'model'",
+}
+
+
+def test_a_remedy_that_cannot_work_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    for remedy, message in WRONG.items():
+        with pytest.raises(RuleError) as error:
+            base(tmp_path, remedy, LAYER_RULE)
+        assert message in error.value.message
+        assert "remedies.yaml:1" in error.value.where[0]

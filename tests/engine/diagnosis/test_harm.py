@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders.properties import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def undecided(loss: Loss) -> Undecided | None:
 
 
 @given(st.integers(20, 2000), st.data())
+@examples(40)
 def test_what_is_undecided_is_neither_proven_nor_excluded(n: int, data: st.DataObject) -> None:
     losses = data.draw(st.integers(0, n // 4))
     gains = data.draw(st.integers(0, n // 4))
@@ -54,6 +56,7 @@ def test_what_is_undecided_is_neither_proven_nor_excluded(n: int, data: st.DataO
 
 
 @given(st.integers(20, 2000), st.data())
+@examples(40)
 def test_the_named_samples_decide_where_the_drop_stays(n: int, data: st.DataObject) -> None:
     losses, gains = data.draw(st.integers(0, n // 4)), data.draw(st.integers(0, n // 4))
     found = undecided(loss_of(losses, gains, n))
@@ -63,15 +66,11 @@ def test_the_named_samples_decide_where_the_drop_stays(n: int, data: st.DataObje
     assert undecided(loss_of(times * losses, times * gains, times * n)) is None
 
 
-@pytest.mark.parametrize("probed", [0.0, 5.9])
-def test_nothing_is_undecided_where_little_is_to_be_had(probed: float) -> None:
-    assert undecided(loss_of(2, 1, 60, probed)) is None
+def test_nothing_is_undecided_where_little_is_to_be_had() -> None:
     assert undecided(loss_of(2, 1, 60)) is not None
-
-
-def test_a_drop_close_to_what_matters_takes_more_samples_than_are_proposed() -> None:
+    assert undecided(loss_of(2, 1, 60, 0.0)) is undecided(loss_of(2, 1, 60, 5.9)) is None
     found = undecided(loss_of(30, 15, 1001))
-    assert found is not None and found.needed is None and found.most == MOST_LABELS
+    assert found is not None and found.needed is None and found.most == MOST_LABELS, "more than are proposed"
 
 
 def outcome(
@@ -85,38 +84,30 @@ def outcome(
     )
 
 
-@pytest.mark.parametrize(("kind", "low", "expected"), [("best-range", 8.0, 9.0), ("float", 8.0, None)])
-def test_what_other_repairs_leave_counts_too(kind: str, low: float, expected: float | None) -> None:
-    last = Prediction(gain_db=9.0, low_db=low, high_db=10.0, share=0.9, sqnr_db=30, agreement=None)
-    assert recoverable_db(outcome(kind, 0.4, -0.2, last=last), BASE) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "low", "expected"),
-    [
+def test_what_a_repair_with_the_bits_in_force_recovers() -> None:
+    for kind, low, expected in [
         ("recalibrate", 5.0, 8.0),
-        pytest.param("recalibrate", -1.0, None, id="perhaps nothing"),
-        pytest.param("sixteen-bit", 5.0, None, id="more bits help any network"),
-        pytest.param("float", 5.0, None, id="so does float"),
-        pytest.param("float-weights", 5.0, None, id="a bound is no repair"),
-        pytest.param("eight-bit-weights", 5.0, 8.0, id="8 bits are what toolchains give"),
-    ],
-)
-def test_what_a_repair_with_the_bits_in_force_recovers(kind: str, low: float, expected: float | None) -> None:
-    assert recoverable_db(outcome(kind, 8.0, low), BASE) == expected
+        ("recalibrate", -1.0, None),  # perhaps nothing
+        ("sixteen-bit", 5.0, None),  # more bits help any network
+        ("float", 5.0, None),  # so does float
+        ("float-weights", 5.0, None),  # a bound is no repair
+        ("eight-bit-weights", 5.0, 8.0),  # 8 bits are what toolchains give
+    ]:
+        assert recoverable_db(outcome(kind, 8.0, low), BASE) == expected, (kind, low)
+    for kind, expected in [("best-range", 9.0), ("float", None)]:  # what other repairs leave counts too
+        last = Prediction(gain_db=9.0, low_db=8.0, high_db=10.0, share=0.9, sqnr_db=30, agreement=None)
+        assert recoverable_db(outcome(kind, 0.4, -0.2, last=last), BASE) == expected, kind
 
 
-@pytest.mark.parametrize(
-    ("gain", "reach", "counts"),
-    [
-        pytest.param(8.0, 0.1, True, id="one place of ten makes most of the noise"),
-        pytest.param(5.0, 0.5, False, id="half of the places make little more than their half"),
-        pytest.param(20.0, 0.5, True, id="half of the places make all of it"),
-        pytest.param(3.0, 0.1, False, id="three decibels are no anomaly"),
-    ],
-)
-def test_more_bits_count_for_few_places_that_make_most(gain: float, reach: float, counts: bool) -> None:
-    assert recoverable_db(outcome("sixteen-bit", gain, gain - 1, reach=reach), BASE) == (gain if counts else None)
+def test_more_bits_count_for_few_places_that_make_most() -> None:
+    for gain, reach, counts in [
+        (8.0, 0.1, True),  # one place of ten makes most of the noise
+        (5.0, 0.5, False),  # half of the places make little more than their half
+        (20.0, 0.5, True),  # half of the places make all of it
+        (3.0, 0.1, False),  # three decibels are no anomaly
+    ]:
+        expected = gain if counts else None
+        assert recoverable_db(outcome("sixteen-bit", gain, gain - 1, reach=reach), BASE) == expected, (gain, reach)
 
 
 @given(st.floats(0.001, 0.999))
@@ -133,22 +124,22 @@ def test_what_no_quantizer_makes_is_to_be_had_by_who_shows_it(share: float) -> N
     assert bool(kept[0].findings) == (-10 * math.log10(1 - share) >= least)
 
 
-@pytest.mark.parametrize(
-    ("proven", "high", "expected"),
-    [
-        pytest.param(True, 3.0, 2.0, id="proven"),
-        pytest.param(False, 3.0, 3.0, id="no more than the trial leaves open"),
-        pytest.param(False, 12.0, 8.0, id="a trial on few samples refutes nothing"),
-    ],
-)
-def test_a_trial_goes_before_a_simulation(proven: bool, high: float, expected: float) -> None:
-    trial = SimpleNamespace(proven=proven, gain_db=2.0, high_db=high)
-    assert recoverable_db(outcome("recalibrate", 8.0, 5.0, trial=trial), BASE) == expected
+def test_a_trial_goes_before_a_simulation() -> None:
+    for proven, high, expected in [
+        (True, 3.0, 2.0),
+        (False, 3.0, 3.0),  # no more than the trial leaves open
+        (False, 12.0, 8.0),  # a trial on few samples refutes nothing
+    ]:
+        trial = SimpleNamespace(proven=proven, gain_db=2.0, high_db=high)
+        assert recoverable_db(outcome("recalibrate", 8.0, 5.0, trial=trial), BASE) == expected, (proven, high)
 
 
-@pytest.mark.parametrize(
-    ("harmed", "known", "supposed"),
-    [(False, {}, True), (True, {}, True), (None, {}, None), (False, {"same_as_float": "bytes"}, False)],
-)
-def test_harm_is_supposed_only_where_none_was_found(harmed: bool | None, known: Any, supposed: bool | None) -> None:
-    assert as_if_harmed(CaseFacts(model=ModelFacts(harmed=harmed, **known))).model.harmed is supposed
+def test_harm_is_supposed_only_where_none_was_found() -> None:
+    known: list[tuple[bool | None, dict[str, Any], bool | None]] = [
+        (False, {}, True),
+        (True, {}, True),
+        (None, {}, None),
+        (False, {"same_as_float": "bytes"}, False),
+    ]
+    for harmed, more, supposed in known:
+        assert as_if_harmed(CaseFacts(model=ModelFacts(harmed=harmed, **more))).model.harmed is supposed

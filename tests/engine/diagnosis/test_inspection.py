@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.cases import WIDE, chain_case, chain_values, counts_of, per_tensor
 from builders.properties import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.statistics import numpy_loops as reference
-from quantmedic.engine.case.facts import BiasFacts, ModelFacts, QuantizerFacts, WeightFacts
-from quantmedic.engine.case.histogram import BINS, SHIFT
-from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, TensorRecord, WeightArrays
-from quantmedic.engine.case.statistics import BUCKETS, SAMPLE_DTYPE, SetStatistics
+from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
+from quantmedic.engine.case.records import Case, WeightArrays
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread
@@ -22,102 +20,17 @@ from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rule import Rule
 
-few = examples(40)
+few = examples(12)
 BASE = load_rules([Path(str(files("quantmedic.rules")))])
-N = 32
-
-
-def per_tensor(low: float, high: float, bits: int = 8) -> QuantizerFacts:
-    scale = (high - low) / (2**bits - 1)
-    return QuantizerFacts(scale=scale, bits=bits, low=low, high=high, granularity="per_tensor")
-
-
-WIDE = [per_tensor(-5, 5), per_tensor(-16, 16), per_tensor(0, 16), per_tensor(-16, 16)]
-
-
-def chain(seed: int = 0) -> list[Any]:
-    """Values of an input and of three operators behind it."""
-    rng = np.random.default_rng(seed)
-    y = (3 * rng.normal(size=(N, 3, 30)) - 1).astype(np.float32)
-    z = np.maximum(y, 0)
-    return [rng.normal(size=(N, 2, 30)).astype(np.float32), y, z, np.concatenate([y, z], axis=1)]
-
-
-def case_of(values: list[Any], quantizers: list[QuantizerFacts], noise: list[float] | None = None) -> Case:
-    """A chain of operators with these float values ``[N, channels, inner]``, noisy as deployed."""
-    statistics = SetStatistics.empty([x.shape[1] for x in values])
-    rng = np.random.default_rng(9)
-    for i, x in enumerate(values):
-        reference.observe_values(x, statistics.tensor(i), np.arange(N) % BUCKETS)
-        if noise:
-            y = x + np.float32(noise[i]) * rng.normal(size=x.shape).astype(np.float32)
-            reference.observe_error(x, y, statistics.tensor(i), "accumulated")
-    statistics.tensor_samples[:] = N
-    statistics.samples = np.zeros(N, SAMPLE_DTYPE)
-    statistics.samples["class_float"] = statistics.samples["class_quantized"] = -1
-    statistics.samples["margin"] = np.nan
-    tensors = tuple(
-        TensorRecord(
-            name=f"t{i}",
-            float_name=f"f{i}",
-            producer="Conv" if i else "Input",
-            producer_name=f"conv{i - 1}" if i else None,
-            consumers=(),
-            axis=1,
-            channels=x.shape[1],
-            bucketed=True,
-            is_input=i == 0,
-            quantizer=quantizer,
-        )
-        for i, (x, quantizer) in enumerate(zip(values, quantizers, strict=False))
-    )
-    operators = tuple(
-        OperatorRecord(
-            index=i,
-            name=f"conv{i}",
-            float_name=f"conv{i}",
-            quantized_name=f"conv{i}",
-            op_type="Conv",
-            inputs=(i,),
-            outputs=(i + 1,),
-            is_compute=True,
-            is_first=i == 0,
-            is_last=False,
-            executed_as="integer",
-            weight=WeightFacts(),
-            bias=BiasFacts(),
-        )
-        for i in range(len(values) - 1)
-    )
-    record = CaseRecord(
-        quantmedic_version="0",
-        model=ModelFacts(),
-        tensors=tensors,
-        operators=operators,
-        outputs=(),
-        input_tensor=0,
-        image_input=False,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
-        notices=(),
-        run={},
-        datasets={"validation": DatasetRecord(origin="x", labelled=False, seen=N)},
-    )
-    return Case(record, {"validation": statistics})
 
 
 def inspect(case: Case) -> Inspection:
     return Inspection(case, derive(case, BASE), BASE)
 
 
-def stored(values: Any) -> Any:
-    return np.bincount(np.asarray(values, np.float32).ravel().view(np.uint32) >> SHIFT, minlength=BINS)
-
-
 def with_quantized(case: Case, values: dict[int, Any]) -> Case:
     statistics = case.statistics["validation"]
-    histograms = {tensor: stored(quantized) for tensor, quantized in values.items()}
+    histograms = {tensor: counts_of(quantized) for tensor, quantized in values.items()}
     statistics.quantized_histograms = histograms  # type: ignore[attr-defined,unused-ignore]
     return case
 
@@ -129,8 +42,9 @@ def edges_of(spread: Spread) -> Any:
 @given(st.integers(0, 2**32))
 @few
 def test_a_spread_counts_the_values_within_one_stored_bin(seed: int) -> None:
-    values = chain(seed)
-    inspection = inspect(case_of(values, WIDE))
+    values = chain_values(seed)
+    case = chain_case(values, WIDE)
+    inspection = inspect(case)
     for place, detail in enumerate(inspection.details([0, 1, 2])):
         spread, x = detail.spreads["validation"], values[place + 1].ravel().astype(np.float64)
         assert sum(spread.floats) == x.size
@@ -138,20 +52,13 @@ def test_a_spread_counts_the_values_within_one_stored_bin(seed: int) -> None:
         for edge, below in zip(edges_of(spread)[1:-1], np.cumsum(spread.floats), strict=False):
             slack = np.abs(edge) / 8 + 1e-9
             assert np.sum(x < edge - slack) - 1 <= below <= np.sum(x <= edge + slack) + 1
-
-
-def test_a_spread_is_the_histogram_of_the_report() -> None:
-    case = case_of(chain(), WIDE)
-    inspection = inspect(case)
-    for place, detail in enumerate(inspection.details([0, 1, 2])):
         known = display_histogram(case, inspection.facts.tensors[place + 1])
-        assert known is not None
-        assert detail.spreads["validation"].floats == known.counts
-        assert (detail.spreads["validation"].low, detail.spreads["validation"].high) == (known.low, known.high)
+        assert known is not None and spread.floats == known.counts, "the histogram of the report"
+        assert (spread.low, spread.high) == (known.low, known.high)
 
 
 def test_details_do_not_depend_on_what_else_is_asked_for() -> None:
-    inspection = inspect(case_of(chain(), WIDE, [0.1, 0.1, 0.1, 0.1]))
+    inspection = inspect(chain_case(chain_values(), WIDE, [0.1, 0.1, 0.1, 0.1]))
     together = inspection.details([2, 0, 1])
     assert [inspection.details([place])[0] for place in (2, 0, 1)] == together
     assert inspection.details([]) == []
@@ -161,14 +68,14 @@ def test_details_do_not_depend_on_what_else_is_asked_for() -> None:
 @example(3841, 8)  # a value beyond the range: a deployed model has no code for it
 @few
 def test_quantized_values_stand_for_the_step_around_them(seed: int, bits: int) -> None:
-    values = chain(seed)
+    values = chain_values(seed)
     quantizers = [*WIDE[:1], per_tensor(-16, 16, bits), *WIDE[2:]]
     scale, reach = quantizers[1].scale, quantizers[1].high
     assert scale is not None
     assert reach is not None
     last = np.floor(reach / scale)
     codes = np.clip(np.round(values[1].astype(np.float64) / scale), -last, last)
-    case = with_quantized(case_of(values, quantizers), {1: codes * scale})
+    case = with_quantized(chain_case(values, quantizers), {1: codes * scale})
     (detail,) = inspect(case).details([0])
     spread = detail.spreads["validation"]
     assert spread.quantized is not None
@@ -182,9 +89,9 @@ def test_quantized_values_stand_for_the_step_around_them(seed: int, bits: int) -
 
 
 def test_few_codes_are_counted_exactly() -> None:
-    values = [*chain()[:1], np.tile(np.array([-1, 0, 0, 0, 1, 2], np.float32), 80).reshape(32, 3, 5)]
+    values = [*chain_values()[:1], np.tile(np.array([-1, 0, 0, 0, 1, 2], np.float32), 80).reshape(32, 3, 5)]
     grid = QuantizerFacts(scale=1.0, bits=2, low=-1.0, high=2.0, zero_point=1, granularity="per_tensor")
-    case = with_quantized(case_of(values, [WIDE[0], grid]), {1: [-1] * 10 + [0] * 20 + [-0.0] * 4 + [2]})
+    case = with_quantized(chain_case(values, [WIDE[0], grid]), {1: [-1] * 10 + [0] * 20 + [-0.0] * 4 + [2]})
     spread = inspect(case).details([0])[0].spreads["validation"]
     assert spread.quantized is not None
     assert (spread.start, spread.stop) == (-1.5, 2.5)
@@ -193,8 +100,8 @@ def test_few_codes_are_counted_exactly() -> None:
 
 
 def test_broken_models_reach_far_and_what_was_not_counted_is_left_out() -> None:
-    values = chain()
-    case = with_quantized(case_of(values, WIDE), {1: [1e30, -2.0], 2: []})
+    values = chain_values()
+    case = with_quantized(chain_case(values, WIDE), {1: [1e30, -2.0], 2: []})
     first, second, third = (detail.spreads["validation"] for detail in inspect(case).details([0, 1, 2]))
     assert first.stop >= 1e30
     assert first.quantized is not None
@@ -204,12 +111,12 @@ def test_broken_models_reach_far_and_what_was_not_counted_is_left_out() -> None:
 
 
 def test_a_constant_has_no_distribution_and_a_grid_per_channel_no_range() -> None:
-    values = chain()[:2]
+    values = chain_values()[:2]
     values[1] = np.full_like(values[1], 0.5)
-    (detail,) = inspect(case_of(values, WIDE)).details([0])
+    (detail,) = inspect(chain_case(values, WIDE)).details([0])
     assert detail.spreads == {}
     grid = QuantizerFacts(scale=0.1, scale_min=0.05, bits=8, granularity="per_channel", axis=1)
-    case = case_of(chain()[:2], [WIDE[0], WIDE[1]])
+    case = chain_case(chain_values()[:2], [WIDE[0], WIDE[1]])
     tensors = (case.record.tensors[0], case.record.tensors[1].model_copy(update={"quantizer": grid}))
     case.record = case.record.model_copy(update={"tensors": tensors})
     (detail,) = inspect(case).details([0])
@@ -222,7 +129,7 @@ def test_a_constant_has_no_distribution_and_a_grid_per_channel_no_range() -> Non
 def test_channels_are_ordered_by_their_own_error() -> None:
     rng = np.random.default_rng(3)
     x = (rng.normal(size=(32, 5, 30)) * np.array([1, 100, 10, 1e-3, 0]).reshape(-1, 1)).astype(np.float32)
-    case = case_of([*chain()[:1], x], WIDE, [0.1, 0.1])
+    case = chain_case([*chain_values()[:1], x], WIDE, [0.1, 0.1])
     statistics = case.statistics["validation"].tensor(1).errors["accumulated"]
     channels = inspect(case).details([0])[0].channels["validation"]
     # The fourth is too quiet to be judged, the last carries nothing.
@@ -238,7 +145,7 @@ def test_channels_are_ordered_by_their_own_error() -> None:
 
 def test_the_worst_of_many_channels_are_kept() -> None:
     x = np.random.default_rng(4).normal(size=(32, CHANNELS + 44, 2)).astype(np.float32)
-    channels = inspect(case_of([*chain()[:1], x], WIDE, [0.1, 0.1])).details([0])[0].channels["validation"]
+    channels = inspect(chain_case([*chain_values()[:1], x], WIDE, [0.1, 0.1])).details([0])[0].channels["validation"]
     assert len(channels.index) == len(channels.low) == len(set(channels.index)) == CHANNELS
     assert channels.total == CHANNELS + 44
     levels = [level for level in channels.sqnr_db if level is not None]
@@ -265,7 +172,7 @@ def weights(sqnr_db: list[float]) -> WeightArrays:
 
 
 def test_weights_come_with_their_channels_the_worst_first() -> None:
-    case = case_of(chain(), WIDE)
+    case = chain_case(chain_values(), WIDE)
     quantizer = QuantizerFacts(scale=0.1, low=-3.5, high=3.5, granularity="per_tensor")
     operators = list(case.record.operators)
     operators[0] = operators[0].model_copy(update={"weight": WeightFacts(channels=40, quantizer=quantizer)})
@@ -293,11 +200,11 @@ def test_findings_are_known_by_layer() -> None:
         fields |= {"severity": "low", "confidence": 0.5, "when": when, "message": message, "remedies": ["x"]}
         return Rule.model_validate(fields)
 
-    case = case_of(chain(), WIDE)
+    case = chain_case(chain_values(), WIDE)
     rules = (rule("X001", "layer", -100.0), rule("X002", "tensor", 2.0), rule("X003", "tensor", 100.0))
     inspection = Inspection(case, derive(case, BASE), BASE.model_copy(update={"rules": rules}))
     top = f"{inspection.facts.layers[0].output.data.values.max:.2f}"
     found = inspection.findings(["X001", "X002", "X003"])
-    assert [(f.rule.id, f.message) for f in found["conv0"]] == [("X001", f"reaches {top}"), ("X002", f"reaches {top}")]
-    assert [f.rule.id for f in inspection.findings(["X002"])["conv0"]] == ["X002"]
+    assert [(f.rule.id, f.message) for f in found["conv"]] == [("X001", f"reaches {top}"), ("X002", f"reaches {top}")]
+    assert [f.rule.id for f in inspection.findings(["X002"])["conv"]] == ["X002"]
     assert inspection.findings([]) == {}

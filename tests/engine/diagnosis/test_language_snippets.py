@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
@@ -48,11 +46,6 @@ IN_FORCE = {
     for toolchain in BASE.toolchains
     for form in toolchain.in_force
 }
-every_snippet = pytest.mark.parametrize(
-    ("remedy", "snippet"),
-    SNIPPETS,
-    ids=[f"{number}-{remedy.id}-{snippet.toolchain}" for number, (remedy, snippet) in enumerate(SNIPPETS)],
-)
 
 
 def advice_of(remedy: Remedy, snippet: Snippet) -> Advice:
@@ -86,29 +79,36 @@ def test_undefined_names_are_found() -> None:
     assert undefined_names("import re\nre.escape(x)\ny = len(z)\nmtq.quantize(y, y=y)") == {"x", "z", "mtq"}
 
 
-@every_snippet
-@pytest.mark.parametrize("in_force", [{}, IN_FORCE], ids=["alone", "whole"])
-def test_a_card_defines_or_tells_every_name(remedy: Remedy, snippet: Snippet, in_force: dict[str, Any]) -> None:
-    advice = advice_of(remedy, snippet).model_copy(update={"in_force": in_force})
-    (code,) = render_snippets(advice, ["W000"])
-    told = set(re.findall(r"^# (\w+): ", code, re.MULTILINE))
-    assert undefined_names(code) == told
+def test_a_card_defines_or_tells_every_name() -> None:
+    wrong = {}
+    for remedy, snippet in SNIPPETS:
+        for in_force in ({}, IN_FORCE):  # alone, and as a whole call
+            advice = advice_of(remedy, snippet).model_copy(update={"in_force": in_force})
+            (code,) = render_snippets(advice, ["W000"])
+            told = set(re.findall(r"^# (\w+): ", code, re.MULTILINE))
+            if undefined_names(code) != told:
+                wrong[remedy.id, snippet.toolchain] = (undefined_names(code), told)
+    assert not wrong
 
 
-@every_snippet
-def test_a_prescription_defines_every_name_but_those_that_it_asks_for(remedy: Remedy, snippet: Snippet) -> None:
-    toolchain = TOOLCHAINS[snippet.toolchain]
-    advice = advice_of(remedy, snippet)
-    (text,) = render_snippets(advice, ["W000"])
-    code = complete_code("\n".join([text, *(form.after for form in snippet.forms.values())]), "python", toolchain)
-    assert undefined_names(code) == own_names(code, toolchain.given).keys()
+def test_a_prescription_defines_every_name_but_those_that_it_asks_for() -> None:
+    wrong = {}
+    for remedy, snippet in SNIPPETS:
+        toolchain = TOOLCHAINS[snippet.toolchain]
+        (text,) = render_snippets(advice_of(remedy, snippet), ["W000"])
+        code = complete_code("\n".join([text, *(form.after for form in snippet.forms.values())]), "python", toolchain)
+        if undefined_names(code) != (asked := own_names(code, toolchain.given).keys()):
+            wrong[remedy.id, snippet.toolchain] = (undefined_names(code), asked)
+    assert not wrong
 
 
-@every_snippet
-def test_no_model_is_overwritten(remedy: Remedy, snippet: Snippet) -> None:
-    texts = [snippet.code, *(form.after for form in snippet.forms.values())]
-    saving = [row for text in texts for row in text.splitlines() if re.search(r"\.save|export_dir|\.gguf\", \"Q", row)]
-    assert all("unused(" in row for row in saving)
+def test_no_model_is_overwritten() -> None:
+    for remedy, snippet in SNIPPETS:
+        texts = [snippet.code, *(form.after for form in snippet.forms.values())]
+        saving = [
+            row for text in texts for row in text.splitlines() if re.search(r"\.save|export_dir|\.gguf\", \"Q", row)
+        ]
+        assert all("unused(" in row for row in saving), remedy.id
 
 
 def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
@@ -123,20 +123,17 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
     assert names["unused"](str(tmp_path / "m.gguf")) == str(tmp_path / "m-2.gguf")
 
 
-@pytest.mark.parametrize(
-    ("code", "asked"),
-    [
-        ("f(scheme=1)", set()),
-        ("f(scheme=scheme)", {"scheme"}),
-        ("scheme = 1\nf(scheme)", set()),
-        ("scheme = scheme + 1", {"scheme"}),
-        ('f("scheme")', set()),
-        ("scheme.append(1)", {"scheme"}),
-        ("for scheme in x:\n    scheme(1)", set()),
-    ],
-)
-def test_names_of_arguments_and_of_results_are_not_asked_for(code: str, asked: set[str]) -> None:
-    assert own_names(code, {"scheme": "a scheme"}).keys() == asked
+def test_names_of_arguments_and_of_results_are_not_asked_for() -> None:
+    asked: dict[str, set[str]] = {
+        "f(scheme=1)": set(),
+        "f(scheme=scheme)": {"scheme"},
+        "scheme = 1\nf(scheme)": set(),
+        "scheme = scheme + 1": {"scheme"},
+        'f("scheme")': set(),
+        "scheme.append(1)": {"scheme"},
+        "for scheme in x:\n    scheme(1)": set(),
+    }
+    assert {code: set(own_names(code, {"scheme": "a scheme"})) for code in asked} == asked
 
 
 def fields_of(groups: dict[str, Any], layers: tuple[str, ...] = LAYERS, case: CaseFacts = CASE) -> dict[str, Any]:
@@ -148,12 +145,12 @@ def group(**weights: Any) -> dict[str, Any]:
     return {"targets": ["Linear"], "weights": own}
 
 
-@pytest.mark.parametrize(("size", "packed", "others"), [(128, 64, 64), (64, 32, 32), (32, 16, None), (16, None, None)])
-def test_groups_are_halved_where_that_is_allowed(size: int, packed: int | None, others: int | None) -> None:
-    case = CaseFacts(layers=(LayerFacts.model_validate({"weight": {"group_size": size}}),))
-    found = fields_of({"a": group(group_size=size)}, case=case)
-    assert found["smaller_group"] == others
-    assert found["finer_groups"] == (None if packed is None else {"a": group(group_size=packed)})
+def test_groups_are_halved_where_that_is_allowed() -> None:
+    for size, packed, others in [(128, 64, 64), (64, 32, 32), (32, 16, None), (16, None, None)]:
+        case = CaseFacts(layers=(LayerFacts.model_validate({"weight": {"group_size": size}}),))
+        found = fields_of({"a": group(group_size=size)}, case=case)
+        assert found["smaller_group"] == others
+        assert found["finer_groups"] == (None if packed is None else {"a": group(group_size=packed)})
 
 
 def test_only_what_is_changed_differs() -> None:
@@ -181,11 +178,8 @@ def test_a_group_of_nothing_but_named_layers_is_changed_itself() -> None:
     more = {**own, "targets": [*LAYERS, "x.y"]}
     found = fields_of({"a": group(), "b": more})["wider_groups"]
     assert found["b"]["targets"] == ["x.y"] and found["group_0"]["targets"] == [*LAYERS]
-
-
-def test_patterns_of_several_groups_decide_what_is_not_known_here() -> None:
-    other = {**group(), "targets": ["re:.*gate$"]}
-    assert fields_of({"a": group(), "b": other})["wider_groups"] is None
+    pattern = {**group(), "targets": ["re:.*gate$"]}
+    assert fields_of({"a": group(), "b": pattern})["wider_groups"] is None, "which group is meant is not known here"
 
 
 def test_inputs_get_scales_per_token_of_a_type_that_suits_the_weights() -> None:

@@ -1,20 +1,23 @@
 """The division of the noise among its sources: what must hold of any network, and what is exact of simple ones."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.engine.diagnosis.loss_budget import Division, divide
 
+few = examples(40)
 Floats = NDArray[np.float64]
 Noise = Callable[[frozenset[int]], Floats]
 
 
-def divided(noise: Noise, parts: Sequence[Sequence[int]], runs: int = 1000) -> Division:
+def divided(noise: Noise, parts: Sequence[Sequence[int]], runs: int = 1000, **options: Any) -> Division:
     """The division of what a function of the quantized sources gives."""
     every = frozenset(i for part in parts for i in part)
     return divide(
@@ -23,6 +26,7 @@ def divided(noise: Noise, parts: Sequence[Sequence[int]], runs: int = 1000) -> D
         lambda members: noise(every - frozenset(members)),
         whole=noise(every),
         runs=runs,
+        **options,
     )
 
 
@@ -44,15 +48,20 @@ def shares(found: Division, sources: int) -> Floats:
     return each
 
 
-@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20))
-def test_powers_that_add_up_are_found_as_they_are(powers: list[float]) -> None:
-    found = divided(powers_add(powers), [list(range(len(powers)))])
-    exact = np.array(powers) / sum(powers)
-    for group in found.groups:
-        assert group.share[0] == pytest.approx(exact[list(group.members)].sum(), abs=1e-9)
+@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20), st.integers(0, 2**31))
+@few
+def test_powers_that_add_up_are_found_as_they_are(powers: list[float], seed: int) -> None:
+    """What is expected decides how often is run, and not what is found."""
+    expected = np.random.default_rng(seed).random(len(powers)).tolist()
+    for options in ({}, {"expected": expected}):
+        found = divided(powers_add(powers), [list(range(len(powers)))], **options)
+        exact = np.array(powers) / sum(powers)
+        for group in found.groups:
+            assert group.share[0] == pytest.approx(exact[list(group.members)].sum(), abs=1e-9)
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=2, max_size=12))
+@few
 def test_of_errors_in_one_direction_each_gets_its_amplitude(amplitudes: list[float]) -> None:
     found = divided(amplitudes_add(amplitudes), [list(range(len(amplitudes)))])
     exact = np.array(amplitudes) / sum(amplitudes)
@@ -61,6 +70,7 @@ def test_of_errors_in_one_direction_each_gets_its_amplitude(amplitudes: list[flo
 
 
 @given(st.integers(2, 16), st.integers(0, 2**31), st.integers(4, 60))
+@few
 def test_shares_sum_up_to_the_whole_whatever_sources_do_to_each_other(sources: int, seed: int, runs: int) -> None:
     table: dict[frozenset[int], Floats] = {frozenset(): np.zeros(2)}
     rng = np.random.default_rng(seed)
@@ -131,6 +141,7 @@ def test_without_time_what_was_not_taken_apart_is_left_together() -> None:
 
 
 @given(st.integers(2, 16), st.integers(0, 2**31), st.integers(4, 60), st.booleans())
+@few
 def test_what_the_task_loses_sums_up_with_the_interaction(sources: int, seed: int, runs: int, counts: bool) -> None:
     """Whatever sources do to each other, sample by sample."""
     samples, rng = 5, np.random.default_rng(seed)
@@ -143,15 +154,7 @@ def test_what_the_task_loses_sums_up_with_the_interaction(sources: int, seed: in
     every = frozenset(range(sources))
     whole = judged(every)
     counts = counts and bool(whole[1:].sum())
-    found = divide(
-        [list(range(sources))],
-        lambda members: judged(frozenset(members)),
-        lambda members: judged(every - frozenset(members)),
-        whole=whole,
-        runs=runs,
-        samples=samples,
-        loss_counts=counts,
-    )
+    found = divided(judged, [list(range(sources))], runs, samples=samples, loss_counts=counts)
     total = np.sum([group.share for group in found.groups], axis=0)
     np.testing.assert_allclose(total[:1], 1.0)
     np.testing.assert_allclose(total[1:] + found.interaction, whole[1:], atol=1e-9)
@@ -159,20 +162,11 @@ def test_what_the_task_loses_sums_up_with_the_interaction(sources: int, seed: in
 
 def lost(*losses: Noise, sources: int = 4) -> Division:
     """The division of a network of sources that make noise everywhere, and lose as these functions say."""
-    every = frozenset(range(sources))
 
     def judged(members: frozenset[int]) -> Floats:
         return np.concatenate([[float(len(members))], *(loss(members) for loss in losses)])
 
-    return divide(
-        [list(range(sources))],
-        lambda members: judged(frozenset(members)),
-        lambda members: judged(every - frozenset(members)),
-        whole=judged(every),
-        runs=100,
-        samples=len(losses),
-        loss_counts=True,
-    )
+    return divided(judged, [list(range(sources))], 100, samples=len(losses), loss_counts=True)
 
 
 def losses(found: Division) -> dict[int, float]:
@@ -199,20 +193,10 @@ def test_what_half_of_the_sources_lose_together_is_nobodys_share() -> None:
 
 
 def test_a_group_that_takes_a_good_part_of_the_loss_is_taken_apart_though_it_is_quiet() -> None:
-    every = frozenset(range(64))
-
     def judged(members: frozenset[int]) -> Floats:
         return np.array([float(0 in members) + 1e-6 * len(members), float(50 in members)])
 
-    found = divide(
-        [list(range(64))],
-        lambda members: judged(frozenset(members)),
-        lambda members: judged(every - frozenset(members)),
-        whole=judged(every),
-        runs=100,
-        samples=1,
-        loss_counts=True,
-    )
+    found = divided(judged, [list(range(64))], 100, samples=1, loss_counts=True)
     assert found.complete
     assert (50,) in [group.members for group in found.groups]
 
@@ -226,33 +210,8 @@ def test_a_half_that_does_nothing_leaves_the_rest_to_the_other_without_a_run() -
         asked.append(members)
         return powers_add(powers)(members)
 
-    every = frozenset(range(64))
-    found = divide(
-        [list(range(64))],
-        lambda members: noise(frozenset(members)),
-        lambda members: noise(every - frozenset(members)),
-        whole=noise(every),
-        runs=1000,
-        nothing=0.01,
-        expected=[1.0 if i == 40 else 1e-6 for i in range(64)],
-    )
+    expected = [1.0 if i == 40 else 1e-6 for i in range(64)]
+    found = divided(noise, [list(range(64))], nothing=0.01, expected=expected)
     assert found.groups[0].members == (40,)
     assert found.groups[0].share[0] == pytest.approx(10.0 / sum(powers))
     assert found.runs == len(asked) - 1 <= 8
-
-
-@given(st.lists(st.floats(0.01, 100.0), min_size=2, max_size=20), st.integers(0, 2**31))
-def test_what_is_expected_decides_how_often_is_run_and_not_what_is_found(powers: list[float], seed: int) -> None:
-    members = [list(range(len(powers)))]
-    noise, every = powers_add(powers), frozenset(range(len(powers)))
-    found = divide(
-        members,
-        lambda own: noise(frozenset(own)),
-        lambda own: noise(every - frozenset(own)),
-        whole=noise(every),
-        runs=1000,
-        expected=np.random.default_rng(seed).random(len(powers)).tolist(),
-    )
-    exact = np.array(powers) / sum(powers)
-    for group in found.groups:
-        assert group.share[0] == pytest.approx(exact[list(group.members)].sum(), abs=1e-9)

@@ -17,10 +17,7 @@ def order_of(*loudness: float | None, source: str = "weight_source") -> list[str
 
 def test_the_loudest_comes_first() -> None:
     assert order_of(0.1, 0.6, 0.3) == ["layer1", "layer2", "layer0"]
-
-
-def test_biases_are_stored_in_the_layer_too() -> None:
-    assert order_of(0.1, 0.6, 0.3, source="bias_source") == ["layer1", "layer2", "layer0"]
+    assert order_of(0.1, 0.6, 0.3, source="bias_source") == ["layer1", "layer2", "layer0"], "stored in the layer too"
 
 
 def test_where_nothing_is_known_or_all_is_small_the_worst_fact_comes_first() -> None:

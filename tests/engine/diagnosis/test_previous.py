@@ -127,29 +127,12 @@ def tried(then: CaseFacts, now: CaseFacts, **options: Any) -> dict[tuple[str, st
 # What changed
 
 
-@pytest.mark.parametrize(
-    "then, now, expected",
-    [
-        (1.0, 1.009, False),
-        (1.0, 1.02, True),
-        (-2.0, 2.0, True),
-        (100, 101, True),
-        (None, None, False),
-        (None, 3, True),
-        (True, False, True),
-        ("per_tensor", "per_channel", True),
-        ((0.0, 1.0), (0.005, 1.0), False),
-        ((0.0, 1.0), (0.02, 1.0), True),
-        ((0.0, 1.0), (0.0, 1.0, 2.0), True),
-        (0.0, 0.0, False),
-    ],
-)
-def test_what_counts_as_another_setting(then: Any, now: Any, expected: bool) -> None:
-    assert differs(then, now) is expected
-    assert differs(now, then) is expected
-
-
-def test_nothing_changed() -> None:
+def test_what_counts_as_another_setting() -> None:
+    other = [(1.0, 1.02), (-2.0, 2.0), (100, 101), (None, 3), (True, False), ("per_tensor", "per_channel")]
+    other += [((0.0, 1.0), (0.02, 1.0)), ((0.0, 1.0), (0.0, 1.0, 2.0))]
+    same = [(1.0, 1.009), (None, None), ((0.0, 1.0), (0.005, 1.0)), (0.0, 0.0)]
+    assert all(differs(then, now) and differs(now, then) for then, now in other)
+    assert not any(differs(then, now) or differs(now, then) for then, now in same)
     found = previous(facts(), facts())
     assert (found.changed, found.tried, found.effect.gain_db, found.effect.helped) == ((), (), 0.0, False)
 
@@ -203,30 +186,18 @@ def test_cases_of_older_versions_tell_the_scale_of_the_layer_that_loses_most() -
     assert not changes(case(0.1), case(0.9, "blocks.0.up"))
 
 
-@pytest.mark.parametrize(("framework", "is_tried"), [("onnx", True), ("safetensors", False), ("gguf", False)])
-def test_how_all_weights_of_a_checkpoint_are_stored_is_no_setting(framework: str, is_tried: bool) -> None:
+def test_how_all_weights_of_a_checkpoint_are_stored_is_no_setting() -> None:
     """Any other run of a toolchain writes another text there, whatever was asked for."""
     finer = Remedy.model_validate(
         {"id": "finer-weights", "title": "t", "changes": "c", "cost": "c", "unsafe": "u", "now": ("format",)}
     )
-    rule = {
-        "id": "W031",
-        "name": "coarse-weights",
-        "cause": "coarse-weights",
-        "confidence": 0.5,
-        "message": "bad",
-        "scope": "model",
-    }
-    when = {"fact": "harmed", "is": True}
-    base = BASE.model_copy(
-        update={
-            "rules": (Rule.model_validate({**rule, "severity": "medium", "when": when, "remedies": [finer.id]}),),
-            "remedies": {finer.id: finer},
-        }
-    )
-    then, now = (facts(framework=framework, format=text) for text in ("4-bit in groups of 32", "4-bit"))
-    past = PreviousCase(then, judge(then, base=base).causes, {"representative": 1.0}, True)
-    assert bool(compare_with_previous(past, now, base).tried) == is_tried
+    rule = {**RULES[0], "name": "coarse-weights", "confidence": 0.5, "message": "bad", "scope": "model"}
+    rule |= {"when": {"fact": "harmed", "is": True}, "remedies": [finer.id]}
+    base = BASE.model_copy(update={"rules": (Rule.model_validate(rule),), "remedies": {finer.id: finer}})
+    for framework, is_tried in [("onnx", True), ("safetensors", False), ("gguf", False)]:
+        then, now = (facts(framework=framework, format=text) for text in ("4-bit in groups of 32", "4-bit"))
+        past = PreviousCase(then, judge(then, base=base).causes, {"representative": 1.0}, True)
+        assert bool(compare_with_previous(past, now, base).tried) == is_tried, framework
 
 
 def test_weights_left_in_float_and_layers_without_a_twin() -> None:
@@ -241,9 +212,8 @@ def test_weights_left_in_float_and_layers_without_a_twin() -> None:
 # What it brought
 
 
-@pytest.mark.parametrize(
-    "then, now, gain, helped",
-    [
+def test_effect() -> None:
+    known: list[tuple[dict[str, Any], dict[str, Any], float | None, bool | None]] = [
         ({"sqnr": 10.0}, {"sqnr": 10.9}, 0.9, False),
         ({"sqnr": 10.0}, {"sqnr": 11.0}, 1.0, True),
         ({"sqnr": 10.0}, {"sqnr": 4.0}, -6.0, False),
@@ -254,21 +224,18 @@ def test_weights_left_in_float_and_layers_without_a_twin() -> None:
         ({}, {"drop": (0.26, 0.2, 0.3)}, 0.0, False),
         ({}, {"drop": (0.24, 0.2, 0.3)}, 0.0, True),
         ({"drop": None}, {}, 0.0, False),
-    ],
-)
-def test_effect(then: dict[str, Any], now: dict[str, Any], gain: float | None, helped: bool | None) -> None:
-    effect = previous(facts(**then), facts(**now)).effect
-    assert (effect.gain_db, effect.helped) == (pytest.approx(gain) if gain is not None else None, helped)
+    ]
+    for then, now, gain, helped in known:
+        effect = previous(facts(**then), facts(**now)).effect
+        expected = pytest.approx(gain) if gain is not None else None
+        assert (effect.gain_db, effect.helped) == (expected, helped), (then, now)
 
 
-def test_noise_on_other_samples_is_not_compared() -> None:
+def test_other_samples_and_metrics_are_not_compared() -> None:
     effect = previous(facts(drop=None), facts(sqnr=30.0, drop=None), same_data=False).effect
     assert (effect.gain_db, effect.helped) == (None, None)
     effect = previous(facts(), facts(sqnr=30.0, drop=(0.1, 0.05, 0.2)), same_data=False).effect
     assert (effect.gain_db, effect.helped) == (None, True), "a drop is one of the task, whatever the samples"
-
-
-def test_another_metric_is_not_compared() -> None:
     now = facts()
     other = now.model.metric.model_copy(update={"name": "top5", "drop": 0.0})
     now = now.model_copy(update={"model": now.model.model_copy(update={"metric": other})})
@@ -283,46 +250,37 @@ SPREAD = [layer("a", 64), layer("b", 40)]
 
 def test_remedy_that_came_into_force_was_tried() -> None:
     split = [layer("a", 64, "per_channel"), layer("b", 40)]
+    noisy = layer("a", 64, output={"data": {"accumulated": {"sqnr_db": 9.0}}})
+    assert tried(facts(SPREAD), facts([noisy, layer("b", 40)])) == {}, "noise changes with every remedy"
     row = tried(facts(SPREAD), facts(split))["weight-spread", "split-weights"]
     assert (row.subjects, row.everywhere, row.helped, row.effect_db) == (("a",), False, False, 0.0)
     assert set(tried(facts(SPREAD), facts(split))) == {("weight-spread", "split-weights")}
     assert tried(facts(SPREAD), facts(split, sqnr=20.0))["weight-spread", "split-weights"].helped is True
 
 
-def test_consequences_are_no_settings() -> None:
-    """Noise changes with every remedy, so that a changed noise proves none."""
-    noisy = layer("a", 64, output={"data": {"accumulated": {"sqnr_db": 9.0}}})
-    assert tried(facts(SPREAD), facts([noisy, layer("b", 40)])) == {}
-
-
-@pytest.mark.parametrize(
-    "low, high, expected",
-    [
-        (-0.8, 0.8, {("far-outliers", "clip-range")}),
-        (-1.5, 1.0, {("far-outliers", "widen-range")}),
-        (-1.5, 0.5, set()),
-        (-1.004, 1.0, set()),
-    ],
-)
-def test_range_counts_for_the_remedy_that_moves_it_so(low: float, high: float, expected: set[tuple[str, str]]) -> None:
+def test_range_counts_for_the_remedy_that_moves_it_so() -> None:
     """Any calibration changes ranges; only one that came nearer to the best or covers more is that remedy."""
     then = facts(tensors=[tensor("a", zscore=20), tensor("b")])
-    assert set(tried(then, facts(tensors=[tensor("a", low, high, zscore=20), tensor("b")]))) == expected
-    assert tried(then, facts(tensors=[tensor("a", zscore=20), tensor("b", low, high)])) == {}, "another tensor"
+    for low, high, remedy in [
+        (-0.8, 0.8, "clip-range"),
+        (-1.5, 1.0, "widen-range"),
+        (-1.5, 0.5, None),
+        (-1.004, 1.0, None),
+    ]:
+        expected = {("far-outliers", remedy)} if remedy else set()
+        assert set(tried(then, facts(tensors=[tensor("a", low, high, zscore=20), tensor("b")]))) == expected
+        other = facts(tensors=[tensor("a", zscore=20), tensor("b", low, high)])
+        assert tried(then, other) == {}, "another tensor"
 
 
 def test_data_count_by_number_and_content() -> None:
-    then = facts(growth=0.2)
-    assert tried(then, facts(growth=0.2)) == {}
-    row = tried(then, facts(growth=0.2, samples=400))["few-samples", "more-data"]
-    assert (row.subjects, row.everywhere) == (("representative",), True)
-    assert set(tried(then, facts(growth=0.2), shared=0.5)) == {("few-samples", "more-data")}
-
-
-def test_a_data_set_that_one_case_lacks_tells_of_no_remedy() -> None:
     then, now = facts(growth=0.2), facts(growth=0.2, samples=400)
+    assert tried(then, then) == {}
+    row = tried(then, now)["few-samples", "more-data"]
+    assert (row.subjects, row.everywhere) == (("representative",), True)
+    assert set(tried(then, then, shared=0.5)) == {("few-samples", "more-data")}
     past = PreviousCase(then, judge(then).causes, {}, same_data=False)
-    assert compare_with_previous(past, now, BASE).tried == ()
+    assert compare_with_previous(past, now, BASE).tried == (), "a set that one case lacks tells of no remedy"
 
 
 def test_remedies_of_absorbed_findings_count() -> None:
@@ -347,7 +305,8 @@ def both(**options: Any) -> CaseFacts:
 
 
 def test_cause_that_was_tried_in_vain_goes_last_with_that_remedy() -> None:
-    assert [cause.cause for cause in judge(both()).causes] == ["weight-spread", "far-outliers"]
+    first = judge(both())
+    assert [cause.cause for cause in first.causes] == ["weight-spread", "far-outliers"] and first.previous is None
     split = [layer("a", 64, "per_channel"), layer("b", 40, "per_channel")]
     found = judge(both(layers=split, sqnr=10.2), before(both()))
     assert [cause.cause for cause in found.causes] == ["far-outliers", "weight-spread"]
@@ -356,6 +315,8 @@ def test_cause_that_was_tried_in_vain_goes_last_with_that_remedy() -> None:
     assert last.tried[0].effect_db == pytest.approx(0.2)
     assert "split-weights" not in [remedy.id for remedy in last.remedies][:-1]
     assert found.advice_place == "folded", "a cause is left that was not tried"
+    assert found.previous is not None
+    assert Previous.model_validate_json(found.previous.model_dump_json()).tried == found.previous.tried
 
 
 def test_what_helped_keeps_its_place() -> None:
@@ -384,14 +345,3 @@ def test_general_pages_follow_where_all_was_tried() -> None:
     assert [cause.cause for cause in found.causes] == ["few-samples"]
     assert found.advice[:2] == ("preprocessing", "representative-data")
     assert found.verdict == "degraded"
-
-
-def test_without_a_previous_case_nothing_is_said() -> None:
-    assert judge(both()).previous is None
-
-
-def test_comparison_can_be_written_and_read_again() -> None:
-    split = [layer("a", 64, "per_channel"), layer("b", 40, "per_channel")]
-    found = judge(both(layers=split), before(both())).previous
-    assert found is not None
-    assert Previous.model_validate_json(found.model_dump_json()).tried == found.tried
