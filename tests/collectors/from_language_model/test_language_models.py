@@ -23,6 +23,7 @@ from quantmedic.collectors.from_language_model.collect import perplexity_facts, 
 from quantmedic.collectors.from_language_model.import_noise import without_import_noise
 from quantmedic.collectors.from_language_model.scores import TokenScores, score_tokens
 from quantmedic.collectors.from_language_model.text_scores import ScoreSums
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
@@ -33,20 +34,6 @@ pytestmark = pytest.mark.thorough
 def write_ids(path: Path, ids: Any) -> Path:
     np.savez(path, ids=ids)
     return path
-
-
-@pytest.mark.parametrize("architecture", lm.ARCHITECTURES)
-def test_figures_are_those_of_whole_models(architecture: str, tmp_path: Path) -> None:
-    floats = lm.saved(lm.random_model(architecture), tmp_path / "float")
-    quantized = lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), tmp_path / "int4")
-    ids = np.random.default_rng(1).integers(3, lm.VOCABULARY, (5, 40))
-    language, metric = run_language_models(floats, quantized, write_ids(tmp_path / "ids.npz", ids))
-    wanted = lm.expected(lm.opened(floats), lm.opened(quantized), ids)
-    assert metric.float_value == pytest.approx(wanted["float"], rel=1e-6)
-    assert metric.quantized_value == pytest.approx(wanted["quantized"], rel=1e-6)
-    for name in ("kl_mean", "kl_tail", "delta_p", "same_top"):
-        assert getattr(language, name) == pytest.approx(wanted[name], rel=1e-4), name
-    assert (language.texts, language.tokens, len(language.blocks)) == (5, 5 * 39, 4)
 
 
 @pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
@@ -94,7 +81,8 @@ def test_slices_of_the_vocabulary_change_nothing(rows: int, tokens: int, monkeyp
         for h, w in zip(hidden, weights, strict=True)
     )
     np.testing.assert_allclose(found.divergence, (np.exp(p) * (p - q)).sum(1), rtol=1e-6)
-    np.testing.assert_allclose(found.float_surprise, -p[np.arange(20), targets], rtol=1e-6)
+    # Logits are numbers of float32 up to some 100, whose last digits depend on the order of sums.
+    np.testing.assert_allclose(found.float_surprise, -p[np.arange(20), targets], rtol=1e-6, atol=2e-5)
     np.testing.assert_array_equal(found.same_top, p.argmax(1) == q.argmax(1))
 
 
@@ -119,6 +107,11 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+@pytest.fixture(scope="module")
+def healthy(patients: dict[str, Path]) -> Diagnosis:
+    return quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=patients["texts"])
+
+
 def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> None:
     found = quantmedic.compare_weights(patients["float"], patients["sick"], tokens=patients["texts"])
     cause = next(cause for cause in found.causes if cause.cause == "noise-of-one-block")
@@ -139,31 +132,8 @@ def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> Non
 
 def test_noise_of_all_blocks_is_named(patients: dict[str, Path]) -> None:
     found = quantmedic.compare_weights(patients["float"], patients["coarse"], tokens=patients["texts"])
-    names = {cause.cause for cause in found.causes}
+    names = set(made.causes_of(found))
     assert found.verdict == "degraded" and "coarse-weights-everywhere" in names and "noise-of-one-block" not in names
-
-
-@pytest.mark.parametrize("architecture", ["Llama", "Llama, tied"])
-@pytest.mark.parametrize("part", ["lm_head", "embed"])
-def test_a_coarse_embedding_or_output_layer_is_named(architecture: str, part: str, tmp_path: Path) -> None:
-    model = lm.random_model(architecture)
-    is_tied = "tied" in architecture
-    with torch.no_grad():
-        model.lm_head.weight.mul_(8)
-    floats = lm.saved(model, tmp_path / "float")
-    sick = lm.rounded(lm.opened(floats), lambda name: 8 if ".layers." in name else None)
-    own = sick.lm_head if part == "lm_head" else sick.model.embed_tokens
-    coarse = own.weight.detach().clone()
-    step = coarse.abs().amax(-1, keepdim=True).clamp(min=1e-9) / 1.5
-    with torch.no_grad():
-        own.weight.copy_((coarse / step).round() * step)
-    texts = write_ids(tmp_path / "ids.npz", lm.spoken(model, 12, 32))
-    found = quantmedic.compare_weights(floats, lm.saved(sick, tmp_path / "sick"), tokens=texts)
-    gain = found.model.language.head_gain if part == "lm_head" and not is_tied else found.model.language.embedding_gain
-    assert gain == pytest.approx(1.0, abs=0.05), "the float one takes nearly all of the divergence away"
-    wanted = "coarse-output-layer" if part == "lm_head" and not is_tied else "coarse-embedding"
-    # Random weights that are tied predict too little to lose much.
-    assert found.model.harmed is not is_tied and (is_tied or found.causes[0].cause == wanted)
 
 
 def test_the_interval_of_the_perplexity_is_that_of_what_is_lost() -> None:
@@ -187,11 +157,10 @@ def test_weights_that_are_wrong_come_before_the_noise_that_they_make(patients: d
     model = lm.opened(patients["healthy"])
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight.mul_(1.7)
-    found = quantmedic.compare_weights(
-        patients["float"], lm.saved(model, tmp_path / "scaled"), tokens=patients["texts"]
-    )
+    scaled = lm.saved(model, tmp_path / "scaled")
+    found = quantmedic.compare_weights(patients["float"], scaled, tokens=patients["texts"])
     assert found.verdict == "degraded" and found.causes[0].cause == "wrong-weight-scale"
-    assert not {"noise-of-one-block", "coarse-weights-everywhere"} & {cause.cause for cause in found.causes}
+    assert not {"noise-of-one-block", "coarse-weights-everywhere"} & set(made.causes_of(found))
 
 
 def test_another_configuration_is_named(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -206,9 +175,9 @@ def test_the_same_folder_twice_is_said(patients: dict[str, Path]) -> None:
     assert found.verdict == "not-comparable" and found.causes[0].cause == "same-model"
 
 
-def test_a_gain_of_nothing_asks_no_question(patients: dict[str, Path]) -> None:
+def test_a_gain_of_nothing_asks_no_question(healthy: Diagnosis) -> None:
     """Rounding can lower the perplexity by a little, with the whole interval below zero."""
-    found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=patients["texts"])
+    found = healthy
     drop = 0.001 * found.metrics.float_value
     sure = {"drop": -drop, "drop_low": -2 * drop, "drop_high": -drop / 2, "relative_drop": -0.001}
     better = found.model_copy(
@@ -227,8 +196,8 @@ def test_swapped_folders_are_said(patients: dict[str, Path]) -> None:
     assert "Are they swapped?" in render_markdown(build_context(found, {}))
 
 
-def test_a_healthy_model_is_healthy(patients: dict[str, Path]) -> None:
-    found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=patients["texts"])
+def test_a_healthy_model_is_healthy(healthy: Diagnosis) -> None:
+    found = healthy
     assert found.verdict == "healthy", [(c.cause, c.message) for c in found.causes]
     assert not [cause for cause in found.causes if cause.is_serious]
     assert found.model.harmed is False
@@ -243,13 +212,15 @@ def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tm
     ids = np.random.default_rng(0).integers(3, lm.VOCABULARY, (8, 40))
     texts = write_ids(tmp_path / "strange.npz", ids)
     found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=texts)
-    assert "texts-do-not-fit" in {cause.cause for cause in found.causes}
+    assert "texts-do-not-fit" in made.causes_of(found)
 
 
 def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path: Path) -> None:
     words = ["weights", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
     done = run_quantmedic(*words, "-o", tmp_path / "report")
     assert done.returncode == 0, done.stderr
+    # torchao, which transformers imports, tells which of its kernels do not fit the machine.
+    assert "torchao" not in done.stderr and "register_constant" not in done.stderr, done.stderr
     assert " rise " in done.stdout and "The rise is proven" in done.stdout and "drop" not in done.stdout
     markdown = (tmp_path / "report/report.md").read_text(encoding="utf-8")
     assert ", rise " in markdown and "The rise is large" in markdown
@@ -264,22 +235,6 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     assert "Blocks of the network" in (tmp_path / "report/index.html").read_text(encoding="utf-8")
     stored = json.loads((tmp_path / "report/report.json").read_text(encoding="utf-8"))
     assert stored["model"]["language"]["worst_block"] == "model.layers.2"
-
-
-def test_the_terminal_is_spared_what_other_packages_log(patients: dict[str, Path], tmp_path: Path) -> None:
-    """torchao, which transformers imports, tells which of its kernels do not fit the machine."""
-    words = [
-        "-m",
-        "quantmedic",
-        "weights",
-        patients["float"],
-        patients["sick"],
-        "--tokens",
-        patients["texts"],
-        "--quiet",
-    ]
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert "torchao" not in done.stderr and "register_constant" not in done.stderr, done.stderr
 
 
 def test_a_missing_package_is_said(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -303,17 +258,10 @@ def test_all_else_that_is_logged_is_shown(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages == said
 
 
-TEXTS = {
-    "ids.jsonl": '[5, 6, 7]\n{"input_ids": [8, 9]}\n\n',
-    "one.npy": None,
-    "short.jsonl": "[5]\n[5, 6]\n",
-}
-
-
 def test_forms_of_texts(patients: dict[str, Path], tmp_path: Path) -> None:
-    for name, counts in (("ids.jsonl", (2, 3)), ("short.jsonl", (1, 1))):
-        (tmp_path / name).write_text(str(TEXTS[name]))
-        language, _ = run_language_models(patients["float"], patients["healthy"], tmp_path / name)
+    for text, counts in (('[5, 6, 7]\n{"input_ids": [8, 9]}\n\n', (2, 3)), ("[5]\n[5, 6]\n", (1, 1))):
+        (tmp_path / "ids.jsonl").write_text(text)
+        language, _ = run_language_models(patients["float"], patients["healthy"], tmp_path / "ids.jsonl")
         assert (language.texts, language.tokens) == counts
     np.save(tmp_path / "one.npy", np.arange(5, 25))
     language, metric = run_language_models(patients["float"], patients["healthy"], tmp_path / "one.npy", length=8)
@@ -333,9 +281,10 @@ def test_words_are_read_by_the_tokenizer_of_the_float_model(patients: dict[str, 
     assert (language.texts, language.tokens) == (2, 5)
 
 
-@pytest.mark.parametrize(
-    "name, content, says",
-    [
+def test_texts_that_cannot_be_used_are_said(
+    patients: dict[str, Path], tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for name, content, says in (
         ("none.jsonl", "", "holds no text"),
         ("beyond.jsonl", "[5, 299, 300]", "beyond the vocabulary"),
         ("negative.jsonl", "[5, -1]", "below 0"),
@@ -344,39 +293,31 @@ def test_words_are_read_by_the_tokenizer_of_the_float_model(patients: dict[str, 
         ("huge.jsonl", "[5, 99999999999999999999]", "neither token ids nor a text"),
         ("words.txt", "some words", "no tokenizer.json"),
         ("bytes.npz", "not an array", "not readable as arrays"),
-    ],
-)
-def test_texts_that_cannot_be_used_are_said(
-    name: str, content: str, says: str, patients: dict[str, Path], tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=says):
-        run_language_models(patients["float"], patients["healthy"], tmp_path / name)
+        ("real.npz", np.ones((2, 9)), "no token ids"),
+    ):
+        if isinstance(content, str):
+            (tmp_path / name).write_text(content)
+        else:
+            write_ids(tmp_path / name, content)
+        with subtests.test(name), pytest.raises(DataError, match=says):
+            run_language_models(patients["float"], patients["healthy"], tmp_path / name)
 
 
-def test_arrays_of_real_numbers_are_no_tokens(patients: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no token ids"):
-        run_language_models(patients["float"], patients["healthy"], write_ids(tmp_path / "x.npz", np.ones((2, 9))))
-
-
-@pytest.mark.parametrize(
-    "changes, says",
-    [
+def test_configs_of_other_models_are_said(patients: dict[str, Path], tmp_path: Path, subtests: pytest.Subtests) -> None:
+    folder = lm.saved(lm.opened(patients["float"]), tmp_path / "float")
+    whole = (folder / "config.json").read_text()
+    for changes, says in (
         ({"hidden_size": 128}, "another shape than config.json says"),
         ({"num_hidden_layers": 3}, "fewer blocks than the weights have"),
         ({"num_hidden_layers": 5}, "lacks weights that its config.json asks for"),
         ({"model_type": "nowhere"}, "cannot be built from its config.json"),
         ({"model_type": "t5", "architectures": ["T5Model"]}, "cannot be built from its config.json"),
         ({"vocab_size": "many"}, "cannot be built from its config.json"),
-    ],
-)
-def test_configs_of_other_models_are_said(
-    changes: dict[str, Any], says: str, patients: dict[str, Path], tmp_path: Path
-) -> None:
-    folder = lm.saved(lm.opened(patients["float"]), tmp_path / "float")
-    lm.edit_config(folder, **changes)
-    with pytest.raises(ModelError, match=says):
-        run_language_models(folder, patients["healthy"], patients["texts"])
+    ):
+        (folder / "config.json").write_text(whole)
+        lm.edit_config(folder, **changes)
+        with subtests.test(**changes), pytest.raises(ModelError, match=says):
+            run_language_models(folder, patients["healthy"], patients["texts"])
 
 
 def test_code_of_a_checkpoint_is_never_run(patients: dict[str, Path], tmp_path: Path) -> None:

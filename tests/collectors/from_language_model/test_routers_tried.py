@@ -57,8 +57,7 @@ def wanted_gain(floats: Any, quantized: Any, ids: Any) -> float:
     return 1 - left / before
 
 
-@pytest.mark.parametrize("blocks", [(0, 1, 2, 3), (2,)])
-@pytest.mark.parametrize("architecture", ["Mixtral", "Qwen3Moe"])
+@pytest.mark.parametrize("architecture, blocks", [("Mixtral", (0, 1, 2, 3)), ("Qwen3Moe", (2,))])
 def test_the_gain_is_that_of_whole_models(architecture: str, blocks: tuple[int, ...], tmp_path: Path) -> None:
     floats = random_model(architecture)
     quantized = sick(floats, *blocks)

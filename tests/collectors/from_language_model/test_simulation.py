@@ -52,8 +52,14 @@ def drawn(texts: int = 3, length: int = 24) -> Any:
     return np.random.default_rng(1).integers(3, lm.VOCABULARY, (texts, length))
 
 
-@pytest.mark.parametrize("title", ASKED)
-@pytest.mark.parametrize("architecture", lm.ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture, title",
+    [
+        *((own, "float8 stored") for own in lm.ARCHITECTURES),
+        ("Llama", "int8 by token"),
+        ("Llama", "int8 cache that cuts"),
+    ],
+)
 def test_figures_are_those_of_whole_models_with_hooks(architecture: str, title: str, tmp_path: Path) -> None:
     asked, inputs, caches, tolerance = ASKED[title]
     floats = lm.saved(lm.random_model(architecture), tmp_path / "float")
@@ -148,37 +154,33 @@ SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("title", SETTINGS)
-def test_configurations_are_read(title: str) -> None:
-    settings, inputs, cache = SETTINGS[title]
-    assert str(input_schemes(settings).grid_of("model.layers.0.self_attn.q_proj")) == inputs
-    assert str(cache_grid(settings)) == cache
+def test_configurations_are_read() -> None:
+    layer = "model.layers.0.self_attn.q_proj"
+    found = {
+        title: (str(input_schemes(settings).grid_of(layer)), str(cache_grid(settings)))
+        for title, (settings, *_) in SETTINGS.items()
+    }
+    assert found == {title: (inputs, cache) for title, (_, inputs, cache) in SETTINGS.items()}
 
 
-@pytest.mark.parametrize(
-    "settings, says",
-    [
+def test_schemes_that_are_not_known_are_said(subtests: pytest.Subtests) -> None:
+    def inputs(**scheme: Any) -> dict[str, Any]:
+        return {"config_groups": {"a": {"input_activations": scheme}}}
+
+    for settings, says in (
         ({"quant_method": "torchao"}, "scheme of torchao"),
         ({"quant_algo": "FP7"}, "scheme FP7"),
         ({"quant_method": "fp8", "activation_scheme": "odd"}, "activation_scheme odd"),
-        (
-            {"config_groups": {"a": {"input_activations": {"num_bits": 8, "type": "float", "strategy": "block"}}}},
-            "block of 8 bits",
-        ),
-        ({"config_groups": {"a": {"input_activations": {**GROUPS, "num_bits": 4, "group_size": 16}}}}, "groups of 16"),
-        ({"config_groups": {"a": {"input_activations": {**GROUPS, "type": "int"}}}}, "int, in groups"),
-        ({"config_groups": {"a": {"input_activations": {"num_bits": "x"}}}}, "tensor of x bits"),
-    ],
-)
-def test_schemes_that_are_not_known_are_said(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(UnknownSchemeError, match=says):
-        input_schemes(settings).grid_of("model.layers.0.self_attn.q_proj")
-
-
-@pytest.mark.parametrize("settings", [{"kv_cache_quant_algo": "FP3"}, {"kv_cache_scheme": {"num_bits": None}}])
-def test_caches_that_are_not_known_are_said(settings: dict[str, Any]) -> None:
-    with pytest.raises(UnknownSchemeError):
-        cache_grid(settings)
+        (inputs(num_bits=8, type="float", strategy="block"), "block of 8 bits"),
+        (inputs(**GROUPS | {"num_bits": 4, "group_size": 16}), "groups of 16"),
+        (inputs(**GROUPS | {"type": "int"}), "int, in groups"),
+        (inputs(num_bits="x"), "tensor of x bits"),
+    ):
+        with subtests.test(says), pytest.raises(UnknownSchemeError, match=says):
+            input_schemes(settings).grid_of("model.layers.0.self_attn.q_proj")
+    for cache in ({"kv_cache_quant_algo": "FP3"}, {"kv_cache_scheme": {"num_bits": None}}):
+        with subtests.test(**cache), pytest.raises(UnknownSchemeError):
+            cache_grid(cache)
 
 
 JSON = some.recursive(
@@ -223,12 +225,6 @@ def test_no_configuration_is_an_accident(settings: dict[str, Any]) -> None:
             assert str(why)
 
 
-def test_groups_that_do_not_fit_are_said(tmp_path: Path) -> None:
-    scheme = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 48, "dynamic": True}
-    language = run(tmp_path, acts.Asked(scheme))
-    assert "which its channels are no multiple of" in (language.not_simulated or "") and language.activations is None
-
-
 def run(folder: Path, asked: acts.Asked, edit: Any = None) -> LanguageFacts:
     floats = lm.saved(lm.random_model("Llama"), folder / "float")
     quantized = acts.write_quantized(floats, folder / "quantized", asked)
@@ -239,16 +235,15 @@ def run(folder: Path, asked: acts.Asked, edit: Any = None) -> LanguageFacts:
 
 def test_what_cannot_be_simulated_is_said_and_left_in_float(tmp_path: Path) -> None:
     scheme = {**acts.FLOAT8_TENSOR, "strategy": "block"}
-    language = run(tmp_path, acts.Asked(scheme, {**acts.INT8_TENSOR, "symmetric": False}))
-    assert language.activations is None and language.cache is None
-    assert language.activations_gain is None and language.cache_gain is None
+    language = run(tmp_path / "unknown", acts.Asked(scheme, {**acts.INT8_TENSOR, "symmetric": False}))
+    assert language.cache is None and language.activations_gain is None and language.cache_gain is None
     said = language.not_simulated or ""
     assert "inputs of 28 of the layers: block of 8 bits, float" in said and "K/V cache: K/V cache of int8" in said
-
-
-def test_stored_scales_that_are_missing_are_said(tmp_path: Path) -> None:
-    language = run(tmp_path, acts.Asked(acts.FLOAT8_TENSOR))
-    assert "no input_scale of one number is stored" in (language.not_simulated or "") and language.activations is None
+    groups = run(tmp_path / "groups", acts.Asked({**GROUPS, "group_size": 48}))
+    assert "which its channels are no multiple of" in (groups.not_simulated or "")
+    missing = run(tmp_path / "missing", acts.Asked(acts.FLOAT8_TENSOR))
+    assert "no input_scale of one number is stored" in (missing.not_simulated or "")
+    assert language.activations is groups.activations is missing.activations is None
 
 
 def test_scales_of_the_cache_that_are_missing_are_one(tmp_path: Path) -> None:
@@ -321,38 +316,46 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def sound(patient: Path) -> tuple[float, float, float]:
+    return sound_scales(patient / "float")
+
+
 def judged(patient: Path, folder: Path, asked: acts.Asked) -> Any:
     quantized = acts.write_quantized(patient / "float", folder / "quantized", asked)
     return quantmedic.compare_weights(patient / "float", quantized, tokens=patient / "ids.npz")
 
 
-def test_scales_of_the_cache_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
-    _, keys, values = sound_scales(patient / "float")
+def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What becomes of the copy that the prescription writes; the checkpoint stays as it is."""
+    before = {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
+    given = found.prescription
+    assert given is not None
+    (code,) = [each.code for each in given.configurations if each.language == "python"]
+    monkeypatch.chdir(folder)
+    exec(compile(code, "prescription.py", "exec"), {})
+    assert before == {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
+    copy = folder / "quantized-new"
+    return quantmedic.compare_weights(patient / "float", copy, tokens=patient / "ids.npz")
+
+
+def test_scales_of_the_cache_that_cut_are_named_and_written_anew(
+    patient: Path, sound: tuple[float, float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the keys are off; what the prescription writes makes the model healthy."""
+    _, keys, values = sound
     found = judged(patient, tmp_path, acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(keys / 16, values)))
     assert found.verdict == "degraded" and found.causes[0].cause == "kv-scales-unfit", found.causes
-    assert found.model.language.cache_block.key_clipped > 0.01 and found.model.language.cache_block.value_clipped == 0
     assert "coarse-weights-everywhere" not in {cause.cause for cause in found.causes}
-
-
-def test_written_scales_of_the_cache_heal(patient: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the keys are off; what the prescription writes makes the model healthy."""
-    _, keys, values = sound_scales(patient / "float")
-    found = judged(patient, tmp_path, acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(keys / 16, values)))
     language = found.model.language
+    assert language.cache_block.key_clipped > 0.01 and language.cache_block.value_clipped == 0
     assert language.cache_scales and all(name.endswith("k_scale") for name in language.cache_scales)
     assert language.cache_scales_off == len(language.cache_scales)
     for name, needed in language.cache_scales.items():
         assert language.cache_scales_stored[name] == pytest.approx(keys / 16, rel=1e-3)
         assert keys / 8 < needed <= keys * 1.5
     assert "key" in found.causes[0].message and found.causes[0].remedies[0].id == "write-kv-scales"
-    given = found.prescription
-    assert given is not None
-    (code,) = [each.code for each in given.configurations if each.language == "python"]
-    monkeypatch.chdir(tmp_path)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "quantized").iterdir()}
-    exec(compile(code, "prescription.py", "exec"), {})
-    assert {path.name: path.read_bytes() for path in (tmp_path / "quantized").iterdir()} == before
-    healed = quantmedic.compare_weights(patient / "float", tmp_path / "quantized-new", tokens=patient / "ids.npz")
+    healed = healed_by_prescription(found, patient, tmp_path, monkeypatch)
     assert healed.verdict == "healthy" and "kv-scales-unfit" not in {cause.cause for cause in healed.causes}
 
 
@@ -360,58 +363,54 @@ def forget_config(folder: Path) -> None:
     (folder / "config.json").unlink()
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (acts.Asked(acts.FLOAT8_TENSOR, scale=0.01), "input_scale and 27 more), and no configuration says how"),
-        (acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(0.01, 0.01)), "scales of the K/V cache are stored"),
-    ],
-)
-def test_stored_scales_without_a_configuration_are_said(asked: acts.Asked, said: str, tmp_path: Path) -> None:
-    language = run(tmp_path, asked, forget_config)
-    assert said in (language.not_simulated or "") and language.scales_unsaid
-    assert language.activations is None and language.cache is None
+def test_stored_scales_without_a_configuration_are_said(tmp_path: Path) -> None:
+    """Nor does a configuration that leaves inputs in float say what their scales are for; weights alone need none."""
+    for title, asked, said in (
+        (
+            "inputs",
+            acts.Asked(acts.FLOAT8_TENSOR, scale=0.01),
+            "input_scale and 27 more), and no configuration says how",
+        ),
+        ("cache", acts.Asked(cache=acts.INT8_TENSOR, cache_scales=(0.01, 0.01)), "scales of the K/V cache are stored"),
+    ):
+        language = run(tmp_path / title, asked, forget_config)
+        assert said in (language.not_simulated or "") and language.scales_unsaid, title
+        assert language.activations is None and language.cache is None, title
+    in_float = run(tmp_path / "float", acts.Asked(scale=0.01))
+    assert "scales of inputs are stored" in (in_float.not_simulated or "")
+    alone = run(tmp_path / "alone", acts.Asked(), forget_config)
+    assert alone.not_simulated is None and alone.scales_unsaid == 0
 
 
-def test_a_configuration_that_leaves_inputs_in_float_does_not_say_what_scales_are_for(tmp_path: Path) -> None:
-    assert "scales of inputs are stored" in (run(tmp_path, acts.Asked(scale=0.01)).not_simulated or "")
+def gate(patient: Path, quantized: Path, most: float) -> tuple[str, dict[str, Any]]:
+    """What ``check`` says of a budget that is kept, and the report; it leaves the gate open."""
+    folder = quantized.parent
+    budget = f'[[check.budget]]\nmetric = "kl"\nmax = {most}\n'
+    (folder / "quantmedic.toml").write_text(f'[check]\nfail_on = {{severity = "never"}}\n{budget}')
+    words = ["--tokens", patient / "ids.npz", "--config", folder / "quantmedic.toml", "-o", folder / "r"]
+    done = run_quantmedic("check", patient / "float", quantized, *words)
+    assert done.returncode == 3, done.stdout
+    return done.stdout, json.loads((folder / "r" / "report.json").read_text())
 
 
-def test_weights_alone_need_no_configuration(tmp_path: Path) -> None:
-    language = run(tmp_path, acts.Asked(), forget_config)
-    assert language.not_simulated is None and language.scales_unsaid == 0
-
-
-def test_what_was_not_simulated_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
+def test_what_was_not_simulated_leaves_verdict_and_gate_open(
+    patient: Path, sound: tuple[float, float, float], tmp_path: Path
+) -> None:
     """The weights alone are sound, and budgets are kept: neither says anything of activations."""
-    scale = sound_scales(patient / "float")[0]
-    quantized = acts.write_quantized(
-        patient / "float", tmp_path / "quantized", acts.Asked(acts.INT8_TENSOR, None, scale)
-    )
+    asked = acts.Asked(acts.INT8_TENSOR, None, sound[0])
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
     forget_config(quantized)
-    policy = tmp_path / "quantmedic.toml"
-    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "kl"\nmax = 5.0\n')
-    done = run_quantmedic(
-        "check", patient / "float", quantized, "--tokens", patient / "ids.npz", "--config", policy, "-o", tmp_path / "r"
-    )
-    assert done.returncode == 3 and "INSUFFICIENT_DATA" in done.stdout, done.stdout
-    assert "no config.json" in done.stdout and "left in float" in done.stdout
-    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    said, report = gate(patient, quantized, 5.0)
+    assert "INSUFFICIENT_DATA" in said and "no config.json" in said and "left in float" in said
     assert report["verdict"] == "undecided" and report["causes"][0]["rules"] == ["S056"]
     assert report["causes"][0]["remedies"][0]["id"] == "give-quantization-config"
 
 
-def test_a_proven_loss_does_not_hide_what_was_not_simulated(patient: Path, tmp_path: Path) -> None:
-    scale = sound_scales(patient / "float")[0]
-    asked = acts.Asked(acts.INT8_TENSOR, {**acts.INT8_TENSOR, "symmetric": False}, scale * 64)
-    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
-    policy = tmp_path / "quantmedic.toml"
-    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "kl"\nmax = 50.0\n')
-    done = run_quantmedic(
-        "check", patient / "float", quantized, "--tokens", patient / "ids.npz", "--config", policy, "-o", tmp_path / "r"
-    )
-    assert done.returncode == 3, done.stdout
-    report = json.loads((tmp_path / "r" / "report.json").read_text())
+def test_a_proven_loss_does_not_hide_what_was_not_simulated(
+    patient: Path, sound: tuple[float, float, float], tmp_path: Path
+) -> None:
+    asked = acts.Asked(acts.INT8_TENSOR, {**acts.INT8_TENSOR, "symmetric": False}, sound[0] * 64)
+    _, report = gate(patient, acts.write_quantized(patient / "float", tmp_path / "quantized", asked), 50.0)
     assert report["verdict"] == "degraded" and any("S056" in cause["rules"] for cause in report["causes"])
 
 
@@ -423,13 +422,6 @@ def test_one_text_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) ->
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["verdict"] == "undecided" and report["undecided"]["cause"] == "one-text-alone"
     assert "one text has no interval" in (tmp_path / "r" / "report.md").read_text()
-
-
-def test_scales_of_activations_that_cut_are_named(patient: Path, tmp_path: Path) -> None:
-    scale = sound_scales(patient / "float")[0]
-    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale / 32))
-    assert found.causes[0].cause == "activation-scales-too-small", found.causes
-    assert found.model.language.activation_block.input_layer in found.causes[0].message
 
 
 def largest_inputs(patient: Path) -> dict[str, float]:
@@ -446,23 +438,12 @@ def largest_inputs(patient: Path) -> dict[str, float]:
     return found
 
 
-def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What becomes of the copy that the prescription writes; the checkpoint stays as it is."""
-    before = {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
-    given = found.prescription
-    assert given is not None
-    (code,) = [each.code for each in given.configurations if each.language == "python"]
-    monkeypatch.chdir(folder)
-    exec(compile(code, "prescription.py", "exec"), {})
-    assert before == {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
-    copy = folder / "quantized-new"
-    return quantmedic.compare_weights(patient / "float", copy, tokens=patient / "ids.npz")
-
-
-def test_all_scales_of_inputs_that_do_not_fit_are_named_and_written_anew(
-    patient: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_scales_of_inputs_that_cut_are_named_and_written_anew(
+    patient: Path, sound: tuple[float, float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=sound_scales(patient / "float")[0] / 32))
+    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=sound[0] / 32))
+    assert found.causes[0].cause == "activation-scales-too-small", found.causes
+    assert found.model.language.activation_block.input_layer in found.causes[0].message
     language, inputs = found.model.language, largest_inputs(patient)
     for name, largest in inputs.items():
         if (needed := language.input_scales.get(f"{name}.input_scale")) is not None:
@@ -498,9 +479,10 @@ def test_inverted_scales_of_nvfp4_are_named_as_they_are_stored(
     assert "activation-scales-too-small" not in {cause.cause for cause in healed.causes}
 
 
-def test_scales_of_activations_that_are_far_too_large_are_named(patient: Path, tmp_path: Path) -> None:
-    scale = sound_scales(patient / "float")[0]
-    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=scale * 64))
+def test_scales_of_activations_that_are_far_too_large_are_named(
+    patient: Path, sound: tuple[float, float, float], tmp_path: Path
+) -> None:
+    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TENSOR, scale=sound[0] * 64))
     block = found.model.language.activation_block
     assert found.causes[0].cause == "activation-scales-too-large", found.causes
     assert (block.input_scale_ratio or 0) > 32 and block.input_clipped == 0
@@ -511,10 +493,8 @@ def test_activations_of_four_bits_are_named(patient: Path, tmp_path: Path) -> No
     assert found.causes[0].cause == "coarse-activations", found.causes
 
 
-def test_a_sound_scheme_is_healthy(patient: Path, tmp_path: Path) -> None:
-    _, keys, values = sound_scales(patient / "float")
-    asked = acts.Asked(acts.INT8_TOKENS, acts.INT8_TENSOR, cache_scales=(keys, values))
-    found = judged(patient, tmp_path, asked)
+def test_a_sound_scheme_is_healthy(patient: Path, sound: tuple[float, float, float], tmp_path: Path) -> None:
+    found = judged(patient, tmp_path, acts.Asked(acts.INT8_TOKENS, acts.INT8_TENSOR, cache_scales=sound[1:]))
     assert found.verdict == "healthy" and not [cause for cause in found.causes if cause.is_serious]
     assert any("inputs of layers were quantized (int8 per token" in notice for notice in found.warnings)
 

@@ -33,7 +33,7 @@ def summed(scores: TokenScores, lengths: list[int], at_once: int) -> Scores:
     return sums.scores()
 
 
-@pytest.mark.parametrize("texts, at_once", [(1, 1), (3, 2), (40, 7), (300, 300)])
+@pytest.mark.parametrize("texts, at_once", [(1, 1), (40, 7), (300, 300)])
 def test_sums_are_those_of_all_tokens(texts: int, at_once: int) -> None:
     lengths = np.random.default_rng(texts).integers(2, 60, texts).tolist()
     scores = drawn(sum(lengths) - texts)
@@ -51,15 +51,14 @@ def test_sums_are_those_of_all_tokens(texts: int, at_once: int) -> None:
     assert len(found.largest) <= 1 + 0.001 * found.count + 1, "one token of a thousand is kept"
 
 
-@pytest.mark.parametrize("texts, taken", [(1, 1), (3, 3), (4, 4), (16, 4), (24, 6), (64, 16), (500, 16)])
-def test_trials_take_texts_evenly_by_their_divergence(texts: int, taken: int) -> None:
-    lengths = [30] * texts
-    scores = summed(drawn(29 * texts, texts), lengths, texts)
-    chosen = texts_of_trials(scores)
-    assert len(set(chosen)) == taken and chosen == sorted(chosen)
-    ranks = np.argsort(np.argsort(scores.divergence))[chosen]
-    edges = np.linspace(0, texts, taken + 1)
-    assert np.array_equal(np.searchsorted(edges, np.sort(ranks), side="right"), np.arange(1, taken + 1))
+def test_trials_take_texts_evenly_by_their_divergence() -> None:
+    for texts, taken in ((1, 1), (3, 3), (4, 4), (16, 4), (24, 6), (64, 16), (500, 16)):
+        scores = summed(drawn(29 * texts, texts), [30] * texts, texts)
+        chosen = texts_of_trials(scores)
+        assert len(set(chosen)) == taken and chosen == sorted(chosen), texts
+        ranks = np.argsort(np.argsort(scores.divergence))[chosen]
+        edges = np.linspace(0, texts, taken + 1)
+        assert np.array_equal(np.searchsorted(edges, np.sort(ranks), side="right"), np.arange(1, taken + 1)), texts
 
 
 def test_the_interval_of_a_gain_covers_what_all_texts_give() -> None:
