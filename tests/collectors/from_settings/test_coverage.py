@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,10 @@ def onnxruntime_cache(folder: Path, names: Iterable[str]) -> Path:
 WRITERS = (aimet, aimet_1, tensorrt, onnxruntime_cache)
 
 
-def collected(folder: Path, file: Path, **options: Any) -> Case:
-    paths = save_pair(folder, network(), static(network(), {"image": DATA}, folder, **options))
-    return quantmedic.collect_static(*paths, settings_files=[file])
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    return save_pair(folder, network(), static(network(), {"image": DATA}, folder))
 
 
 def coverage(case: Case) -> CoverageFacts:
@@ -85,55 +86,48 @@ def is_named(case: Case) -> bool:
     return "S031" in {rule for cause in quantmedic.judge(case).causes for rule in cause.rules}
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-@pytest.mark.parametrize("options", [{}, {"quant_format": QuantFormat.QOperator}], ids=["qdq", "qoperator"])
-def test_files_that_list_all_are_healthy(tmp_path: Path, writer: Any, options: Mapping[str, Any]) -> None:
-    case = collected(tmp_path, writer(tmp_path, NAMES), **options)
-    assert coverage(case).unrecorded == 0 and coverage(case).recorded_share == 1
-    assert not is_named(case)
+@pytest.mark.thorough
+def test_files_that_list_all_are_healthy_in_every_format(tmp_path: Path) -> None:
+    """With symmetric activations, onnxruntime rounds before the ReLU and behind it; encodings list the latter."""
+    symmetric = {"extra_options": {"ActivationSymmetric": True}}
+    forms: list[dict[str, Any]] = [{}, {"quant_format": QuantFormat.QOperator}, symmetric]
+    for options in forms:
+        paths = save_pair(tmp_path, network(), static(network(), {"image": DATA}, tmp_path, **options))
+        for writer in WRITERS[:1] if options == symmetric else WRITERS:
+            case = quantmedic.collect_static(*paths, settings_files=[writer(tmp_path, NAMES)])
+            assert (coverage(case).unrecorded, coverage(case).recorded_share) == (0, 1), (writer, options)
+        assert not is_named(case)
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_what_is_left_out_is_named_and_counted(tmp_path: Path, writer: Any) -> None:
-    case = collected(tmp_path, writer(tmp_path, [name for name in NAMES if name not in ("sum", "act1")]))
-    found = coverage(case)
-    assert (found.unrecorded, found.unrecorded_names) == (2, ("act1", "sum"))
-    assert is_named(case)
+def test_what_is_left_out_is_named_and_counted_in_every_format(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    for writer in WRITERS:
+        file = writer(tmp_path, [name for name in NAMES if name not in ("sum", "act1")])
+        case = quantmedic.collect_static(*pair, settings_files=[file])
+        assert (coverage(case).unrecorded, coverage(case).unrecorded_names) == (2, ("act1", "sum")), writer
     (cause,) = (cause for cause in quantmedic.judge(case).causes if "S031" in cause.rules)
     assert cause.severity == "low" and "act1, sum" in cause.message
 
 
-def test_what_is_declared_as_float_is_listed(tmp_path: Path) -> None:
-    case = collected(tmp_path, aimet(tmp_path, NAMES[:-2], floats=NAMES[-2:]))
-    assert coverage(case).unrecorded == 0 and not is_named(case)
+def test_what_is_no_gap(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    listed: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+        "declared as float": (NAMES[:-2], NAMES[-2:]),
+        "by a name of its own": ((*NAMES[:-1], "classifier"), ()),
+        "of another model": (("image",), ()),
+    }
+    for what, (names, floats) in listed.items():
+        case = quantmedic.collect_static(*pair, settings_files=[aimet(tmp_path, names, floats)])
+        assert not is_named(case), what
+        assert coverage(case).unrecorded == 0 or what == "of another model", what
 
 
-def test_names_of_its_own_may_be_the_ones_that_are_missing(tmp_path: Path) -> None:
-    case = collected(tmp_path, aimet(tmp_path, [*NAMES[:-1], "classifier"]))
-    assert coverage(case).unrecorded == 0 and not is_named(case)
-
-
-def test_a_file_of_another_model_is_not_judged_by_what_it_lacks(tmp_path: Path) -> None:
-    assert not is_named(collected(tmp_path, aimet(tmp_path, ["image"])))
-
-
-def test_an_input_of_a_relu_needs_no_grid_where_its_output_has_one(tmp_path: Path) -> None:
-    """With symmetric activations, onnxruntime rounds before the ReLU and behind it; encodings list the latter."""
-    case = collected(tmp_path, aimet(tmp_path, NAMES), extra_options={"ActivationSymmetric": True})
-    assert coverage(case).unrecorded == 0 and not is_named(case)
-
-
-def test_overrides_list_only_what_they_change(tmp_path: Path) -> None:
+def test_nothing_is_known_where_there_is_nothing_to_compare(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """Overrides list only what they change; dynamic models round no activation; files alone have no graph."""
     path = tmp_path / "options.json"
     path.write_text(json.dumps({"TensorQuantOverrides": {name: [{"rmin": -1.0, "rmax": 1.0}] for name in NAMES[:4]}}))
-    assert coverage(collected(tmp_path, path)) == CoverageFacts()
-
-
-def test_nothing_is_known_of_a_model_that_rounds_no_activation(tmp_path: Path) -> None:
-    paths = save_pair(tmp_path, network(), dynamic(network(), tmp_path))
-    case = quantmedic.collect_static(*paths, settings_files=[aimet(tmp_path, NAMES[:4])])
-    assert coverage(case) == CoverageFacts() and not is_named(case)
-
-
-def test_files_alone_have_no_graph_to_hold_them_against(tmp_path: Path) -> None:
-    assert coverage(quantmedic.import_files(aimet(tmp_path, NAMES[:4]))) == CoverageFacts()
+    overrides = quantmedic.collect_static(*pair, settings_files=[path])
+    file = aimet(tmp_path, NAMES[:4])
+    changing = quantmedic.collect_static(
+        *save_pair(tmp_path, network(), dynamic(network(), tmp_path)), settings_files=[file]
+    )
+    for case in (overrides, changing, quantmedic.import_files(file)):
+        assert coverage(case) == CoverageFacts() and not is_named(case)
