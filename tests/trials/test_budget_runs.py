@@ -22,10 +22,10 @@ from quantmedic.trials.task_loss import TaskLoss
 X = images(48)
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Ranges come from smaller inputs: values are cut off at both ends."""
-    return save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": 0.3 * X}))
+    return save_pair(tmp_path_factory.mktemp("pair"), conv_net(), qdq(conv_net(), {"image": 0.3 * X}))
 
 
 def measured(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
@@ -34,9 +34,16 @@ def measured(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
     return case, case.record.loss_budget
 
 
+@pytest.fixture(scope="module")
+def once(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
+    return measured(pair)
+
+
 @pytest.mark.thorough
-def test_a_slow_machine_gives_the_same_figures(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    case, budget = measured(pair)
+def test_a_slow_machine_gives_the_same_figures(
+    pair: tuple[Path, Path], once: tuple[Case, LossBudget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, budget = once
     outputs = OnnxSimulated.outputs
 
     def slowly(self: OnnxSimulated, batch: Batch, change: Change | None) -> list[np.ndarray]:
@@ -83,25 +90,19 @@ def test_its_runs_are_counted_by_the_samples_that_were_measured(
     assert [done for done, _ in calls] == list(range(case.record.loss_budget.runs))
 
 
-def test_its_samples_come_evenly_out_of_all_that_are_simulated(pair: tuple[Path, Path]) -> None:
+def test_its_samples_come_evenly_out_of_all_that_are_simulated(once: tuple[Case, LossBudget]) -> None:
     """The first ones of a sorted set may all be of one class."""
-    case, _ = measured(pair)
-
+    case, _ = once
     batches = [Batch({"image": X[k : k + 16]}, np.arange(k, k + 16)) for k in range(0, 48, 16)]
     (found,) = budget_runs._sample_evenly(batches, 1, case, 1.0)
     kept = found.labels
     assert len(kept) == 32 and kept[0] == 0 and kept[-1] == 47
     assert np.diff(kept).max() == 2
     np.testing.assert_array_equal(found.inputs["image"], X[kept])
-
-
-def test_batches_that_are_taken_whole_stay_themselves(pair: tuple[Path, Path]) -> None:
-    """What was computed of a batch is found by the batch itself."""
-    case, _ = measured(pair)
-    batches = [Batch({"image": X[k : k + 1]}) for k in range(48)]
-    found = budget_runs._sample_evenly(batches, 1, case, 1.0)
-    assert len(found) == 32
-    assert {id(batch) for batch in found} <= {id(batch) for batch in batches}
+    singles = [Batch({"image": X[k : k + 1]}) for k in range(48)]
+    whole = budget_runs._sample_evenly(singles, 1, case, 1.0)
+    assert len(whole) == 32
+    assert {id(batch) for batch in whole} <= {id(batch) for batch in singles}, "what was computed is found by the batch"
 
 
 @pytest.mark.thorough
@@ -170,8 +171,8 @@ def test_attribution_can_be_left_out(pair: tuple[Path, Path], monkeypatch: pytes
     assert judged.verdict == "degraded" and judged.causes and judged.loss_budget is None
 
 
-def test_runs_of_very_many_tensors_are_fewer(pair: tuple[Path, Path]) -> None:
-    case = quantmedic.collect(*pair, validation=X, threads=1, attribution=False)
+def test_runs_of_very_many_tensors_are_fewer(once: tuple[Case, LossBudget]) -> None:
+    case, _ = once
 
     def runs(tensors: int) -> int:
         some = case.record.tensors

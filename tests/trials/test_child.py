@@ -37,16 +37,10 @@ def test_an_error_is_told_in_its_own_words_with_the_line(tmp_path: Path) -> None
         run_script(tmp_path, code, "", None)
     assert caught.value.message == "the script fails: ValueError: no such recipe:"
     assert caught.value.where == ("prescription.py, line 2", "gate_1")
-
-
-def test_an_error_within_a_library_names_the_line_that_called_it(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         run_script(tmp_path, "import json\n\njson.loads(text)\n", 'text = "{"', None)
     assert caught.value.message.startswith("the script fails: json.decoder.JSONDecodeError: Expecting")
-    assert caught.value.where == ("prescription.py, line 3",)
-
-
-def test_a_script_that_cannot_be_parsed_is_an_error(tmp_path: Path) -> None:
+    assert caught.value.where == ("prescription.py, line 3",), "the line that called the library"
     with pytest.raises(ModelError, match="SyntaxError"):
         run_script(tmp_path, "a = (\n", "", None)
 
@@ -62,19 +56,18 @@ def test_a_crash_and_an_exit_are_errors(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_a_script_is_killed_at_the_deadline_with_what_it_started(tmp_path: Path) -> None:
-    code = (
-        "import os, subprocess, sys, time\n"
-        'child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])\n'
-        'open("pids", "w").write(f"{os.getpid()} {child.pid}")\n'
-        "time.sleep(60)\n"
-    )
-    begun = time.monotonic()
-    with pytest.raises(OutOfTimeError):
-        run_script(tmp_path, code, "", begun + 2)
-    assert time.monotonic() - begun < 10
-    pids = (tmp_path / "pids").read_text().split()
+    """It would run for ten minutes; its child writes the process ids, so that both are there when time is up."""
+    child = "import os, sys, time; open('pids', 'w').write(f'{os.getppid()} {os.getpid()}'); time.sleep(600)"
+    code = f'import subprocess, sys\nsubprocess.run([sys.executable, "-c", {child!r}])\n'
+    written = tmp_path / "pids"
+    for seconds in (1, 4, 16, 64):  # until a slow machine has come so far
+        with pytest.raises(OutOfTimeError):
+            run_script(tmp_path, code, "", time.monotonic() + seconds)
+        if written.is_file() and written.read_text():
+            break
+    pids = written.read_text().split()
     while any(map(is_running, pids)):
-        assert time.monotonic() - begun < 10
+        time.sleep(0.01)
 
 
 def test_a_script_is_not_begun_after_the_deadline(tmp_path: Path) -> None:

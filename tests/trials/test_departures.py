@@ -14,6 +14,8 @@ import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.sources import simulated_shares
 
+pytestmark = pytest.mark.thorough
+
 Change = Callable[[onnx.ModelProto], None]
 DATA = random(5, 96, 3, 8, 8)
 
@@ -45,7 +47,6 @@ def lose_the_slope(model: onnx.ModelProto) -> None:
     node.attribute[0].f = 0.6
 
 
-@pytest.mark.thorough
 def test_a_changed_attribute_is_found_at_its_operator(tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, lose_the_slope)
     budget, cause = diagnosis.loss_budget, diagnosis.causes[0]
@@ -55,9 +56,10 @@ def test_a_changed_attribute_is_found_at_its_operator(tmp_path: Path) -> None:
     assert first.share > 0.9 and first.causes == ("operator-departs",)
     assert cause.cause == "operator-departs" and cause.rules == ("R005",) and cause.severity == "high"
     assert cause.subjects == (first.layers[0],)
+    assert sum(line.share for line in budget.lines) + budget.rest + budget.unplaced[0] == pytest.approx(1.0)
+    assert budget.unplaced[0] < 0.1
 
 
-@pytest.mark.thorough
 def test_an_attribute_that_all_operators_lost_is_one_cause(tmp_path: Path) -> None:
     """No single one of them makes most of the noise."""
 
@@ -71,15 +73,6 @@ def test_an_attribute_that_all_operators_lost_is_one_cause(tmp_path: Path) -> No
     assert [remedy.id for remedy in cause.remedies] == ["compare-files"]
 
 
-@pytest.mark.thorough
-def test_shares_of_all_lines_and_what_has_no_line_make_up_the_noise(tmp_path: Path) -> None:
-    budget = diagnosed(tmp_path, lose_the_slope).loss_budget
-    assert budget is not None
-    assert sum(line.share for line in budget.lines) + budget.rest + budget.unplaced[0] == pytest.approx(1.0)
-    assert budget.unplaced[0] < 0.1
-
-
-@pytest.mark.thorough
 def test_two_departures_are_told_apart(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         lose_the_slope(model)
@@ -90,7 +83,6 @@ def test_two_departures_are_told_apart(tmp_path: Path) -> None:
     assert {line.places for line in budget.lines if line.source == "kernel"} == {("slope1",), ("slope2",)}
 
 
-@pytest.mark.thorough
 def test_an_output_that_is_read_on_another_grid_departs_there(tmp_path: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         last = next(n for n in model.graph.node if "logits" in n.output)
@@ -103,7 +95,6 @@ def test_an_output_that_is_read_on_another_grid_departs_there(tmp_path: Path) ->
     assert (budget.lines[0].source, budget.lines[0].places) == ("kernel", ("logits",))
 
 
-@pytest.mark.thorough
 def test_of_two_quantizers_in_a_row_the_last_one_counts(tmp_path: Path) -> None:
     """Codes are decoded and rounded once more to steps eight times as large, before anything reads them."""
 
@@ -125,7 +116,6 @@ def test_of_two_quantizers_in_a_row_the_last_one_counts(tmp_path: Path) -> None:
     assert (budget.lines[0].source, budget.lines[0].places) == ("activation", ("slope1",))
 
 
-@pytest.mark.thorough
 def test_an_activation_that_a_litert_converter_dropped_is_found(tmp_path: Path) -> None:
     """A ReLU was lost on the way; the grid has room for what is below zero."""
 
@@ -149,7 +139,6 @@ def test_an_activation_that_a_litert_converter_dropped_is_found(tmp_path: Path) 
     assert diagnosis.causes[0].cause == "relu-lost"
 
 
-@pytest.mark.thorough
 def test_what_quantizers_make_is_no_departure(tmp_path: Path) -> None:
     """A sound file; and one with weights damaged, whose stored form the simulated operator has too."""
 

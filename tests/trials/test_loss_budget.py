@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import conv_net, images, save_pair, static
-from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import quantmedic
@@ -16,115 +14,69 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.loss_budget import LossBudgetReport
 from quantmedic.trials import budget_runs
 
-Array = NDArray[Any]
+pytestmark = pytest.mark.thorough
+
 ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
 
 
-def sick(folder: Path, harm: Callable[[onnx.ModelProto], None]) -> tuple[Case, LossBudgetReport]:
-    """A mobile network with one fault, measured and judged."""
+Sick = tuple[Case, LossBudgetReport, str]
+
+
+def sick(folder: Path, harm: Callable[[onnx.ModelProto], str]) -> Sick:
+    """A mobile network with one fault, measured and judged, and the place of the fault."""
     float_model = onnx.load(ZOO / "mobile.onnx")
     name = float_model.graph.input[0].name
     sides = [d.dim_value for d in float_model.graph.input[0].type.tensor_type.shape.dim[1:]]
     data = np.random.default_rng(5).normal(size=(48, *sides)).astype(np.float32)
     model = static(float_model, {name: data}, folder)
-    harm(model)
+    place = harm(model)
     case = quantmedic.collect(*save_pair(folder, float_model, model), validation=data, representative=data)
     report = quantmedic.judge(case).loss_budget
     assert report is not None
-    return case, report
+    return case, report, place
 
 
-def scale_parameter(model: onnx.ModelProto, name: str, factor: float) -> None:
-    """Change the step of every quantizer of a tensor."""
-    constant = next(t for t in model.graph.initializer if t.name == f"{name}_scale")
-    constant.CopyFrom(
-        numpy_helper.from_array((numpy_helper.to_array(constant) * factor).astype(np.float32), constant.name)
-    )
-
-
-def activation_in_the_middle(model: onnx.ModelProto) -> str:
-    """A tensor that is quantized by itself."""
+def scale_steps(model: onnx.ModelProto, factor: float) -> str:
+    """Change the step of every quantizer of a tensor that is quantized by itself."""
     names = [n.input[0] for n in model.graph.node if n.op_type == "QuantizeLinear" and "Clip" in n.input[0]]
-    return names[len(names) // 2]
+    name = names[len(names) // 2]
+    constant = next(t for t in model.graph.initializer if t.name == f"{name}_scale")
+    scaled = (numpy_helper.to_array(constant) * factor).astype(np.float32)
+    constant.CopyFrom(numpy_helper.from_array(scaled, constant.name))
+    return name
 
 
-@pytest.mark.thorough
-def test_a_range_that_cuts_values_off_is_found_with_the_side(tmp_path: Path) -> None:
-    found: list[str] = []
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory: pytest.TempPathFactory) -> Sick:
+    """A range is a tenth as wide as it should be."""
+    return sick(tmp_path_factory.mktemp("cut"), lambda model: scale_steps(model, 0.1))
 
-    def harm(model: onnx.ModelProto) -> None:
-        found.append(activation_in_the_middle(model))
-        scale_parameter(model, found[0], 0.1)
 
-    _, report = sick(tmp_path, harm)
+def test_a_range_that_cuts_values_off_is_found_with_the_side(cut_off: Sick) -> None:
+    _, report, place = cut_off
     first = report.lines[0]
-    assert (first.source, first.places, first.mechanism) == ("activation", (found[0],), "clipped-high")
+    assert (first.source, first.places, first.mechanism) == ("activation", (place,), "clipped-high")
     assert first.share > 0.8
     assert first.healed_by == "full-range"
     assert first.healed is not None and first.last is not None and first.healed > 0.9 * first.last
     assert "above its range" in first.words
 
 
-@pytest.mark.thorough
-def test_a_range_that_is_too_wide_is_told_from_one_that_cuts_off(tmp_path: Path) -> None:
-    found: list[str] = []
-
-    def harm(model: onnx.ModelProto) -> None:
-        found.append(activation_in_the_middle(model))
-        scale_parameter(model, found[0], 40.0)
-
-    _, report = sick(tmp_path, harm)
-    assert report.lines[0].places == (found[0],)
-    assert report.lines[0].mechanism == "range-too-wide"
-
-
-@pytest.mark.thorough
-def test_weights_with_few_values_are_found_and_healed_by_rounding_them_anew(tmp_path: Path) -> None:
-    """They lie in a container of eight bits, so that no further bits are needed."""
-    found: list[str] = []
-
-    def harm(model: onnx.ModelProto) -> None:
-        conv = [n for n in model.graph.node if n.op_type == "Conv"][4]
-        found.append(conv.name)
-        codes = next(
-            t
-            for t in model.graph.initializer
-            if t.name == conv.input[1].replace("_DequantizeLinear_Output", "_quantized")
-        )
-        values = numpy_helper.to_array(codes).astype(int)
-        codes.CopyFrom(
-            numpy_helper.from_array((np.round(values / 64) * 64).clip(-128, 127).astype(np.int8), codes.name)
-        )
-
-    _, report = sick(tmp_path, harm)
-    first = report.lines[0]
-    assert first.source == "weight"
-    assert first.places == (found[0],)
-    assert first.healed_by == "best-weight-range"
-    assert report.by_source["weight"] > 0.8
-
-
-@pytest.mark.thorough
-def test_shares_make_up_the_noise_and_what_is_left_is_said(tmp_path: Path) -> None:
-    case, report = sick(tmp_path, lambda model: scale_parameter(model, activation_in_the_middle(model), 0.2))
+def test_shares_make_up_the_noise_and_what_is_left_is_said(cut_off: Sick, tmp_path: Path) -> None:
+    case, report, _ = cut_off
     budget = case.record.loss_budget
     assert budget is not None
     np.testing.assert_allclose(np.sum([piece.shares for piece in budget.pieces], axis=0), 1.0, atol=1e-9)
     assert sum(line.share for line in report.lines) + report.rest + report.unsimulated == pytest.approx(1.0)
     assert budget.runs >= 10
     assert report.outputs[0].unsimulated < 0.05
+    quantmedic.save_case(case, tmp_path / "kept.case")
+    assert quantmedic.judge(quantmedic.load_case(tmp_path / "kept.case")).loss_budget == report
 
 
-@pytest.mark.thorough
-def test_lines_interaction_and_what_is_left_make_up_what_the_task_loses(tmp_path: Path) -> None:
+def test_lines_interaction_and_what_is_left_make_up_what_the_task_loses(cut_off: Sick) -> None:
     """Without labels, the task is to find the classes of the float model."""
-    place: list[str] = []
-
-    def harm(model: onnx.ModelProto) -> None:
-        place.append(activation_in_the_middle(model))
-        scale_parameter(model, place[0], 0.1)
-
-    case, report = sick(tmp_path, harm)
+    case, report, place = cut_off
     budget, task = case.record.loss_budget, report.task
     assert budget is not None and budget.task is not None and task is not None
     assert task.measure == "agreement" and task.whole.judged and task.whole.lost > 0.1
@@ -132,54 +84,62 @@ def test_lines_interaction_and_what_is_left_make_up_what_the_task_loses(tmp_path
     assert len(lines) == len(report.lines)
     left = (task.interaction.lost, task.rest.lost, task.unassigned.lost)
     assert sum(lines) + sum(left) == pytest.approx(task.whole.lost, abs=1e-9)
-    assert report.lines[0].places == (place[0],)
+    assert report.lines[0].places == (place,)
     assert lines[0] > 0.7 * task.whole.lost
     alone = next(piece.task for piece in budget.pieces if piece.task is not None)
     assert len(alone.share) == len(budget.task.deployed) == budget.samples
 
 
-@pytest.mark.thorough
+def test_a_range_that_is_too_wide_is_told_from_one_that_cuts_off(tmp_path: Path) -> None:
+    _, report, place = sick(tmp_path, lambda model: scale_steps(model, 40.0))
+    assert report.lines[0].places == (place,)
+    assert report.lines[0].mechanism == "range-too-wide"
+
+
+def test_weights_with_few_values_are_found_and_healed_by_rounding_them_anew(tmp_path: Path) -> None:
+    """They lie in a container of eight bits, so that no further bits are needed."""
+
+    def harm(model: onnx.ModelProto) -> str:
+        conv = [n for n in model.graph.node if n.op_type == "Conv"][4]
+        stored = conv.input[1].replace("_DequantizeLinear_Output", "_quantized")
+        codes = next(t for t in model.graph.initializer if t.name == stored)
+        values = np.round(numpy_helper.to_array(codes).astype(int) / 64) * 64
+        codes.CopyFrom(numpy_helper.from_array(values.clip(-128, 127).astype(np.int8), codes.name))
+        return conv.name
+
+    _, report, place = sick(tmp_path, harm)
+    first = report.lines[0]
+    assert (first.source, first.places, first.healed_by) == ("weight", (place,), "best-weight-range")
+    assert report.by_source["weight"] > 0.8
+
+
 def test_what_no_quantizer_makes_is_blamed_on_the_place_and_on_no_quantizer(tmp_path: Path) -> None:
     """The deployed model adds a constant at its end, which no simulated quantizer does."""
 
-    def harm(model: onnx.ModelProto) -> None:
+    def harm(model: onnx.ModelProto) -> str:
         output = model.graph.output[0].name
         writer = next(n for n in model.graph.node if output in n.output)
         writer.output[0] = "before_the_end"
         model.graph.initializer.append(numpy_helper.from_array(np.float32(5.0), "offset"))
         model.graph.node.append(onnx.helper.make_node("Add", ["before_the_end", "offset"], [output], name="shift"))
+        return output
 
-    _, report = sick(tmp_path, harm)
+    _, report, _ = sick(tmp_path, harm)
     assert report.outputs[0].unsimulated > 0.9
     assert all(line.share < 0.1 for line in report.lines if line.source != "kernel")
     assert report.lines[0].source == "kernel" and report.lines[0].share > 0.8
 
 
-@pytest.mark.thorough
 def test_a_healthy_model_has_one_and_stays_quiet(tmp_path: Path) -> None:
-    data = images(48)
-    model = conv_net()
+    data, model = images(48), conv_net()
     paths = save_pair(tmp_path, model, static(model, {model.graph.input[0].name: data}, tmp_path))
     diagnosis = quantmedic.judge(quantmedic.collect(*paths, validation=data))
     assert diagnosis.loss_budget is not None
     assert diagnosis.loss_budget.samples <= budget_runs.BRIEF * budget_runs.MAX_SAMPLES
     assert diagnosis.verdict == "healthy"
     assert not [cause for cause in diagnosis.causes if cause.is_serious]
-
-
-def test_outputs_that_agree_have_none(tmp_path: Path) -> None:
-    """Another copy of the float model, told apart by a name: nothing is quantized."""
-    data = images(48)
-    model = conv_net()
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
-    twin.producer_name = "another exporter"
-    case = quantmedic.collect(*save_pair(tmp_path, model, twin), validation=data)
+    # Outputs that agree have none: another copy of the float model, told apart by a name, where nothing is quantized.
+    model.producer_name = "another exporter"
+    case = quantmedic.collect(*save_pair(tmp_path, conv_net(), model), validation=data)
     assert case.record.loss_budget is None
     assert quantmedic.judge(case).loss_budget is None
-
-
-@pytest.mark.thorough
-def test_it_is_kept_in_the_case_file(tmp_path: Path) -> None:
-    case, report = sick(tmp_path, lambda model: scale_parameter(model, activation_in_the_middle(model), 0.2))
-    quantmedic.save_case(case, tmp_path / "kept.case")
-    assert quantmedic.judge(quantmedic.load_case(tmp_path / "kept.case")).loss_budget == report

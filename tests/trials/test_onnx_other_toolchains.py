@@ -22,7 +22,7 @@ from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.trials.from_onnx.other_toolchains import EXECUTORS, NEURAL_COMPRESSOR, NNCF
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.nightly
 
 BASE = load_rulebase()
 FORMS = {NNCF.toolchain: "nncf.quantize", NEURAL_COMPRESSOR.toolchain: "PostTrainingQuantConfig"}

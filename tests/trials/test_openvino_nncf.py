@@ -9,7 +9,7 @@ from builders.openvino_models import conv_net, images, openvino, save_openvino_p
 import quantmedic
 from quantmedic.collectors.from_openvino.models import open_models
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.nightly
 
 X = images(40)
 

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from builders.onnx_models import (
     attention_net,
-    branch_net,
     conv_net,
     dynamic,
     images,
@@ -49,12 +48,10 @@ def pair(folder: Path, model: onnx.ModelProto, feed: dict[str, Array], **options
 
 ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "convolutions": conv_net,
     "residual": residual_net,
-    "branches": branch_net,
     "tokens": token_net,
     "attention": attention_net,
-    **{name: partial(onnx.load, ZOO / f"{name}.onnx") for name in ("mobile", "csp", "vit", "gru")},
+    **{name: partial(onnx.load, ZOO / f"{name}.onnx") for name in ("csp", "vit", "gru")},
 }
 
 
@@ -68,15 +65,8 @@ def feed_for(model: onnx.ModelProto, n: int = 12) -> dict[str, Array]:
     return feed
 
 
-@pytest.fixture(params=list(NETS), scope="module")
-def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    model = NETS[request.param]()
-    feed = feed_for(model)
-    return experiment(pair(tmp_path_factory.mktemp(request.param), model, feed), feed)
-
-
-@pytest.mark.thorough
-def test_units_are_layers_in_order_of_execution_and_the_network_input(net: Experiment) -> None:
+def check_runs(net: Experiment) -> None:
+    """What must hold of the runs of any network."""
     names = [unit.name for unit in net.units]
     inputs = [name for name in names if name.endswith("(input)")]
     assert names[: len(inputs)] == inputs
@@ -85,48 +75,32 @@ def test_units_are_layers_in_order_of_execution_and_the_network_input(net: Exper
     assert len(set(tensors)) == len(tensors)
     assert bool(inputs) == any(unit.quantized == ("values",) for unit in net.units)
     operators = [unit.operator for unit in net.units if unit.operator is not None]
-    assert operators == sorted(set(operators)) and operators
-
-
-@pytest.mark.thorough
-def test_all_layers_from_the_input_on_are_the_whole_network(net: Experiment) -> None:
-    assert net.run("cumulative", len(net.units) - 1) == net.start.simulated
-
-
-def test_the_first_layer_alone_is_the_first_of_them_all(net: Experiment) -> None:
-    assert net.run("cumulative", 0) == net.run("one", 0)
-
-
-def test_without_any_layer_there_is_no_noise(net: Experiment) -> None:
-    assert net.outcome(()).sqnr_db > 90
-
-
-def test_the_simulated_network_is_the_deployed_one(net: Experiment) -> None:
-    assert abs(net.start.simulation_gap_db) < 1
-    assert net.start.unsimulated == ()
-
-
-@pytest.mark.thorough
-def test_some_layer_matters_in_every_mode(net: Experiment) -> None:
+    assert operators == sorted(set(operators)) and operators, "layers come in order of execution"
     record = net.start
+    assert abs(record.simulation_gap_db) < 1 and record.unsimulated == ()
+    assert net.outcome(()).sqnr_db > 90, "without any layer there is no noise"
     for mode, unit in record.planned:
         record = record.add_run(mode, unit, net.run(mode, unit))
     assert record.missing == ()
     for mode in MODES:
         assert record.leading(mode, 3)
-    alone = [run for run in record.runs if run.mode == "one"]
-    assert max(run.share or 0.0 for run in alone) > 1 / len(net.units) / 2
-
-
-def test_a_unit_without_quantizers_changes_nothing(net: Experiment) -> None:
+    outcomes = {(run.mode, run.unit): run.sqnr_db for run in record.runs}
+    assert outcomes["cumulative", 0] == outcomes["one", 0], "the first layer alone is the first of them all"
+    assert outcomes["cumulative", len(net.units) - 1] == record.simulated.sqnr_db, "and all are the whole network"
+    shares = [run.share or 0.0 for run in record.runs if run.mode == "one"]
+    assert max(shares) > 1 / len(net.units) / 2
     empty = Unit("nothing", "Identity", None, (), ())
     assert not left_in_float([empty])
-    before = list(net.units)
-    net.units = [*before, empty]
-    try:
-        assert net.run("all-but-one", len(before)) == net.start.simulated
-    finally:
-        net.units = before
+    net.units = [*net.units, empty]
+    assert net.run("all-but-one", len(net.units) - 1) == record.simulated, "without quantizers nothing changes"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NETS)
+def test_runs_of_a_network(name: str, tmp_path: Path) -> None:
+    model = NETS[name]()
+    feed = feed_for(model)
+    check_runs(experiment(pair(tmp_path, model, feed), feed))
 
 
 def test_a_fused_activation_belongs_to_the_layer_before_it(tmp_path: Path) -> None:
@@ -157,24 +131,14 @@ def test_so_many_samples_are_taken_from_all_over_the_set() -> None:
     assert found[0].data_sha256 != found[2].data_sha256
 
 
-def test_one_sample_will_do(tmp_path: Path) -> None:
+def test_samples_are_taken_as_the_model_and_the_set_allow(tmp_path: Path) -> None:
     model = conv_net()
-    feed = {"image": images()}
-    found = experiment(pair(tmp_path, model, feed), feed, samples=1)
-    assert found.start.samples == 1
-    assert found.run("one", 0).sqnr_db > found.start.simulated.sqnr_db
-
-
-def test_a_model_that_takes_a_fixed_number_at_once(tmp_path: Path) -> None:
-    model = conv_net(batch=4)
-    feed = {"image": images(4)}
-    found = experiment(pair(tmp_path, model, feed), {"image": images(40)}, samples=10)
-    assert found.start.samples == 8
-
-
-def test_a_set_of_unknown_length_is_read_from_its_start(tmp_path: Path) -> None:
-    model = conv_net()
-    feed = {"image": images()}
-    paths = pair(tmp_path, model, feed)
-    given = experiment(paths, lambda: iter([images(30)]), samples=16)
-    assert given.start.data_sha256 == experiment(paths, images(30)[:16], samples=16).start.data_sha256
+    paths = pair(tmp_path, model, {"image": images()})
+    one = experiment(paths, {"image": images()}, samples=1)
+    assert one.start.samples == 1
+    assert one.run("one", 0).sqnr_db > one.start.simulated.sqnr_db
+    endless = experiment(paths, lambda: iter([images(30)]), samples=16).start
+    begin = experiment(paths, images(30)[:16], samples=16).start
+    assert endless.data_sha256 == begin.data_sha256, "a set of unknown length is read from its start"
+    fixed = pair(tmp_path, conv_net(batch=4), {"image": images(4)})
+    assert experiment(fixed, {"image": images(40)}, samples=10).start.samples == 8, "four at once"
