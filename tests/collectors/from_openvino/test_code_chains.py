@@ -25,13 +25,13 @@ X = (np.random.default_rng(0).normal(size=(64, 3)) * 4).astype(np.float32)
 Make = Callable[[Any, Any], Any]
 
 
-def graph_with(folder: Path, make: Make) -> OpenVINOGraph:
-    """A model of one input ``[N, 3]``, and what ``make(opset, input)`` makes of it."""
+def graph_with(folder: Path, *makes: Make) -> OpenVINOGraph:
+    """A model of one input ``[N, 3]``, and an output of what each ``make(opset, input)`` makes of it."""
     package = openvino()
     from openvino import opset13 as ops
 
     x = ops.parameter([-1, 3], np.float32, name="x")
-    model = package.Model([ops.result(make(ops, x))], [x], "codes")
+    model = package.Model([ops.result(make(ops, x)) for make in makes], [x], "codes")
     package.save_model(model, folder / "model.xml", compress_to_fp16=False)
     return graph_of(read_ir(folder / "model.xml"))
 
@@ -48,10 +48,18 @@ def coded(ops: Any, x: Any, kind: str, zero: int, step: Any, *, levels: int | No
     return codes, ops.multiply(values, ops.constant(step))
 
 
-@pytest.mark.parametrize("step", STEPS, ids=["tensor", "columns"])
-@pytest.mark.parametrize("kind, zero", [("u4", 7), ("u4", 0), ("i4", 0), ("i4", -3), ("u8", 128), ("i8", 5)])
-def test_codes_and_what_makes_values_of_them_are_one_quantizer(tmp_path, kind, zero, step):
-    graph = graph_with(tmp_path, lambda ops, x: ops.relu(coded(ops, x, kind, zero, step)[1]))
+KINDS = [("u4", 7), ("u4", 0), ("i4", 0), ("i4", -3), ("u8", 128), ("i8", 5)]
+
+
+def test_codes_and_what_makes_values_of_them_are_one_quantizer(tmp_path, subtests):
+    for kind, zero in KINDS:
+        for step in STEPS:
+            with subtests.test(f"{kind}, zero {zero}, steps {step}"):
+                assert_one_quantizer(tmp_path, kind, zero, step)
+
+
+def assert_one_quantizer(folder: Path, kind: str, zero: int, step: Any) -> None:
+    graph = graph_with(folder, lambda ops, x: ops.relu(coded(ops, x, kind, zero, step)[1]))
     ((tap,),) = graph.quantizers.values()
     assert tap.quantizer is not None and tap.quantizer.bits == int(kind[1:])
     assert tap.quantizer.axis == (None if np.ndim(step) == 0 else 1)
@@ -67,20 +75,18 @@ def two_readers(ops: Any, x: Any) -> Any:
     return ops.add(values, ops.convert(codes, "f32"))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
+def test_what_is_no_chain_of_codes_stays_as_it_is(tmp_path):
+    makes = [
         two_readers,
         # The conversion cuts off what the type does not hold, or rounds what is no whole number.
         lambda ops, x: ops.convert(ops.convert(fake_quantize(x, 0, 8, 16, (0, 30)), "u4"), "f32"),
         lambda ops, x: ops.convert(ops.convert(fake_quantize(x, 0, 8, 16, (0.5, 15.5)), "u8"), "f32"),
         # What is subtracted is computed.
         lambda ops, x: ops.subtract(fake_quantize(x, 0, 8, 256), x),
-    ],
-)
-def test_what_is_no_chain_of_codes_stays_as_it_is(tmp_path, make):
-    graph = graph_with(tmp_path, make)
-    assert graph.root(graph.outputs[0]) not in graph.quantizers
+    ]
+    graph = graph_with(tmp_path, *makes)
+    assert len(graph.outputs) == len(makes)
+    assert not {graph.root(output) for output in graph.outputs} & graph.quantizers.keys()
 
 
 def test_codes_of_four_bits_are_named_in_what_was_converted_from_onnx(tmp_path):

@@ -1,7 +1,6 @@
 """Constants stored as codes: their values and grids through what moves them."""
 
 import numpy as np
-import pytest
 
 from quantmedic.collectors.from_openvino.constants import Held, unpack
 
@@ -25,14 +24,10 @@ def test_values_are_steps_times_codes():
     np.testing.assert_array_equal(weights.quantizer.dequantize(weights.data), weights.values)
 
 
-def test_one_step_is_per_tensor():
-    quantizer = held((2, 3), np.array(0.5)).quantizer
-    assert quantizer is not None and quantizer.axis is None and quantizer.scale.shape == ()
-
-
-def test_equal_steps_of_channels_stay_per_channel():
-    quantizer = held((2, 3), np.full((2, 1), 0.5)).quantizer
-    assert quantizer is not None and quantizer.axis == 0
+def test_one_step_is_per_tensor_and_equal_steps_of_channels_are_not():
+    one, equal = held((2, 3), np.array(0.5)).quantizer, held((2, 3), np.full((2, 1), 0.5)).quantizer
+    assert one is not None and one.axis is None and one.scale.shape == ()
+    assert equal is not None and equal.axis == 0
 
 
 def test_the_axis_moves_along():
@@ -56,13 +51,10 @@ def test_groups_along_a_row_are_blocks():
     np.testing.assert_array_equal(quantizer.dequantize(weights.data), weights.values)
 
 
-def test_zeros_between_codes_are_no_zero_points():
-    assert Held("w", np.zeros((2, 2), np.int8), 8, True, is_real=True).with_zero(np.array(0.5)) is None
-
-
-@pytest.mark.parametrize("scale", [np.ones((3, 3)), np.ones((2, 2, 2))])
-def test_steps_of_another_shape_are_no_grid(scale):
-    assert Held("w", np.zeros((2, 2), np.int8), 8, True, is_real=True).with_scale(scale) is None
+def test_what_is_no_grid_is_none():
+    weights = Held("w", np.zeros((2, 2), np.int8), 8, True, is_real=True)
+    assert weights.with_zero(np.array(0.5)) is None, "zeros between codes"
+    assert all(weights.with_scale(np.ones(shape)) is None for shape in ((3, 3), (2, 2, 2)))
 
 
 def test_four_bits_lie_two_to_a_byte():

@@ -49,27 +49,30 @@ def converted(folder: Path, *pair: onnx.ModelProto) -> OpenVINOModels:
     return open_models(*made)
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> OpenVINOModels:
-    return converted(tmp_path, net(False), net(True))
+def translated(graph: OpenVINOGraph, x: Array = X) -> tuple[list[Array], list[Array]]:
+    """Outputs of OpenVINO and of the translation."""
+    found = translated_runner(graph, graph.model, graph.outputs, 1)(Batch({graph.inputs[0]: x}))
+    return Session(graph, [], 1).run([x])[0], found
 
 
-def test_each_quantizer_has_its_operator(models):
+def assert_translated(graph: OpenVINOGraph) -> None:
+    """A value in the middle between two codes may be rounded either way."""
+    for expected, found in zip(*translated(graph), strict=True):
+        assert np.median(np.abs(found - expected)) < 1e-5 and np.abs(found - expected).mean() < 1e-2
+
+
+def test_each_quantizer_has_its_operator_and_the_coarse_steps_take_the_loss(tmp_path):
+    models = converted(tmp_path, net(False), net(True))
     twins = {pair.twin: float(pair.tap.quantizer.scale) for pair in models.pairs if pair.tap.quantizer is not None}
     assert twins["first"] == pytest.approx(COARSE) and twins["rectified"] == pytest.approx(FINE)
     assert len(models.match.operators) == len(models.quantized.operators) == 3
-
-
-def translated(graph: OpenVINOGraph, x: Array) -> tuple[Array, Array]:
-    """Outputs of OpenVINO and of the translation."""
-    (found,) = translated_runner(graph, graph.model, graph.outputs, 1)(Batch({graph.inputs[0]: x}))
-    return Session(graph, [], 1).run([x])[0][0], found
-
-
-def test_the_translation_computes_what_openvino_does(models):
-    expected, found = translated(models.quantized, X)
-    # A value in the middle between two codes may be rounded either way.
-    assert np.median(np.abs(found - expected)) < 1e-5 and np.abs(found - expected).mean() < 1e-2
+    assert_translated(models.quantized)
+    paths = models.float_graph.path, models.quantized.path
+    budget = quantmedic.diagnose(*paths, representative=X, validation=X, threads=1).loss_budget
+    assert budget is not None
+    first = budget.lines[0]
+    assert list(first.places) == ["first"]
+    assert first.share > 0.9
 
 
 def test_two_quantizers_in_a_row_round_twice(tmp_path):
@@ -81,18 +84,9 @@ def test_two_quantizers_in_a_row_round_twice(tmp_path):
     rounded = fake_quantize(fake_quantize(x, -128.0, 127.0), -12.8, 12.7)
     package.save_model(package.Model([ops.result(rounded)], [x], "net"), tmp_path / "net.xml", compress_to_fp16=False)
     values = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32) * 3
-    expected, found = translated(graph_of(read_ir(tmp_path / "net.xml")), values)
+    (expected,), (found,) = translated(graph_of(read_ir(tmp_path / "net.xml")), values)
     np.testing.assert_allclose(expected, np.clip(np.rint(values), -12.8, 12.7), atol=1e-4)
     np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_the_coarse_steps_take_the_loss(models):
-    paths = models.float_graph.path, models.quantized.path
-    budget = quantmedic.diagnose(*paths, representative=X, validation=X, threads=1).loss_budget
-    assert budget is not None
-    first = budget.lines[0]
-    assert list(first.places) == ["first"]
-    assert first.share > 0.9
 
 
 def test_where_the_float_model_has_no_relu_none_is_read(tmp_path):
@@ -153,15 +147,7 @@ def test_a_relu_or_clip_behind_a_sum_is_read_back(tmp_path, act, beside):
     ] == "total"
     rounded = {pair.twin for pair in models.pairs if pair.tap.quantizer is not None}
     assert rounded == {"image", "bounded"}
-    for expected, found in zip(*all_outputs(models.quantized), strict=True):
-        # A value in the middle between two codes may be rounded either way.
-        assert np.median(np.abs(found - expected)) < 1e-5 and np.abs(found - expected).mean() < 1e-2
-
-
-def all_outputs(graph: OpenVINOGraph) -> tuple[list[Array], list[Array]]:
-    """Outputs of OpenVINO and of the translation."""
-    found = translated_runner(graph, graph.model, graph.outputs, 1)(Batch({graph.inputs[0]: X}))
-    return Session(graph, [], 1).run([X])[0], found
+    assert_translated(models.quantized)
 
 
 def test_a_clip_that_the_quantizer_does_not_stand_for_is_kept_by_openvino_and_read_once(tmp_path):

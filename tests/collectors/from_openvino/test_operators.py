@@ -147,7 +147,9 @@ def row(ops: Any, length: int) -> Any:
 
 
 def weights(ops: Any, *shape: int) -> Any:
-    return ops.constant((np.random.default_rng(7).normal(size=shape) * 0.5 + 0.1).astype(np.float32))
+    """Other numbers for each shape: constants of equal bytes are one in the file, and OpenVINO 2026.4 takes one layout
+    of such weights for both of their readers."""
+    return ops.constant((np.random.default_rng([7, *shape]).normal(size=shape) * 0.5 + 0.1).astype(np.float32))
 
 
 def of_codes(ops: Any, kind: str) -> Any:
@@ -158,38 +160,45 @@ def of_codes(ops: Any, kind: str) -> Any:
     return ops.multiply(ops.convert(ops.constant(codes, dtype=getattr(Type, kind)), "f32"), number(ops, 0.25))
 
 
-def graph_with(folder: Path, make: Callable[[Any, Any], Any], shape: list[int]) -> OpenVINOGraph:
+def graph_with(folder: Path, shape: list[int], *makes: Callable[[Any, Any], Any]) -> OpenVINOGraph:
+    """A model of one input, and an output of each operator."""
     package = openvino()
     from openvino import opset13 as ops
 
     x = ops.parameter(shape, np.float32, name="x")
     path = folder / "model.xml"
-    package.save_model(package.Model([ops.result(make(ops, x))], [x], "one"), path, compress_to_fp16=False)
+    results = [ops.result(make(ops, x)) for make in makes]
+    package.save_model(package.Model(results, [x], "operators"), path, compress_to_fp16=False)
     return graph_of(read_ir(path))
 
 
-@pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("shape", [SHAPE, [-1, 6, 8, 8]], ids=["fixed", "open"])
-def test_an_operator_is_translated(name, shape, tmp_path):
-    graph = graph_with(tmp_path, OPERATORS[name], shape)
+def test_operators_compute_what_openvino_computes(shape, tmp_path):
+    graph = graph_with(tmp_path, shape, *OPERATORS.values())
     assert not graph.untranslated
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
-    expected = Session(graph, [], 1).run([x])[0][0]
-    (found,) = run(make_session(graph.model, graph.path, 1), graph.outputs, {"x": x}, graph.path)
-    assert found.shape == expected.shape and found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+    expected = Session(graph, [], 1).run([x])[0]
+    found = run(make_session(graph.model, graph.path, 1), graph.outputs, {"x": x}, graph.path)
+    departing = {
+        name: (mine, theirs)
+        for name, mine, theirs in zip(OPERATORS, found, expected, strict=True)
+        if mine.shape != theirs.shape
+        or mine.dtype != theirs.dtype
+        or not np.allclose(mine, theirs, rtol=2e-4, atol=2e-5, equal_nan=True)
+    }
+    assert not departing
 
 
 def test_one_divided_by_a_tensor_is_a_reciprocal(tmp_path):
     """So OpenVINO reads ONNX's own, of which the small divisors are judged."""
-    graph = graph_with(tmp_path, OPERATORS["one divided by"], SHAPE)
+    graph = graph_with(tmp_path, SHAPE, OPERATORS["one divided by"])
     assert [op.op_type for op in graph.operators] == ["Exp", "Reciprocal"]
-    several = graph_with(tmp_path, lambda ops, x: ops.divide(row(ops, 8), x), SHAPE)
+    several = graph_with(tmp_path, SHAPE, lambda ops, x: ops.divide(row(ops, 8), x))
     assert [op.op_type for op in several.operators] == ["Div"]
 
 
 def test_what_has_no_counterpart_is_named(tmp_path):
-    graph = graph_with(tmp_path, lambda ops, x: ops.relu(ops.cum_sum(x, ops.constant(np.int64(1)))), SHAPE)
+    graph = graph_with(tmp_path, SHAPE, lambda ops, x: ops.relu(ops.cum_sum(x, ops.constant(np.int64(1)))))
     assert graph.untranslated == ("CumSum",) and not graph.can_run
     assert "CumSum" in graph.notices[-1]
     assert [op.op_type for op in graph.operators] == ["CumSum", "Relu"]
