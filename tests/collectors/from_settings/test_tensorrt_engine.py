@@ -44,50 +44,48 @@ def written(folder: Path, *layers: dict[str, Any] | str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "name, nodes",
-    [
-        ("conv", ["conv"]),
-        ("conv + bn + relu", ["conv", "bn", "relu"]),
-        ("query || key || value", ["query", "key", "value"]),
-        ("PWN(act)", ["act"]),
-        ("PWN(PWN(act), mul)", ["act", "mul"]),
-        ("conv + PWN(act)", ["conv", "act"]),
-        ("{ForeignNode[/a/Conv.../b/Add]}", ["/a/Conv", "/b/Add"]),
-        ("w + QuantizeLinear_7_quantize_scale_node + conv + relu", ["w", "conv", "relu"]),
-        ("Reformatting CopyNode for Input Tensor 0 to conv + relu", ["conv", "relu"]),
-    ],
-)
-def test_names_of_nodes_in_those_of_layers(tmp_path: Path, name: str, nodes: list[str]) -> None:
-    assert list(read(tmp_path, name).layers) == nodes
+#: Nodes by the name of the layer that computes them.
+NODES = {
+    "conv": ["conv"],
+    "conv + bn + relu": ["conv", "bn", "relu"],
+    "query || key || value": ["query", "key", "value"],
+    "PWN(act)": ["act"],
+    "PWN(PWN(act), mul)": ["act", "mul"],
+    "conv + PWN(act)": ["conv", "act"],
+    "{ForeignNode[/a/Conv.../b/Add]}": ["/a/Conv", "/b/Add"],
+    "w + QuantizeLinear_7_quantize_scale_node + conv + relu": ["w", "conv", "relu"],
+    "Reformatting CopyNode for Input Tensor 0 to conv + relu": ["conv", "relu"],
+}
+#: Types that kernels compute with, by the stored type of what they read and their tactic.
+DTYPES = {
+    ("Int8", ""): "int8",
+    ("Thirty-two wide channel vectorized row major Int8 format.", ""): "int8",
+    ("Row major linear FP16 format", ""): "half",
+    ("Channel major FP32 format where channel % 4 == 0", ""): "float",
+    ("FP8", ""): "fp8",
+    ("FP8 E4M3", ""): "fp8",
+    ("BFloat16", ""): "bfloat16",
+    ("Half", "sm80_xmma_gemm_i8f32_i8i32_f32_tn_n"): "int8",
+    ("Half", "sm80_xmma_gemm_f16f16_f16f16_f16_nn"): "half",
+    ("Float", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn"): "float",
+    ("", "sm89_xmma_gemm_e4m3bf16_e4m3f32_f32_tn"): "fp8",
+    ("Int64", ""): "half",
+}
 
 
-@pytest.mark.parametrize("separator", ["\x1e", "\x1f", " ", ""])
-def test_metadata_tells_nodes_better_than_names(tmp_path: Path, separator: str) -> None:
+def test_names_of_nodes_in_those_of_layers(tmp_path: Path) -> None:
+    assert {name: list(read(tmp_path, name).layers) for name in NODES} == NODES
+
+
+def test_metadata_tells_nodes_better_than_names(tmp_path: Path) -> None:
     layer = kernel("__myl_MulAdd_3", "Half")
-    layer["Metadata"] = separator.join(f"[ONNX Layer: {n}]" for n in ("/a[0]/Mul", "x_QuantizeLinear", "/b/Add"))
-    assert list(read(tmp_path, layer).layers) == ["/a[0]/Mul", "/b/Add"]
+    for separator in ("\x1e", "\x1f", " ", ""):
+        layer["Metadata"] = separator.join(f"[ONNX Layer: {n}]" for n in ("/a[0]/Mul", "x_QuantizeLinear", "/b/Add"))
+        assert list(read(tmp_path, layer).layers) == ["/a[0]/Mul", "/b/Add"], repr(separator)
 
 
-@pytest.mark.parametrize(
-    "stored, tactic, dtype",
-    [
-        ("Int8", "", "int8"),
-        ("Thirty-two wide channel vectorized row major Int8 format.", "", "int8"),
-        ("Row major linear FP16 format", "", "half"),
-        ("Channel major FP32 format where channel % 4 == 0", "", "float"),
-        ("FP8", "", "fp8"),
-        ("FP8 E4M3", "", "fp8"),
-        ("BFloat16", "", "bfloat16"),
-        ("Half", "sm80_xmma_gemm_i8f32_i8i32_f32_tn_n", "int8"),
-        ("Half", "sm80_xmma_gemm_f16f16_f16f16_f16_nn", "half"),
-        ("Float", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn", "float"),
-        ("", "sm89_xmma_gemm_e4m3bf16_e4m3f32_f32_tn", "fp8"),
-        ("Int64", "", "half"),
-    ],
-)
-def test_type_that_a_kernel_computes_with(tmp_path: Path, stored: str, tactic: str, dtype: str) -> None:
-    assert read(tmp_path, kernel("fc", stored, tactic)).layers["fc"].dtype == dtype
+def test_type_that_a_kernel_computes_with(tmp_path: Path) -> None:
+    assert {given: read(tmp_path, kernel("fc", *given)).layers["fc"].dtype for given in DTYPES} == DTYPES
 
 
 def test_copies_are_counted_beside_what_they_feed(tmp_path: Path) -> None:
@@ -109,11 +107,12 @@ def test_what_the_engine_does_not_tell_is_said(tmp_path: Path) -> None:
     assert hidden.layers["/a"].dtype is None
 
 
-@pytest.mark.parametrize("layers", [[], [{}], [3], [""]])
-def test_an_engine_without_names_is_refused(tmp_path: Path, layers: list[Any]) -> None:
-    with pytest.raises(DataError, match="names no layers") as error:
-        read(tmp_path, *layers)
-    assert "--profilingVerbosity=detailed" in str(error.value) and "layers.json" in str(error.value)
+def test_an_engine_without_names_is_refused(tmp_path: Path) -> None:
+    nameless: list[list[Any]] = [[], [{}], [3], [""]]
+    for layers in nameless:
+        with pytest.raises(DataError, match="names no layers") as error:
+            read(tmp_path, *layers)
+        assert "--profilingVerbosity=detailed" in str(error.value) and "layers.json" in str(error.value)
 
 
 def network() -> onnx.ModelProto:
@@ -125,10 +124,22 @@ def network() -> onnx.ModelProto:
     return net.model()
 
 
-def diagnosed(folder: Path, *layers: dict[str, Any] | str, **options: Any) -> Diagnosis:
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The model with all layers in 8 bits, and with its head in float."""
     images = random(3, 16, 3, 8, 8)
-    paths = save_pair(folder, network(), static(network(), {"image": images}, folder, **options))
-    return quantmedic.diagnose(*paths, validation=images, settings_files=[written(folder, *layers)], prove=False)
+    made: dict[str, Path] = {}
+    forms: dict[str, dict[str, Any]] = {"whole": {}, "float head": {"nodes_to_exclude": [HEAD]}}
+    for name, options in forms.items():
+        folder = tmp_path_factory.mktemp("pair")
+        paths = save_pair(folder, network(), static(network(), {"image": images}, folder, **options))
+        quantmedic.save_case(quantmedic.collect(*paths, validation=images), folder / "pair.case")
+        made[name] = folder / "pair.case"
+    return made
+
+
+def diagnosed(case: Path, folder: Path, *layers: dict[str, Any] | str) -> Diagnosis:
+    return quantmedic.judge(quantmedic.import_files(case, written(folder, *layers)))
 
 
 def rules_of(diagnosis: Diagnosis) -> set[str]:
@@ -138,55 +149,45 @@ def rules_of(diagnosis: Diagnosis) -> set[str]:
 QUIET = kernel(f"{CONV} + {ACT}", "Int8", "sm80_xmma_fprop_i8i8_i8i32_f32", "CaskConvolution", (CONV, ACT))
 
 
-def test_an_engine_that_does_what_the_model_says(tmp_path: Path) -> None:
-    diagnosis = diagnosed(tmp_path, QUIET, kernel("__myl_fc", "Int8", nodes=(HEAD,)))
-    assert not rules_of(diagnosis)
-    assert not [text for text in diagnosis.warnings if "layers.json" in text]
-    conv = next(row for row in diagnosis.layers if row.float_name == CONV)
-    assert conv.reported is not None and conv.reported.dtype == "int8" and conv.reported.device == "GPU"
+def warnings_of(diagnosis: Diagnosis) -> list[str]:
+    return [text for text in diagnosis.warnings if "layers.json" in text]
 
 
 @pytest.mark.thorough
-def test_a_quantized_layer_that_runs_in_float(tmp_path: Path) -> None:
-    diagnosis = diagnosed(tmp_path, QUIET, kernel("__myl_fc", "Half", nodes=(HEAD,)))
+def test_an_engine_that_does_what_the_model_says(cases: dict[str, Path], tmp_path: Path) -> None:
+    diagnosis = diagnosed(cases["whole"], tmp_path, QUIET, kernel("__myl_fc", "Int8", nodes=(HEAD,)))
+    assert not rules_of(diagnosis) and not warnings_of(diagnosis)
+    conv = next(row for row in diagnosis.layers if row.float_name == CONV)
+    assert conv.reported is not None and conv.reported.dtype == "int8" and conv.reported.device == "GPU"
+    names_alone = diagnosed(cases["whole"], tmp_path, f"{CONV} + {ACT}", HEAD)
+    missing = {entry.rule: entry for entry in names_alone.not_judged}
+    assert not rules_of(names_alone) and "reported.dtype" in str(missing["R012"])
+
+
+@pytest.mark.thorough
+def test_layers_that_run_in_another_type(cases: dict[str, Path], tmp_path: Path) -> None:
+    diagnosis = diagnosed(cases["whole"], tmp_path, QUIET, kernel("__myl_fc", "Half", nodes=(HEAD,)))
     assert rules_of(diagnosis) == {"R012"}
     first = asked_box(diagnosis.layers).lines[0]
     assert (first.name, first.device, first.departs) == (HEAD, "in half", True)
     assert "in half" in render_markdown(build_context(diagnosis, {}))
-
-
-@pytest.mark.thorough
-def test_a_float_layer_that_the_engine_quantizes(tmp_path: Path) -> None:
-    layer = kernel("__myl_fc", "Half", "sm80_xmma_gemm_i8i8_i8i32_f32_tn", nodes=(HEAD,))
-    diagnosis = diagnosed(tmp_path, QUIET, layer, nodes_to_exclude=[HEAD])
-    assert rules_of(diagnosis) == {"R013"}
-
-
-@pytest.mark.thorough
-def test_an_engine_that_runs_in_float_is_named_as_a_whole(tmp_path: Path) -> None:
-    layers = (
+    quantized = kernel("__myl_fc", "Half", "sm80_xmma_gemm_i8i8_i8i32_f32_tn", nodes=(HEAD,))
+    assert rules_of(diagnosed(cases["float head"], tmp_path, QUIET, quantized)) == {"R013"}
+    floats = [
         kernel(f"{CONV} + {ACT}", "Half", "", "CaskConvolution", (CONV, ACT)),
         kernel("fc", "Half", nodes=(HEAD,)),
-    )
-    diagnosis = diagnosed(tmp_path, *layers)
-    assert rules_of(diagnosis) == {"R014"}
-    told = asked_box(diagnosis.layers).told
+    ]
+    whole = diagnosed(cases["whole"], tmp_path, *floats)
+    assert rules_of(whole) == {"R014"}
+    told = asked_box(whole.layers).told
     assert "nothing is asked" in told and "the device computes 2 in another kind of type" in told
 
 
 @pytest.mark.thorough
-def test_the_engine_of_another_model_is_said_to_be_one(tmp_path: Path) -> None:
+def test_the_engine_of_another_model_is_said_to_be_one(cases: dict[str, Path], tmp_path: Path) -> None:
     others = [kernel(name, "Int8", nodes=(name,)) for name in ("encoder/Conv", "encoder/Gemm")]
-    diagnosis = diagnosed(tmp_path, *others)
-    assert not rules_of(diagnosis)
-    (said,) = [text for text in diagnosis.warnings if "layers.json" in text]
-    assert "may be of another one" in said and "encoder/Conv" in said
-    (said,) = [text for text in diagnosed(tmp_path, QUIET, others[0]).warnings if "layers.json" in text]
+    diagnosis = diagnosed(cases["whole"], tmp_path, *others)
+    (said,) = warnings_of(diagnosis)
+    assert not rules_of(diagnosis) and "may be of another one" in said and "encoder/Conv" in said
+    (said,) = warnings_of(diagnosed(cases["whole"], tmp_path, QUIET, others[0]))
     assert "1 of its 3 layers not found in this model: encoder/Conv" in said
-
-
-def test_names_alone_are_not_judged(tmp_path: Path) -> None:
-    diagnosis = diagnosed(tmp_path, f"{CONV} + {ACT}", HEAD)
-    missing = {entry.rule: entry for entry in diagnosis.not_judged}
-    assert not rules_of(diagnosis) and "R012" in missing
-    assert "reported.dtype" in str(missing["R012"])

@@ -36,28 +36,23 @@ def read(tmp_path, text: str | bytes):
     return read_logs([path], BASE.logs)
 
 
-@pytest.mark.parametrize("line", UNREACHABLE)
-def test_targets_that_cannot_be_met(line: str, tmp_path) -> None:
-    found = read(tmp_path, f"starting\n{line}\ndone\n")
-    assert (found.toolchain, found.target, found.target_value) == UNREACHABLE[line]
-    assert found.unreachable is True
-    assert found.line == line[:200]
+def test_targets_that_cannot_be_met(tmp_path) -> None:
+    for line, told in UNREACHABLE.items():
+        found = read(tmp_path, f"starting\n{line}\ndone\n")
+        assert (found.toolchain, found.target, found.target_value) == told, line
+        assert found.unreachable is True and found.line == line[:200], line
 
 
 def test_every_pattern_of_a_search_has_a_line_here() -> None:
     """Those of failures and settings have theirs in test_failure_log.py."""
     lines = [*UNREACHABLE, "MixedPrecisionQuantizationConfig(num_of_images=32)"]
     own = [p for p in BASE.logs if "unreachable" in p.sets or "images" in re.compile(p.pattern).groupindex]
-    for pattern in own:
-        assert any(re.search(pattern.pattern, line) for line in lines), pattern.pattern
+    assert not [each.pattern for each in own if not any(re.search(each.pattern, line) for line in lines)]
 
 
-def test_images_of_the_search(tmp_path) -> None:
+def test_what_does_not_complain_of_its_target(tmp_path) -> None:
     found = read(tmp_path, "MixedPrecisionQuantizationConfig(num_of_images=64)\n{'num_of_images': 16}\n")
     assert (found.images, found.unreachable) == (16, False)
-
-
-def test_a_log_without_a_word_on_it(tmp_path) -> None:
     found = read(tmp_path, "\xff\xfe nothing of interest; import os; $(rm -rf /)\n")
     assert found.unreachable is False and found.toolchain is None
     assert read_logs([], BASE.logs).unreachable is None
@@ -86,23 +81,23 @@ def test_what_is_no_log(tmp_path) -> None:
         read_logs([tmp_path / "none.log"], BASE.logs)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("- {toolchain: mine, pattern: '(', sets: {}}", "not a valid regular expression"),
-        ("- {toolchain: mine, pattern: '(?P<imges>x)'}", "did you mean 'images'"),
-        ("- {toolchain: mine, pattern: x, sets: {unreachible: true}}", "did you mean 'unreachable'"),
-        ("pattern: x", "list of patterns"),
-        (f"- {{toolchain: mine, pattern: '{'(' * 900}{')' * 900}'}}", "not a valid regular expression"),
-        ("- {toolchain: mine, pattern: 'a{99999999999}'}", "not a valid regular expression"),
-        ("- {toolchain: mine, pattern: '[[a]', sets: {}}", "not a valid regular expression: Possible nested set"),
-        (f"- {{toolchain: mine, pattern: {'x' * 2001}}}", "at most 2000 characters"),
-    ],
-)
-def test_broken_patterns_are_refused(text: str, message: str, tmp_path) -> None:
-    (tmp_path / "logs.yaml").write_text(text)
-    with pytest.raises(RuleError, match=re.escape(message) if "'" not in message else message):
-        load_rules([tmp_path])
+BROKEN = {
+    "- {toolchain: mine, pattern: '(', sets: {}}": "not a valid regular expression",
+    "- {toolchain: mine, pattern: '(?P<imges>x)'}": "did you mean 'images'",
+    "- {toolchain: mine, pattern: x, sets: {unreachible: true}}": "did you mean 'unreachable'",
+    "pattern: x": "list of patterns",
+    f"- {{toolchain: mine, pattern: '{'(' * 900}{')' * 900}'}}": "not a valid regular expression",
+    "- {toolchain: mine, pattern: 'a{99999999999}'}": "not a valid regular expression",
+    "- {toolchain: mine, pattern: '[[a]', sets: {}}": "not a valid regular expression: Possible nested set",
+    f"- {{toolchain: mine, pattern: {'x' * 2001}}}": "at most 2000 characters",
+}
+
+
+def test_broken_patterns_are_refused(tmp_path) -> None:
+    for text, message in BROKEN.items():
+        (tmp_path / "logs.yaml").write_text(text)
+        with pytest.raises(RuleError, match=message):
+            load_rules([tmp_path])
 
 
 OWN = LogPattern(
