@@ -217,7 +217,8 @@ def _settings(folder: Path) -> Seeds:
     horizon = runpy.run_path(str(TESTS / "collectors/from_settings/test_horizon.py"))
     found = {name: make(folder).read_bytes() for name, make in formats["GOOD"].items()}
     found |= {f"aimet-{version}": json.dumps(formats["aimet"](version)).encode() for version in ("0.5.0", "1.0.0")}
-    texts = {"horizon.yaml": "CONFIG", "horizon.log": "LOG", "earlier.log": "EARLIER", "quant.json": "QUANT"}
+    texts = {"horizon.yaml": "CONFIG", "horizon.log": "LOG", "earlier.log": "EARLIER", "compiled.log": "COMPILED"}
+    texts["quant.json"] = "QUANT"
     found |= {name: horizon[key].encode() for name, key in texts.items()}
     inc = (
         "activations_table.csv",
