@@ -1,12 +1,12 @@
 """Pairs of IRs: what is read of them, what is observed, and that outputs are those of the untouched model."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders.commands import run_quantmedic
 from builders.onnx_models import conv_net as onnx_net
 from builders.onnx_models import images as onnx_images
 from builders.onnx_models import qdq, save_pair
@@ -43,39 +43,37 @@ def plain_outputs(path: Path, x: Any) -> Any:
     return core.compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
 
 
-def test_every_layer_matches(models):
+def test_what_is_read_of_both_files(models):
+    """Every layer matches, biases behind convolutions are their own, and grids and kernels are those that there are."""
     assert len(models.match.operators) == len(models.quantized.operators) == 6
     assert {op.name for op in models.quantized.operators} >= {"conv/WithoutBiases", "depthwise", "dense"}
-
-
-def test_activation_grids_are_those_of_the_file(models):
+    for graph in (models.float_graph, models.quantized):
+        (conv,) = [op for op in graph.operators if op.name == "conv/WithoutBiases"]
+        assert len(conv.inputs) == 3 and conv.outputs == ["conv"]
     grids = {name: taps[0].quantizer for name, taps in models.quantized.quantizers.items()}
     assert set(grids) == {"image", "relu", "relu_2", "mean"}
     image, relu = grids["image"], grids["relu"]
     assert image.signed and image.bits == 8 and float(image.scale) == pytest.approx(4 / 127)
     assert not relu.signed and int(relu.zero_point) == 0 and float(relu.scale) == pytest.approx(3 / 255)
+    kernels = models.kernels(1)
+    assert kernels["conv"] == Kernel.INTEGER and kernels["depthwise"] == Kernel.INTEGER
 
 
-@pytest.mark.parametrize("stored", [True, False])
-@pytest.mark.parametrize("per_channel", [True, False])
-def test_weights_are_codes_on_a_grid(tmp_path, stored, per_channel):
-    quantized = conv_net(True, stored=stored, per_channel=per_channel)
-    models = open_models(*save_openvino_pair(tmp_path, quantized=quantized))
-    for op in models.quantized.operators:
-        found = weight_of(op, models.quantized)
-        if found is None:
-            continue
-        assert found.quantizer is not None and found.quantizer.bits == 8 and found.quantizer.signed
-        assert (found.quantizer.axis is not None) == per_channel
-        twin = weight_of(models.match.operators[op.index], models.float_graph)
-        step = found.quantizer.steps(found.values.shape)
-        assert (np.abs(found.values - twin.values) <= 0.5001 * step).all()
-
-
-def test_a_bias_behind_a_convolution_is_its_own(models):
-    for graph in (models.float_graph, models.quantized):
-        (conv,) = [op for op in graph.operators if op.name == "conv/WithoutBiases"]
-        assert len(conv.inputs) == 3 and conv.outputs == ["conv"]
+def test_weights_are_codes_on_a_grid(tmp_path, subtests):
+    for stored, per_channel in ((True, True), (True, False), (False, True), (False, False)):
+        with subtests.test(f"stored {stored}, per channel {per_channel}"):
+            quantized = conv_net(True, stored=stored, per_channel=per_channel)
+            models = open_models(*save_openvino_pair(tmp_path, quantized=quantized))
+            weights = [(op, weight_of(op, models.quantized)) for op in models.quantized.operators]
+            assert sum(found is not None for _, found in weights) == 3
+            for op, found in weights:
+                if found is None:
+                    continue
+                assert found.quantizer is not None and found.quantizer.bits == 8 and found.quantizer.signed
+                assert (found.quantizer.axis is not None) == per_channel
+                twin = weight_of(models.match.operators[op.index], models.float_graph)
+                step = found.quantizer.steps(found.values.shape)
+                assert (np.abs(found.values - twin.values) <= 0.5001 * step).all()
 
 
 def test_a_bias_of_codes_is_its_own_in_what_was_converted_from_onnx(tmp_path):
@@ -105,11 +103,6 @@ def test_codes_and_outputs_are_those_of_the_untouched_model(models):
             continue
         codes, values = reading.codes[number], reading.floats[view.pairs[number].twin]
         assert codes.dtype == (np.int8 if tap.quantizer.signed else np.uint8) and codes.shape == values.shape
-
-
-def test_kernels_are_those_that_the_plugin_chose(models):
-    kernels = models.kernels(1)
-    assert kernels["conv"] == Kernel.INTEGER and kernels["depthwise"] == Kernel.INTEGER
 
 
 def test_the_search_leaves_out_what_changes_the_outputs(models, monkeypatch):
@@ -156,13 +149,9 @@ def test_a_healthy_pair_is_not_called_ill_and_a_cut_range_is(tmp_path):
 
 def test_trials_run_on_the_translation(tmp_path):
     paths = save_openvino_pair(tmp_path, quantized=conv_net(True, ranges=((-4, 4), (0, 0.3), (0, 3), (0, 3))))
-    np.savez(tmp_path / "x.npz", image=X)
-    done = run_quantmedic(
-        "diagnose", *map(str, paths), "-r", "x.npz", "-v", "x.npz", "--prove", "--budget", "20s", "-o", "report",
-        cwd=tmp_path,
-    )  # fmt: skip
-    text = done.stdout + done.stderr
-    assert "ONNX translation" in text and "Traceback" not in text
+    record = quantmedic.collect(*paths, representative=X, validation=X, prove=2.0, threads=1).record
+    assert record.proof is not None and record.proof.trials
+    assert any("ONNX translation" in notice for notice in record.notices)
 
 
 @pytest.mark.parametrize("shape", [[-1, 3, -1, -1], [1, 3, 16, 16], None])
@@ -176,25 +165,29 @@ def test_other_shapes_of_the_input(tmp_path, shape):
     assert case.record.datasets["validation"].seen == 4
 
 
-def test_ranges_that_differ_along_channels(tmp_path):
-    def net(quantized: bool) -> Any:
-        from openvino import Model
-        from openvino import opset13 as ops
+def saved_dense(folder: Path, make: Callable[..., Any], low: Any, high: Any, *more: str) -> tuple[Path, Path]:
+    """A dense layer behind what ``make(opset, x)`` makes of the input ``[N, 4]``; that is quantized in one of both."""
+    package = openvino()
+    from openvino import opset13 as ops
 
+    pair = []
+    for quantized in (False, True):
         x = ops.parameter([-1, 4], np.float32, name="x")
-        y: Any = ops.relu(x)
-        if quantized:
-            y = fake_quantize(y, np.zeros((1, 4)), np.array([[1, 2, 3, 4]]), output=(0, np.array([[1, 2, 3, 4]])))
+        others = [ops.parameter([], np.float32, name=name) for name in more]
+        y = make(ops, x, *others)
+        y = fake_quantize(y, low, high) if quantized else y
         w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-        return Model(
-            [ops.result(ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True))], [x]
-        )
+        y = ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True)
+        pair.append(package.Model([ops.result(y)], [x, *others]))
+    return save_openvino_pair(folder, *pair)
 
-    openvino()
-    models = open_models(*save_openvino_pair(tmp_path, net(False), net(True)))
+
+def test_ranges_that_differ_along_channels(tmp_path):
+    ends = np.array([[1, 2, 3, 4]])
+    models = open_models(*saved_dense(tmp_path, lambda ops, x: ops.relu(x), np.zeros((1, 4)), ends))
     ((tap,),) = models.quantized.quantizers.values()
     assert tap.quantizer.axis == 1
-    np.testing.assert_allclose(tap.quantizer.scale, np.array([1, 2, 3, 4]) / 255, rtol=1e-6)
+    np.testing.assert_allclose(tap.quantizer.scale, ends[0] / 255, rtol=1e-6)
     x = np.abs(np.random.default_rng(1).normal(size=(8, 4)) * 2).astype(np.float32)
     case = quantmedic.collect(models.float_graph.path, models.quantized.path, validation=x, threads=1)
     assert case.record.datasets["validation"].seen == 8
@@ -202,21 +195,7 @@ def test_ranges_that_differ_along_channels(tmp_path):
 
 def test_a_scalar_is_fed_as_a_scalar(tmp_path):
     """It was fed as an array of one value, which the plugin refuses: the model failed on data on which it runs well."""
-
-    def net(quantized: bool) -> Any:
-        from openvino import Model
-        from openvino import opset13 as ops
-
-        x, limit = ops.parameter([-1, 4], np.float32, name="x"), ops.parameter([], np.float32, name="limit")
-        y: Any = ops.minimum(ops.relu(x), limit)
-        if quantized:
-            y = fake_quantize(y, 0, 3)
-        w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-        y = ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True)
-        return Model([ops.result(y)], [x, limit])
-
-    openvino()
-    paths = save_openvino_pair(tmp_path, net(False), net(True))
+    paths = saved_dense(tmp_path, lambda ops, x, limit: ops.minimum(ops.relu(x), limit), 0, 3, "limit")
     rng = np.random.default_rng(1)
     x, limits = rng.normal(size=(8, 4)).astype(np.float32) * 2, np.float32([1, 1, 2, 2, 3, 3, 3, 3])
     np.savez(tmp_path / "validation.npz", x=x, limit=limits)
@@ -231,21 +210,10 @@ def test_a_scalar_is_fed_as_a_scalar(tmp_path):
 def test_a_translation_that_onnxruntime_refuses_is_not_needed_to_measure(tmp_path):
     """Its kernels know no maximum of 16-bit codes; until now that ended the diagnosis of a model that runs well."""
 
-    def net(quantized: bool) -> Any:
-        from openvino import Model
-        from openvino import opset13 as ops
+    def short(ops: Any, x: Any) -> Any:
+        return ops.convert(ops.maximum(ops.convert(ops.abs(x), "u16"), ops.constant(np.uint16(1))), "f32")
 
-        x = ops.parameter([-1, 4], np.float32, name="x")
-        y: Any = ops.convert(ops.maximum(ops.convert(ops.abs(x), "u16"), ops.constant(np.uint16(1))), "f32")
-        if quantized:
-            y = fake_quantize(y, 0, 5)
-        w = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-        return Model(
-            [ops.result(ops.matmul(y, rounded_weights(w) if quantized else ops.constant(w), False, True))], [x]
-        )
-
-    openvino()
-    paths = save_openvino_pair(tmp_path, net(False), net(True))
+    paths = saved_dense(tmp_path, short, 0, 5)
     x = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32) * 3
     case = quantmedic.collect(*paths, validation=x, threads=1)
     assert case.record.datasets["validation"].seen == 8
