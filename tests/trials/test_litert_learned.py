@@ -2,23 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-import onnx
 import pytest
 from builders.litert_models import Twins, channels_last, quantized
 from builders.onnx_models import Array, random
 from builders.recordings import RECORDINGS
-from onnx import TensorProto, helper, numpy_helper
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
-from quantmedic.collectors.from_onnx.models import open_models as open_onnx
 from quantmedic.collectors.measure.models import Fitting, Runner
-from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.advice import general_advice
@@ -29,16 +25,14 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.trials.from_litert.edit import Edited, edit
 from quantmedic.trials.from_litert.execute import AiEdgeQuantizer
-from quantmedic.trials.from_onnx.bias_correction import correct_model
-from quantmedic.trials.from_onnx.rounding import round_model
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
 
+pytestmark = pytest.mark.thorough
+
 BASE = quantmedic.load_rulebase()
 BIASES, ROUNDING = (Change(learned=frozenset({what})) for what in ("biases", "rounding"))
-#: Orders of axes of LiteRT's weights that make them those of ONNX.
-TO_ONNX = {"CONV_2D": (0, 3, 1, 2), "DEPTHWISE_CONV_2D": (3, 0, 1, 2), "FULLY_CONNECTED": (0, 1)}
 
 
 def conv(act: str) -> Twins:
@@ -63,9 +57,8 @@ def dense(act: str) -> Twins:
 
 def files(twins: Twins, folder: Path, mode: str, x: Array) -> LiteRTModels:
     twins.save(folder)
-    content = quantized(twins.litert(), mode, {"x": channels_last(x)})
-    (folder / "small.tflite").write_bytes(content)
-    return opened(folder / "float.tflite", folder / "small.tflite", Batch({"x": channels_last(x)}))
+    (folder / "small.tflite").write_bytes(quantized(twins.litert(), mode, {"x": x}))
+    return opened(folder / "float.tflite", folder / "small.tflite", Batch({"x": x}))
 
 
 def opened(float_path: Path, path: Path, first: Batch) -> LiteRTModels:
@@ -73,73 +66,6 @@ def opened(float_path: Path, path: Path, first: Batch) -> LiteRTModels:
     models.probe()
     models.first = first
     return models
-
-
-def qdq_twin(file: LiteModel, act: str) -> onnx.ModelProto:
-    """The one layer of a file in ONNX's layout, with the codes and grids of the file."""
-    (op,) = (op for op in file.operators if op.kind in TO_ONNX)
-    x, weight, bias, y = (file.tensors[place] for place in (*op.inputs, *op.outputs))
-    nodes: list[onnx.NodeProto] = []
-    constants: list[onnx.TensorProto] = []
-
-    def constant(name: str, values: Any, kind: int) -> str:
-        stored = np.asarray(values).astype(helper.tensor_dtype_to_np_dtype(kind))
-        constants.append(numpy_helper.from_array(stored, name))
-        return name
-
-    def grid(name: str, quantizer: Quantizer, kind: int) -> list[str]:
-        zero = np.broadcast_to(quantizer.zero_point, quantizer.scale.shape)
-        return [constant(f"{name}_scale", quantizer.scale, TensorProto.FLOAT), constant(f"{name}_zero", zero, kind)]
-
-    def rounded(name: str, source: str, quantizer: Quantizer) -> str:
-        names = grid(name, quantizer, TensorProto.INT8)
-        nodes.append(helper.make_node("QuantizeLinear", [source, *names], [f"{name}_codes"]))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_codes", *names], [name]))
-        return name
-
-    def stored(name: str, codes: Array, quantizer: Quantizer, kind: int) -> str:
-        names = [constant(f"{name}_codes", codes, kind), *grid(name, quantizer, kind)]
-        nodes.append(helper.make_node("DequantizeLinear", names, [name], axis=0))
-        return name
-
-    assert x.quantizer and y.quantizer and weight.quantizer and bias.quantizer
-    assert weight.data is not None and bias.data is not None
-    kind = TensorProto.INT4 if weight.kind == "INT4" else TensorProto.INT8
-    inputs = [
-        rounded("x_real", "x", x.quantizer),
-        stored("weight", weight.data.transpose(TO_ONNX[op.kind]), weight.quantizer, kind),
-        stored("bias", bias.data, bias.quantizer, TensorProto.INT32),
-    ]
-    linear = "linear" if act else "raw"
-    if op.kind == "FULLY_CONNECTED":
-        nodes.append(helper.make_node("Gemm", inputs, [linear], transB=1))
-    else:
-        groups = 1 if op.kind == "CONV_2D" else (x.shape[-1] or 1)
-        stride = op.options.integer("strideH", 1)
-        nodes.append(
-            helper.make_node("Conv", inputs, [linear], pads=[1, 1, 1, 1], strides=[stride, stride], group=groups)
-        )
-    if act:
-        nodes.append(helper.make_node("Relu", [linear], ["raw"]))
-    rounded("y", "raw", y.quantizer)
-    sides = ["n", x.shape[-1], *x.shape[1:-1]]
-    value = helper.make_tensor_value_info
-    ends = [value("x", TensorProto.FLOAT, sides)], [value("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "twin", *ends, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
-def weight_and_bias(file: LiteModel) -> tuple[Array, Array]:
-    """As ONNX lays them out."""
-    (op,) = (op for op in file.operators if op.kind in TO_ONNX)
-    weight, bias = (file.tensors[place].data for place in op.inputs[1:3])
-    assert weight is not None and bias is not None
-    return weight.transpose(TO_ONNX[op.kind]), bias
-
-
-def initializer(model: onnx.ModelProto, name: str) -> Array:
-    (found,) = (numpy_helper.to_array(t) for t in model.graph.initializer if t.name == name)
-    return found.astype(np.int32)
 
 
 def learned(models: LiteRTModels, change: Change, fitting: Fitting) -> Edited:
@@ -153,7 +79,10 @@ def saved(edited: Edited, path: Path) -> Path:
     return path
 
 
-@pytest.mark.thorough
+def constants(file: LiteModel) -> dict[str, Array]:
+    return {tensor.name: tensor.data for tensor in file.tensors if tensor.data is not None and tensor.quantizer}
+
+
 @pytest.mark.parametrize(
     "layer, mode, act",
     [
@@ -164,26 +93,31 @@ def saved(edited: Edited, path: Path) -> Path:
         (dense, "int4", ""),
     ],
 )
-def test_a_layer_is_learned_as_in_onnx(tmp_path: Path, layer: Callable[[str], Twins], mode: str, act: str) -> None:
+def test_what_is_learned_of_a_layer_is_kept_in_its_place(
+    tmp_path: Path, layer: Callable[[str], Twins], mode: str, act: str
+) -> None:
     twins = layer(act)
-    x = random(3, 48, *twins.shapes["x"]) + 0.3
+    x = channels_last(random(3, 48, *twins.shapes["x"]) + 0.3)
     models = files(twins, tmp_path, mode, x)
-    onnx.save(qdq_twin(models.quantized.file, act), str(tmp_path / "small.onnx"))
-    pair = open_onnx(tmp_path / "float.onnx", tmp_path / "small.onnx")
-    fitting = Fitting([Batch({"x": channels_last(x)})])
-
-    rounded = round_model(pair, lambda: [Batch({"x": x})], threads=1)
-    own = read_litert(saved(learned(models, ROUNDING, fitting), tmp_path / "rounded.tflite"))
-    weight, _ = weight_and_bias(own)
-    assert np.mean(weight == initializer(rounded.model, "weight_codes")) > 0.995
-    before, _ = weight_and_bias(models.quantized.file)
-    assert (weight != before).any() and weight.min() >= before.min() and weight.max() <= before.max()
-
-    corrected = correct_model(pair, lambda: [Batch({"x": x})], threads=1)
-    own = read_litert(saved(learned(models, BIASES, fitting), tmp_path / "biased.tflite"))
-    _, bias = weight_and_bias(own)
-    assert np.abs(bias - initializer(corrected.model, "bias_codes")).max() <= 1
-    assert (bias != weight_and_bias(models.quantized.file)[1]).any()
+    batches = [Batch({"x": x})]
+    fitting, before = Fitting(batches), constants(models.quantized.file)
+    for change, dimensions in ((ROUNDING, {2, 4}), (BIASES, {1})):
+        path = saved(learned(models, change, fitting), tmp_path / "learned.tflite")
+        after = constants(read_litert(path))
+        assert after.keys() == before.keys()
+        (name,) = [name for name, codes in before.items() if (after[name] != codes).any()]
+        assert before[name].ndim in dimensions
+        again = opened(models.float_graph.path, path, batches[0])
+        (float_output,), (old,), (new,) = (
+            run(batches[0]) for run in (models.float_runner(1), models.quantized_runner(1), again.quantized_runner(1))
+        )
+        if change is ROUNDING:
+            assert np.abs(after[name].astype(int) - before[name]).max() == 1
+            assert mode == "int8" or np.square(new - float_output).sum() < np.square(old - float_output).sum()
+        else:
+            channels = tuple(range(float_output.ndim - 1))
+            old_mean, new_mean = (np.abs((each - float_output).mean(axis=channels)).max() for each in (old, new))
+            assert new_mean < 0.9 * old_mean
 
 
 def noise_db(models: LiteRTModels, batches: list[Batch], run: Runner) -> float:
@@ -206,7 +140,6 @@ def photographs(count: int) -> Array:
     return coarse.repeat(8, axis=1).repeat(8, axis=2)
 
 
-@pytest.mark.thorough
 def test_a_real_network_is_better_on_other_samples(tmp_path: Path) -> None:
     """Weights of four bits of a network that TensorFlow Lite wrote; what the interpreter makes of the file counts."""
     path, small, calibrated = in_four_bits("image_example1", photographs, tmp_path)
@@ -221,25 +154,18 @@ def test_a_real_network_is_better_on_other_samples(tmp_path: Path) -> None:
         assert noise_db(again, judged, again.quantized_runner(1)) > before + 0.5, what
 
 
-def opened_names(path: Path) -> str:
-    """Name that the signature gives the input."""
+def in_four_bits(network: str, samples: Callable[[int], Array], folder: Path) -> tuple[Path, Path, Array]:
+    """Both files, and the samples that the small one was calibrated with, by the name of the signature's input."""
     from ai_edge_litert.interpreter import Interpreter
 
+    path, fitted = RECORDINGS / "litert" / f"{network}.float32.tflite", samples(64)
     (signature,) = Interpreter(str(path)).get_signature_list().values()
     (name,) = signature["inputs"]
-    return str(name)
-
-
-def in_four_bits(network: str, samples: Callable[[int], Array], folder: Path) -> tuple[Path, Path, Array]:
-    """Both files, and the samples that the small one was calibrated with."""
-    path, fitted = RECORDINGS / "litert" / f"{network}.float32.tflite", samples(64)
-    name = opened_names(path)
     small = folder / "int4.tflite"
     small.write_bytes(quantized(path.read_bytes(), "int4", {name: fitted}))
     return path, small, fitted
 
 
-@pytest.mark.thorough
 def test_the_printed_script_heals(tmp_path: Path) -> None:
     """Run by a process of its own, and judged on samples that it did not read."""
     remedies = ("learned-rounding", "bias-correction-on")
@@ -261,7 +187,6 @@ def test_the_printed_script_heals(tmp_path: Path) -> None:
     assert noise_db(models, judged, healed.runner(1)) > before + 0.5
 
 
-@pytest.mark.thorough
 def test_files_are_repaired_with_the_samples_of_the_quantizer(tmp_path: Path) -> None:
     twins = dense("relu")
     x = random(3, 48, 24)
