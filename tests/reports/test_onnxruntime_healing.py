@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from builders.onnx_patients import (
     inputs,
     joined,
     network,
-    prescribe,
+    prescribe_for,
     unchanged,
     unfolded,
     with_constant_nodes,
@@ -25,7 +26,13 @@ from builders.onnx_patients import (
 )
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_dynamic
 
-from quantmedic import collect, load_rulebase
+from quantmedic import collect, judge, load_rulebase
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.remedies import Snippet
+
+pytestmark = pytest.mark.thorough
 
 BASE = load_rulebase()
 EVERY = ("image", "/conv", "/conv2", "/pool", "/fc")
@@ -45,6 +52,11 @@ def power_of_two_steps(model: onnx.ModelProto) -> None:
     edit_weights(
         model, lambda name, x: 2.0 ** np.ceil(np.log2(x) + 4), "clip_scale", "relu_scale", "pool_scale", "image_sc"
     )
+
+
+@cache
+def times(factor: float) -> Callable[[Array], Array]:
+    return lambda x: x * np.float32(factor)
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,11 @@ class Patient:
     damage: Callable[[onnx.ModelProto], None] | None = None
     cause: str = "any-cause"
     left: float = 0.2
+
+    @property
+    def made_of(self) -> tuple[Any, ...]:
+        """What the models are made of: equal where two snippets are for the same patient."""
+        return self.net, self.calibrated, self.reads, repr(self.options), self.dynamic, self.damage
 
 
 CLIPPED = {"calibrate_method": CalibrationMethod.Percentile, "extra_options": {"CalibPercentile": 60.0}}
@@ -115,7 +132,7 @@ PATIENTS: dict[tuple[str, int], Patient] = {
     ("unsigned-activations", 0): Patient(options={"extra_options": {"ActivationSymmetric": True}}, left=0.7),
     ("activations-16-bit", 0): Patient(layers=(*EVERY, "/flat", "/softmax"), options=PRECISE_WEIGHTS),
     ("activations-16-bit", 1): Patient(options=PRECISE_WEIGHTS),
-    ("keep-layers-float", 0): Patient(**WIDE_CONV, options={"activation_type": QuantType.QUInt8}),
+    ("keep-layers-float", 0): Patient(**WIDE_CONV),
     ("keep-layers-float", 1): Patient(**DYNAMIC),
     ("keep-group-float", 0): Patient(**WIDE_CONV),
     ("keep-group-float", 1): Patient(**DYNAMIC),
@@ -129,7 +146,7 @@ PATIENTS: dict[tuple[str, int], Patient] = {
     ("float-first-layers", 1): Patient(**DYNAMIC),
     ("balance-concatenation", 0): Patient(lambda: joined("Concat"), layers=("/joint",), options={"per_channel": True}),
     ("balance-addition", 0): Patient(lambda: joined("Add"), layers=("/joint",), options={"per_channel": True}),
-    ("dynamic-quantization", 0): Patient(calibrated=lambda x: x * np.float32(50)),
+    ("dynamic-quantization", 0): Patient(calibrated=times(50)),
     ("fixed-softmax-scale", 0): Patient(
         layers=("/softmax",),
         options={
@@ -142,15 +159,15 @@ PATIENTS: dict[tuple[str, int], Patient] = {
             },
         },
     ),
-    ("minimum-range", 0): Patient(calibrated=lambda x: x * np.float32(0)),
-    ("one-preprocessing", 0): Patient(reads=lambda x: x * np.float32(0.01), cause="preprocessing-mismatch"),
-    ("recalibrate-on-proper-data", 0): Patient(reads=lambda x: x * np.float32(0.01), cause="preprocessing-mismatch"),
-    ("one-preprocessing", 1): Patient(calibrated=lambda x: x * np.float32(0.01)),
-    ("recalibrate-on-proper-data", 1): Patient(calibrated=lambda x: x * np.float32(0.01)),
-    ("calibrate-again", 0): Patient(calibrated=lambda x: x * np.float32(0.01)),
+    ("minimum-range", 0): Patient(calibrated=times(0)),
+    ("one-preprocessing", 0): Patient(reads=times(0.01), cause="preprocessing-mismatch"),
+    ("recalibrate-on-proper-data", 0): Patient(reads=times(0.01), cause="preprocessing-mismatch"),
+    ("one-preprocessing", 1): Patient(calibrated=times(0.01)),
+    ("recalibrate-on-proper-data", 1): Patient(calibrated=times(0.01)),
+    ("calibrate-again", 0): Patient(calibrated=times(0.01)),
     ("refold-and-preprocess", 0): Patient(unfolded),
     ("fold-batch-norm", 0): Patient(unfolded),
-    ("search-calibration-methods", 0): Patient(calibrated=lambda x: x * np.float32(50)),
+    ("search-calibration-methods", 0): Patient(calibrated=times(50)),
     ("uniform-thresholds", 0): Patient(damage=power_of_two_steps),
     ("weight-threshold-search", 0): Patient(heavy_tail, options=FOUR_BITS, layers=("/conv", "/conv2", "/fc"), left=0.7),
     ("requantize-this-model", 0): Patient(damage=rounded_away),
@@ -182,18 +199,18 @@ class Reader(CalibrationDataReader):  # type: ignore[misc]
         return next(self.feeds, None)
 
 
-def keys() -> list[tuple[str, int]]:
-    """Remedies and numbers of the toolchain's snippets that were marked as run."""
-    found = []
-    for remedy in BASE.remedies.values():
-        own = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"]
-        found += [(remedy.id, number) for number, snippet in enumerate(own) if snippet.mark == "run"]
-    return found
+#: Remedies and numbers of the toolchain's snippets that were marked as run.
+KEYS = [
+    (remedy.id, number)
+    for remedy in BASE.remedies.values()
+    for number, snippet in enumerate(each for each in remedy.snippets if each.toolchain == "onnxruntime")
+    if snippet.mark == "run"
+]
 
 
 def test_every_snippet_has_a_patient() -> None:
-    assert {key for key in keys() if key not in PATIENTS and key[0] not in EXEMPT} == set()
-    assert set(PATIENTS) <= set(keys())
+    assert {key for key in KEYS if key not in PATIENTS and key[0] not in EXEMPT} == set()
+    assert set(PATIENTS) <= set(KEYS)
 
 
 def make_patient(patient: Patient, folder: Path) -> None:
@@ -210,13 +227,26 @@ def make_patient(patient: Patient, folder: Path) -> None:
     onnx.save(made, str(folder / "patient.onnx"))
 
 
-def script(key: tuple[str, int], patient: Patient, folder: Path) -> str:
-    """What is prescribed where the rules advise this snippet for the patient."""
-    remedy = BASE.remedies[key[0]]
-    own = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"][key[1]]
+Measured = tuple[CaseFacts, Diagnosis]
+
+
+def measure(patient: Patient, folder: Path) -> Measured:
     sets = {"representative": {"image": patient.reads(inputs(0))}, "validation": {"image": inputs(1)}}
     case = collect(folder / "float.onnx", folder / "patient.onnx", attribution=False, **sets)
-    return prescribe(case, BASE, remedy.id, own, patient.layers, patient.cause)
+    return derive(case, BASE), judge(case)
+
+
+def snippet_of(key: tuple[str, int]) -> Snippet:
+    return [each for each in BASE.remedies[key[0]].snippets if each.toolchain == "onnxruntime"][key[1]]
+
+
+def script(key: tuple[str, int], patient: Patient, measured: Measured) -> str:
+    """What is prescribed where the rules advise this snippet for the patient."""
+    return prescribe_for(*measured, BASE, key[0], snippet_of(key), patient.layers, patient.cause)
+
+
+def execute(code: str, patient: Patient) -> None:
+    exec(compile(code, "prescription.py", "exec"), {"reader": Reader(patient.reads(inputs(0)))})
 
 
 def outputs(path: Path, x: Array) -> Array:
@@ -228,28 +258,52 @@ def noise(folder: Path, quantized: str) -> float:
     return float(np.square(outputs(folder / quantized, x) - outputs(folder / "float.onnx", x)).sum())
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("key", [pytest.param(key, id=f"{key[0]}-{key[1]}") for key in PATIENTS])
-def test_a_snippet_heals_its_patient(key: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = PATIENTS[key]
-    make_patient(patient, tmp_path)
-    code = script(key, patient, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "prescription.py", "exec"), {"reader": Reader(patient.reads(inputs(0)))})
-    assert noise(tmp_path, "int8.onnx") <= patient.left * noise(tmp_path, "patient.onnx"), code
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("place", [0, 1])
-def test_sixteen_bits_take_a_model_out_of_the_operator_form(
-    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_snippet_heals_its_patient(
+    subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = ("activations-16-bit", place)
-    usual = PATIENTS[key]
-    patient = replace(usual, options={"quant_format": QuantFormat.QOperator})
-    make_patient(patient, tmp_path)
-    code = script(key, patient, tmp_path)
-    assert "quant_format=QuantFormat.QDQ,  # changed by the remedy: QOperator has no kernels of 16 bits" in code
+    together: dict[tuple[Any, ...], dict[tuple[str, int], Patient]] = {}
+    for key, patient in PATIENTS.items():
+        together.setdefault(patient.made_of, {})[key] = patient
+    for place, group in enumerate(together.values()):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        first = next(iter(group.values()))
+        make_patient(first, folder)
+        measured, before = measure(first, folder), noise(folder, "patient.onnx")
+        for key, patient in group.items():
+            with subtests.test(f"{key[0]}-{key[1]}"):
+                (folder / "int8.onnx").unlink(missing_ok=True)
+                code = script(key, patient, measured)
+                execute(code, patient)
+                assert noise(folder, "int8.onnx") <= patient.left * before, code
+
+
+def test_what_heals_nothing_that_can_be_measured_here_runs(
+    subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "prescription.py", "exec"), {"reader": Reader(patient.reads(inputs(0)))})
-    assert noise(tmp_path, "int8.onnx") < noise(tmp_path, "patient.onnx"), code
+    for dynamic in (False, True):
+        patient = Patient(**DYNAMIC) if dynamic else Patient()
+        make_patient(patient, tmp_path)
+        measured = measure(patient, tmp_path)
+        for key in (key for key in KEYS if key not in PATIENTS and ("dynamic" in snippet_of(key).formats) == dynamic):
+            with subtests.test(f"{key[0]}-{key[1]}"):
+                code = script(key, patient, measured)
+                written = Path("int8.onnx" if '"int8.onnx"' in code else "prepared.onnx")
+                written.unlink(missing_ok=True)
+                execute(code, patient)
+                onnx.checker.check_model(str(written))
+
+
+def test_sixteen_bits_take_a_model_out_of_the_operator_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [("activations-16-bit", place) for place in (0, 1)]
+    patients = [replace(PATIENTS[key], options={"quant_format": QuantFormat.QOperator}) for key in keys]
+    make_patient(patients[0], tmp_path)
+    measured = measure(patients[0], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for key, patient in zip(keys, patients, strict=True):
+        code = script(key, patient, measured)
+        assert "quant_format=QuantFormat.QDQ,  # changed by the remedy: QOperator has no kernels of 16 bits" in code
+        execute(code, patient)
+        assert noise(tmp_path, "int8.onnx") < noise(tmp_path, "patient.onnx"), code

@@ -10,8 +10,10 @@ from onnx import numpy_helper
 
 from builders import onnx_models
 from quantmedic import judge
+from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
@@ -148,11 +150,24 @@ def prescribe(
     case: Case, base: RuleBase, remedy: str, snippet: Snippet, layers: Sequence[str], cause: str = "any-cause"
 ) -> str:
     """What is printed where a rule advises this snippet of a remedy for layers; conditions left out."""
+    return prescribe_for(derive(case, base), judge(case), base, remedy, snippet, layers, cause)
+
+
+def prescribe_for(
+    facts: CaseFacts,
+    diagnosis: Diagnosis,
+    base: RuleBase,
+    remedy: str,
+    snippet: Snippet,
+    layers: Sequence[str],
+    cause: str = "any-cause",
+) -> str:
+    """The same of a case whose facts and diagnosis are at hand."""
     own = snippet.model_copy(update={"whole": False})
     asked = base.remedies[remedy].model_copy(update={"in_force": None, "withheld": (), "snippets": (own,)})
     rule = {"id": "X001", "name": "any-rule", "cause": cause, "severity": "low", "confidence": 0.5, "message": ""}
     rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
-    facts, found = derive(case, base), Rule.model_validate(rule)
+    found = Rule.model_validate(rule)
     tensors = {tensor.float_name: tensor for tensor in facts.tensors}
     findings = [Finding(found, each, None if each in tensors else each, "", (), tensors.get(each)) for each in layers]
     (advice,), _ = advise(findings, base.model_copy(update={"remedies": {remedy: asked}}), facts)
@@ -170,6 +185,6 @@ def prescribe(
     )
     toolchain = find_toolchain(snippet.toolchain, base.toolchains)
     choice = Choice("any", ((report, advice),), advice.title, None)
-    code = code_of(write_prescription(judge(case), [choice], toolchain))
+    code = code_of(write_prescription(diagnosis, [choice], toolchain))
     assert code is not None
     return code
