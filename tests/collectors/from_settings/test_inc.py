@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import pickle
-import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,25 +81,24 @@ class TestConfiguration:
         assert found.unknown == () and told.unknown_keys is None
         assert "first convolution" in found.notices[0]
 
-    def test_what_is_said_of_some_operators_is_no_setting_of_all(self):
+    def test_what_holds_for_all_operators_is_told(self):
+        """Not what is said of some, and not a scheme that version 2 takes in vain; several values are a search."""
         said = {"weight": {"granularity": ["per_tensor"]}, "activation": {"algorithm": ["kl"]}}
         told = imported_config({"op_type_dict": {"Conv": said}, "op_name_dict": {"/a": said}}, "conf").settings
         assert (told.per_channel_weights, told.calibration_method) == (None, None)
+        for own, fact, value in (
+            ({"scheme": ["asym"]}, "asymmetric_activations", True),
+            ({"scheme": ["sym"]}, "asymmetric_activations", None),
+            ({"algorithm": ["minmax", "kl"]}, "calibration_method", "search"),
+        ):
+            found = imported_config({"op_type_dict": {".*": {"activation": own}}}, "c").settings
+            assert getattr(found, fact) == value, own
 
-    @pytest.mark.parametrize(("scheme", "told"), [("asym", True), ("sym", None)])
-    def test_symmetric_activations_are_asked_for_in_vain(self, scheme, told):
-        options = {"op_type_dict": {".*": {"activation": {"scheme": [scheme]}}}}
-        assert imported_config(options, "x").settings.asymmetric_activations is told
-
-    def test_several_values_are_a_search(self):
-        told = imported_config({"op_type_dict": {".*": {"activation": {"algorithm": ["minmax", "kl"]}}}}, "c").settings
-        assert told.calibration_method == "search"
-
-    @pytest.mark.parametrize("key", ["fast_bias_correction", "weight_correction"])
-    def test_recipes_that_are_dropped_are_not_claimed(self, key):
-        found = imported_config({"recipes": {key: True}}, "conf")
-        assert found.settings.bias_correction is False
-        assert f"recipes.{key} is taken and does nothing" in found.notices[0]
+    def test_recipes_that_are_dropped_are_not_claimed(self):
+        for key in ("fast_bias_correction", "weight_correction"):
+            found = imported_config({"recipes": {key: True}}, "conf")
+            assert found.settings.bias_correction is False
+            assert f"recipes.{key} is taken and does nothing" in found.notices[0]
 
     @pytest.mark.source("insights-configuration")
     def test_unknown_keys_are_named_with_the_nearest(self):
@@ -212,58 +210,48 @@ recipe_cfgs: {smooth_quant: false}
         assert found.settings.model_dump(exclude_none=True) == {"toolchain": "Intel Neural Compressor"}
         assert "not how the model was quantized" in found.notices[0]
 
-    @pytest.mark.parametrize(
-        ("name", "text", "says"),
-        [
-            ("a.yaml", "op_type_dict: !!python/object/apply:os.system ['touch {canary}']", "not YAML of plain values"),
+    def test_hostile_and_damaged(self, tmp_path):
+        canary = tmp_path / "canary"
+        for name, text, says in (
+            ("a.yaml", f"op_type_dict: !!python/object/apply:os.system ['touch {canary}']", "YAML of plain values"),
             ("b.yaml", "op_type_dict: &a [*a]", "a value holds itself"),
-            ("c.yaml", "? !!python/tuple [!!python/name:os.system '']\n: op_type_dict", "not YAML of plain values"),
+            ("c.yaml", "? !!python/tuple [!!python/name:os.system '']\n: op_type_dict", "YAML of plain values"),
             ("d.json", '{"op_type_dict": {', "not JSON"),
             ("e.json", '["op_type_dict"]', "holds no configuration"),
             ("f.json", '{"about": "op_type_dict"}', "no configuration of Intel Neural Compressor is found"),
             ("g.json", '{"op_type_dict": ' + '{"a":' * 100_000, "too many levels"),
             ("h.json", '{"op": {"x": 1}, "recipe_cfgs": {}}', "no operator is listed"),
-        ],
-    )
-    def test_hostile_and_damaged(self, tmp_path, name, text, says):
-        canary = tmp_path / "canary"
-        path = written(tmp_path, name, text.replace("{canary}", str(canary)))
-        with pytest.raises((DataError, LimitError)) as caught:
-            read(path)
-        assert says in f"{caught.value} {caught.value.where}"
-        assert name in str(caught.value.where)
+        ):
+            with pytest.raises((DataError, LimitError)) as caught:
+                read(written(tmp_path, name, text))
+            assert says in f"{caught.value} {caught.value.where}" and name in str(caught.value.where), name
         assert not canary.exists()
 
-    @pytest.mark.parametrize("value", [None, 1, "x", [], [1], {}, {"a": None}, {"a": {"weight": 3}}])
-    @pytest.mark.parametrize("key", ["op_type_dict", "op_name_dict", "recipes", "op", "quantization", "local", "rtn"])
-    def test_values_of_other_types_are_told_or_left_out(self, key, value):
-        try:
-            assert imported_config({key: value, "approach": value}, "conf").settings.toolchain
-        except DataError as error:
-            assert error.where
+    def test_values_of_other_types_are_told_or_left_out(self):
+        values = (None, 1, "x", [], [1], {}, {"a": None}, {"a": {"weight": 3}})
+        for key in ("op_type_dict", "op_name_dict", "recipes", "op", "quantization", "local", "rtn"):
+            for value in values:
+                try:
+                    assert imported_config({key: value, "approach": value}, "conf").settings.toolchain
+                except DataError as error:
+                    assert error.where, (key, value)
 
     def test_many_unknown_keys_take_no_longer(self):
-        found = imported_config({"approach": "static", **{f"approac{n}": 1 for n in range(200_000)}}, "conf")
+        found = imported_config({"approach": "static", **{f"approac{n}": 1 for n in range(20_000)}}, "conf")
         assert len(found.unknown) == 50
-        assert read_quickly("(" * 100_000) and read_quickly("('" + "','" * 30_000)
+        for key in ("(" * 100_000, "('" + "','" * 30_000):
+            with pytest.raises(DataError):
+                imported_config({"op": {key: {}}}, "conf")
 
-    @pytest.mark.parametrize(
-        ("remedy", "told"), [("smooth-quant", {"smooth_quant": True}), ("reduce-range", {"reduce_range": True})]
-    )
-    def test_what_is_set_is_not_advised(self, remedy, told):
+    def test_what_is_set_is_not_advised(self):
         base = quantmedic.load_rulebase()
-        in_force = base.remedies[remedy].in_force
-        assert in_force is not None
-        for settings, expected in ((SettingsFacts(**told), True), (SettingsFacts(), False)):
-            model = ModelFacts(settings=settings)
-            view = TensorFacts() if remedy == "smooth-quant" else model
-            assert decide(in_force, view, model, base)[0] is expected
-
-
-def read_quickly(key: str) -> bool:
-    with pytest.raises(DataError):
-        imported_config({"op": {key: {}}}, "conf")
-    return True
+        for remedy, told in (("smooth-quant", {"smooth_quant": True}), ("reduce-range", {"reduce_range": True})):
+            in_force = base.remedies[remedy].in_force
+            assert in_force is not None
+            for settings, expected in ((SettingsFacts(**told), True), (SettingsFacts(), False)):
+                model = ModelFacts(settings=settings)
+                view = TensorFacts() if remedy == "smooth-quant" else model
+                assert decide(in_force, view, model, base)[0] is expected
 
 
 class TestDiagnosis:
@@ -325,19 +313,17 @@ class TestDiagnosis:
         facts = read(path).layers["a"]
         assert (facts.normalized_mse, facts.min, facts.max) == (None, None, 1.0)
 
-    @pytest.mark.parametrize(
-        ("text", "says"),
-        [
-            ("OP name,MSE,Activation min,Activation max\na,1e-6,0\n", "does not fit its heading"),
-            ("OP name,MSE,Activation min,Activation max\na,much,0,1\n", "a number is expected"),
+    def test_damaged_tables(self, tmp_path):
+        head = "OP name,MSE,Activation min,Activation max\n"
+        for text, says in (
+            (f"{head}a,1e-6,0\n", "does not fit its heading"),
+            (f"{head}a,much,0,1\n", "a number is expected"),
             ("OP name,MSE,Activation min\na,1,2\n", "the table lacks columns"),
-            ("OP name,MSE,Activation min,Activation max\na,\0,0,1\n", "number is expected"),
-        ],
-    )
-    def test_damaged_tables(self, tmp_path, text, says):
-        with pytest.raises(DataError, match=says) as caught:
-            read(written(tmp_path, "activations_table.csv", text))
-        assert "activations_table.csv" in str(caught.value.where)
+            (f"{head}a,\0,0,1\n", "number is expected"),
+        ):
+            with pytest.raises(DataError, match=says) as caught:
+                read(written(tmp_path, "activations_table.csv", text))
+            assert "activations_table.csv" in str(caught.value.where)
 
     def test_log_without_tables(self, tmp_path):
         found = read(written(tmp_path, "x.log", "[INFO] *** Initialize auto tuning\n" + "[INFO] '{" * 50_000))
@@ -378,13 +364,12 @@ class TestTensors:
             with path.open("rb") as file:
                 assert_equal(read_arrays(path), pickle.load(file))
 
-    @pytest.mark.parametrize("protocol", [4, 5])
-    @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i8", "b1"])
-    def test_arrays_of_numbers(self, tmp_path, protocol, dtype):
-        array = np.arange(24).reshape(2, 3, 4).astype(dtype)
-        value = {"a": [array, array.T, array[0, 0, :0], array[0, 0, 0]], ("b", 1): (None, True, -7, 1.5, 2**40)}
-        path = written(tmp_path, "x.pkl", pickle.dumps(value, protocol))
-        assert_equal(read_arrays(path), value)
+    def test_arrays_of_numbers(self, tmp_path):
+        for dtype in ("f2", "f4", "f8", "i1", "u1", "i8", "b1"):
+            array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+            value = {"a": [array, array.T, array[0, 0, :0], array[0, 0, 0]], ("b", 1): (None, True, -7, 1.5, 2**40)}
+            for protocol in (4, 5):
+                assert_equal(read_arrays(written(tmp_path, "x.pkl", pickle.dumps(value, protocol))), value)
 
     def test_one_model_alone(self, tmp_path):
         shutil.copytree(self.SAVED / "fp32", tmp_path / "fp32")
@@ -435,24 +420,22 @@ class TestTensors:
         assert "is not read" in found.notices[0] and found.layers == {}
         assert not canary.exists()
 
-    @pytest.mark.parametrize("protocol", range(6))
-    @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: {"weight": {"a": {"b": it}}, "activation": [it]}])
     @pytest.mark.source("insights-saved-tensors")
-    def test_hostile_pickles_run_nothing(self, tmp_path, protocol, wrap):
+    def test_hostile_pickles_run_nothing(self, tmp_path):
         canary = tmp_path / "canary"
-        path = written(tmp_path, "inspect_result.pkl", pickle.dumps(wrap(_Touch(canary)), protocol))
-        with pytest.raises(DataError, match="holds more than arrays") as caught:
-            read(path)
-        assert "numpy.savez" in caught.value.help
-        assert not canary.exists()
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            b"cos\nsystem\n(S'touch {canary}'\ntR.",
-            b"(S'touch {canary}'\nios\nsystem\n.",
-            b"(cos\nsystem\nS'touch {canary}'\no.",
-            b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x0etouch {canary}\x85\x52.",
+        hostile = _Touch(canary)
+        for protocol in range(6):
+            for value in (hostile, {"weight": {"a": {"b": hostile}}, "activation": [hostile]}):
+                path = written(tmp_path, "inspect_result.pkl", pickle.dumps(value, protocol))
+                with pytest.raises(DataError, match="holds more than arrays") as caught:
+                    read(path)
+                assert "numpy.savez" in caught.value.help
+        touch = f"touch {canary}".encode()
+        for content in (
+            b"cos\nsystem\n(S'" + touch + b"'\ntR.",
+            b"(S'" + touch + b"'\nios\nsystem\n.",
+            b"(cos\nsystem\nS'" + touch + b"'\no.",
+            b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c" + bytes([len(touch)]) + touch + b"\x85\x52.",
             b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
             b"\x80\x04\x8c\x05numpy\x8c\x07ndarray\x93)\x81}b.",
             b"\x80\x04\x8c\x15numpy.core.multiarray\x8c\x0c_reconstruct\x93)R\x8c\x01x\x8c\x01yb.",
@@ -463,14 +446,10 @@ class TestTensors:
             b"\x80\x04N(t.",
             b"PK\x03\x04",
             b"",
-        ],
-    )
-    def test_hostile_opcodes(self, tmp_path, content):
-        canary = tmp_path / "canary"
-        path = written(tmp_path, "inspect_result.pkl", content.replace(b"{canary}", str(canary).encode()))
-        with pytest.raises(DataError) as caught:
-            read(path)
-        assert "inspect_result.pkl" in str(caught.value.where)
+        ):
+            with pytest.raises(DataError) as caught:
+                read(written(tmp_path, "inspect_result.pkl", content))
+            assert "inspect_result.pkl" in str(caught.value.where), content
         assert not canary.exists()
 
     def test_bomb_of_references(self, tmp_path):
@@ -481,18 +460,14 @@ class TestTensors:
             read(written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": value})))
 
     @pytest.mark.thorough
-    @pytest.mark.parametrize(
-        "content",
-        [
+    def test_keys_and_marks_that_take_for_ever(self, tmp_path):
+        for content in (
             b"})" + b"\x85" * 500_000 + b"Ns.",  # its hash overflows the stack of the interpreter
             b"})" + b"".join(b"\x94h%ch%c\x86" % (i, i) for i in range(60)) + b"Ns.",  # 2^60 visits
             b"N" * 500_000 + b"(t" * 500_000 + b".",  # quadratic, where a mark is looked for from below
-        ],
-        ids=["deep", "shared", "marks"],
-    )
-    def test_keys_and_marks_that_take_for_ever(self, tmp_path, content):
-        with pytest.raises(DataError):
-            read(written(tmp_path, "inspect_result.pkl", b"\x80\x04" + content))
+        ):
+            with pytest.raises(DataError):
+                read(written(tmp_path, "inspect_result.pkl", b"\x80\x04" + content))
 
     def test_one_array_under_many_names(self, tmp_path):
         array = np.zeros(1 << 20, np.float32)
@@ -514,23 +489,6 @@ class TestTensors:
             path = written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": {"a": {"b": array}}}, 4))
             with pytest.raises(DataError, match="holds more than arrays"):
                 read(path)
-
-    @pytest.mark.parametrize("name", ["fp32/inspect_result.pkl", "cfg.pkl", "activation_min_max.pkl"])
-    def test_truncated_and_damaged(self, tmp_path, name):
-        content = (self.SAVED / name).read_bytes()
-        rng = random.Random(0)
-        path = tmp_path / Path(name).name
-        for turn in range(150):
-            damaged = bytearray(content[: rng.randrange(len(content))] if turn % 2 else content)
-            for _ in range(0 if turn % 2 else 3):
-                # The opcodes stand at both ends, the numbers between them.
-                place = rng.randrange(min(700, len(damaged)))
-                damaged[rng.choice((place, -place - 1))] = rng.randrange(256)
-            path.write_bytes(damaged)
-            try:
-                assert isinstance(read(path), Imported)
-            except DataError as error:
-                assert path.name in str(error.where)
 
 
 def assert_equal(found: Any, expected: Any) -> None:
@@ -574,6 +532,7 @@ def case(tmp_path_factory, samples):
     return quantmedic.collect(DATA / "float.onnx", DATA / "int8.onnx", representative=path)
 
 
+@pytest.mark.thorough
 class TestOwnTables:
     """The tables of the diagnosis from our facts."""
 
@@ -608,15 +567,6 @@ class TestOwnTables:
             assert (found[name].deployed_min, found[name].deployed_max) == (y.min(), y.max())
             assert found[name].accumulated.mse == pytest.approx(np.mean((y - x) ** 2), rel=1e-4), "unlike the other"
 
-    @pytest.mark.source("insights-normalized-mse")
-    def test_activations_of_a_saved_case(self, case, tmp_path):
-        quantmedic.save_case(case, tmp_path / "a.case")
-        again = quantmedic.load_case(tmp_path / "a.case")
-        before, after = (
-            [tensor.data.normalized_mse for tensor in quantmedic.inspect(each).facts.tensors] for each in (case, again)
-        )
-        assert before == after and any(before)
-
     @pytest.mark.source("insights-weight-table")
     def test_command(self, case, tmp_path):
         path = tmp_path / "a.case"
@@ -640,9 +590,9 @@ class TestSnippets:
         mine = [each.options for each in snippets if each.toolchain == "Intel Neural Compressor"]
         return [fill(each["PostTrainingQuantConfig"], fields) for each in mine if "PostTrainingQuantConfig" in each]
 
-    @pytest.mark.parametrize(
-        ("remedy", "run", "names"),
-        [
+    @pytest.mark.source("insights-op-name-dict")
+    def test_what_is_advised_was_run(self):
+        runs: list[tuple[str, str, dict[str, Any]]] = [
             ("keep-layers-float", "float", {}),
             ("keep-operator-types-float", "float types", {}),
             ("float-first-layers", "first", {}),
@@ -652,11 +602,10 @@ class TestSnippets:
             ("reduce-range", "reduced", {}),
             ("limit-activation-range", "outlier, percentile", {"layer": ("/stem/Conv",)}),
             ("widen-activation-range", "outlier, minmax", {"layer": ("/stem/Conv",)}),
-        ],
-    )
-    @pytest.mark.source("insights-op-name-dict")
-    def test_what_is_advised_was_run(self, remedy, run, names):
-        assert self.RUNS[run]["options"] in json.loads(json.dumps(self.options(remedy, **names)))
+        ]
+        for remedy, run, names in runs:
+            advised = json.loads(json.dumps(self.options(remedy, **names)))
+            assert self.RUNS[run]["options"] in advised, remedy
 
     @pytest.mark.source("insights-op-name-dict")
     def test_per_channel_was_run(self):
@@ -678,13 +627,11 @@ class TestSnippets:
             self.RUNS["first"]["nodes"]["/stem/Conv"][1] == self.RUNS["last"]["nodes"]["/head/MatMul"][1] == "float32"
         )
 
-    def test_percentile_acts_and_kl_does_not(self):
+    def test_options_that_change_nothing(self):
         before, percentile = (self.RUNS[run]["scales"][self.BODY] for run in ("outlier", "outlier, percentile"))
         assert percentile < before / 2
         for run in ("outlier, kl", "outlier, kl everywhere", "outlier, minmax"):
             assert self.RUNS[run]["stored"] == self.RUNS["outlier"]["stored"]
-
-    def test_options_that_change_nothing(self):
         for run in ("corrected", "symmetric", "float, no such name", "odd name"):
             assert self.RUNS[run]["stored"] == self.RUNS["default"]["stored"]
         assert self.RUNS["odd name, escaped"]["nodes"]["/body+1/Conv(2)"][1] == "float32"

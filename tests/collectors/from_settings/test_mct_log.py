@@ -10,7 +10,7 @@ import pytest
 from quantmedic.collectors.from_settings.mct_log import MctLog, _float_names, fitting_mct_log, read_mct_log, why_stale
 from quantmedic.collectors.from_settings.mct_stage import MctNode, Stage
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS, Limit, LimitError
+from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS, LimitError
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
 
@@ -20,12 +20,9 @@ def log(written: float = 1000.0) -> MctLog:
     return MctLog(folder="logs", written=written, stages=("initial_graph",), float_nodes=nodes, nodes=nodes)
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
+def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be found"):
         read_mct_log(tmp_path / "nothing")
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "logs_01012026_000000" / "tensorboard_logs").mkdir(parents=True)
     with pytest.raises(DataError, match="holds no event files") as caught:
         read_mct_log(tmp_path)
@@ -33,14 +30,10 @@ def test_an_empty_folder(tmp_path: Path) -> None:
 
 
 @needs_tensorboard
-def test_missing_and_empty_folders_are_said(tmp_path: Path) -> None:
+def test_folders_without_a_log_are_said(tmp_path: Path) -> None:
     for folder, says in ((tmp_path / "nothing", "is missing"), (tmp_path, "no event files")):
         found, why = fitting_mct_log(folder, ["conv"])
         assert found is None and says in (why or "") and "not judged" in (why or "")
-
-
-@needs_tensorboard
-def test_a_file_of_something_else_is_said(tmp_path: Path) -> None:
     file = tmp_path / "tensorboard_logs" / "initial_graph" / "events.out.tfevents.1700000000.host.1.0"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"no event file" * 10)
@@ -66,25 +59,18 @@ def written_graph(folder: Path, nodes: int) -> Path:
 
 
 @needs_tensorboard
-@pytest.mark.parametrize(
-    ("limit", "said"),
-    [(EVENT_BYTES, "an event file of MCT has too many bytes"), (IMPORTED_LAYERS, "tensors and layers")],
-)
-def test_files_and_graphs_without_bounds_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit, said: str
-) -> None:
+def test_what_has_no_bounds_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large files, large graphs, and a pipe in place of a file."""
     file = written_graph(tmp_path, 20)
     assert len(read_mct_log(tmp_path).nodes) == 20
-    monkeypatch.setenv(limit.variable, "19")
-    for read in (lambda: read_mct_log(tmp_path), lambda: fitting_mct_log(tmp_path, ["conv0"])):
-        with pytest.raises(LimitError, match=said) as raised:
-            read()
-        assert raised.value.where == (str(file),)
-
-
-@needs_tensorboard
-def test_an_event_file_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
-    file = written_graph(tmp_path, 1)
+    limits = ((EVENT_BYTES, "an event file of MCT has too many bytes"), (IMPORTED_LAYERS, "tensors and layers"))
+    for limit, said in limits:
+        with monkeypatch.context() as lowered:
+            lowered.setenv(limit.variable, "19")
+            for read in (lambda: read_mct_log(tmp_path), lambda: fitting_mct_log(tmp_path, ["conv0"])):
+                with pytest.raises(LimitError, match=said) as raised:
+                    read()
+                assert raised.value.where == (str(file),)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(DataError, match="a pipe or a device"):
@@ -115,17 +101,15 @@ def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch
         assert "quantmedic[mct]" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("names", "thresholds", "since", "says"),
-    [
+def test_stale() -> None:
+    cases: list[tuple[list[str], dict[str, float], float | None, str | None]] = [
         (["conv", "relu"], {"conv": 2.0000001}, 999.0, None),
         (["conv", "pool"], {}, None, "lacks 1 of 2 nodes of the model (pool)"),
         (["a", "b", "c", "d"], {}, None, "lacks 4 of 4 nodes of the model (a, b, c, …)"),
         (["conv"], {"conv": 4.0}, None, "the threshold of conv is 2 there and 4 in the model"),
         (["conv"], {"relu": 4.0}, None, None),
         (["conv"], {}, 1000.0 + 5 * 86400, "it was written 5 days before the model"),
-    ],
-)
-def test_stale(names: list[str], thresholds: dict[str, float], since: float | None, says: str | None) -> None:
-    why = why_stale(log(), names, thresholds, since)
-    assert why is None if says is None else says in (why or "")
+    ]
+    for names, thresholds, since, says in cases:
+        why = why_stale(log(), names, thresholds, since)
+        assert why is None if says is None else says in (why or ""), (names, thresholds, since)

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from quantmedic.collectors.from_settings.formats import Imported
 from quantmedic.collectors.from_settings.merge import Source, imported_case, with_sources
 from quantmedic.engine.case.facts import QuantizerFacts, RecordedFacts, ReportedFacts, SettingsFacts, TensorDataFacts
@@ -65,11 +63,8 @@ def test_of_contradictions_the_first_stands_and_both_are_named() -> None:
         "a and b contradict each other: calibration_method is kl there and minmax here; a stands",
         "a and b contradict each other: high of x is 4 there and 9 here, and 1 more thresholds differ; a stands",
     ]
-
-
-def test_few_digits_are_no_contradiction() -> None:
-    case = alone(source("a", tensors=ranges(x=(-1.0, 4.0))), source("b", tensors=ranges(x=(-1.0004, 3.999))))
-    assert not said(case)
+    few_digits = alone(source("a", tensors=ranges(x=(-1.0, 4.0))), source("b", tensors=ranges(x=(-1.0004, 3.999))))
+    assert not said(few_digits)
 
 
 def test_unknown_keys_of_all_files_are_counted_and_none_is_a_fact_too() -> None:
@@ -97,6 +92,8 @@ def test_names_that_match_nothing_are_counted_with_what_they_resemble() -> None:
     other = with_sources(measured(), [source("t", tensors=ranges(a=(0, 1), b=(0, 1)))])
     assert "t: none of its 2 tensors is in this model; it may be of another one: a; b" in said(other)
     assert other.record.imports[-1].tells == ("thresholds of 2 tensors, 0 of them in this model",)
+    inside = with_sources(measured(), [source("t", tensors=ranges(**{"block/conv_output_0": (0, 1), "in": (0, 1)}))])
+    assert not said(inside), "tensors inside of a fused layer are no strangers"
 
 
 def test_thresholds_by_the_name_of_a_layer_go_to_its_output() -> None:
@@ -108,24 +105,18 @@ def test_thresholds_by_the_name_of_a_layer_go_to_its_output() -> None:
     assert found.record.tensors[0].recorded.bits == 8
 
 
-def test_tensors_inside_of_a_fused_layer_are_no_strangers() -> None:
-    case = with_sources(measured(), [source("t", tensors=ranges(**{"block/conv_output_0": (0, 1), "in": (0, 1)}))])
-    assert not said(case)
-
-
-@pytest.mark.parametrize(
-    "values, low, high, overshoot, slack",
-    [((-1.0, 1.0), -1.0, 1.0, 0.0, 1.0), ((-1.0, 5.0), -1.0, 1.0, 2.0, 0.2), ((0.0, 1.0), 0.0, 4.0, 0.0, 4.0)],
-)
-def test_a_threshold_against_the_values(
-    values: tuple[float, float], low: float, high: float, overshoot: float, slack: float
-) -> None:
-    ends = {"min": values[0], "max": values[1], "absmax": max(map(abs, values)), "p1": values[0], "p99": values[1]}
-    data = TensorDataFacts.model_validate({"values": ends})
-    quantizer = QuantizerFacts(low=-2.0, high=2.0)
-    found = recorded_facts(RecordedFacts(low=low, high=high), [data, TensorDataFacts()], quantizer)
-    assert (found.overshoot, found.bulk_overshoot, found.slack) == (overshoot, overshoot, slack)
-    assert found.deployed_ratio == max(4 / (high - low), (high - low) / 4)
+def test_a_threshold_against_the_values() -> None:
+    for values, low, high, overshoot, slack in (
+        ((-1.0, 1.0), -1.0, 1.0, 0.0, 1.0),
+        ((-1.0, 5.0), -1.0, 1.0, 2.0, 0.2),
+        ((0.0, 1.0), 0.0, 4.0, 0.0, 4.0),
+    ):
+        ends = {"min": values[0], "max": values[1], "absmax": max(map(abs, values)), "p1": values[0], "p99": values[1]}
+        data = TensorDataFacts.model_validate({"values": ends})
+        quantizer = QuantizerFacts(low=-2.0, high=2.0)
+        found = recorded_facts(RecordedFacts(low=low, high=high), [data, TensorDataFacts()], quantizer)
+        assert (found.overshoot, found.bulk_overshoot, found.slack) == (overshoot, overshoot, slack)
+        assert found.deployed_ratio == max(4 / (high - low), (high - low) / 4)
 
 
 def test_what_is_not_known_of_a_threshold_stays_unknown() -> None:
