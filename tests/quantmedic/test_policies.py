@@ -60,27 +60,28 @@ def test_own_file_wins_within_a_folder(tmp_path: Path) -> None:
     assert find_policy(tmp_path).name == "quantmedic.toml"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        ("[project]\nname = 'quantmedic'\n", False),
-        ("[tool.quantmedic]\n", True),
-        ("[tool]\nquantmedic = {}\n", True),
-        ('["tool" . "quantmedic".check]\n', True),
-        ("# [tool.quantmedic]\n[tool.ruff]\n", False),
-        ("tool = 1\nname = 'quantmedic'\n", False),
-        ("[tool.quantmedic-extra]\n", False),
-        ("[project\nname = 'quantmedic'\n", False),
-        ("[project\n[tool.quantmedic]\n", True),
-        ("[project\n[tool . 'quantmedic']\n", True),
-        ("a = " + "[" * 5000 + "\n[tool.quantmedic]\n", True),
-        ("a = " + "[" * 5000 + "\nquantmedic\n", False),
-    ],
-)
-def test_pyproject_counts_where_it_holds_the_table(tmp_path: Path, text: str, found: bool) -> None:
-    above = written(tmp_path, "")
-    here = written(tmp_path / "project", text, "pyproject.toml")
-    assert find_policy(here.parent) == (here.resolve() if found else above.resolve())
+#: What a ``pyproject.toml`` holds, and whether it counts as a policy.
+PROJECTS = {
+    "[project]\nname = 'quantmedic'\n": False,
+    "[tool.quantmedic]\n": True,
+    "[tool]\nquantmedic = {}\n": True,
+    '["tool" . "quantmedic".check]\n': True,
+    "# [tool.quantmedic]\n[tool.ruff]\n": False,
+    "tool = 1\nname = 'quantmedic'\n": False,
+    "[tool.quantmedic-extra]\n": False,
+    "[project\nname = 'quantmedic'\n": False,
+    "[project\n[tool.quantmedic]\n": True,
+    "[project\n[tool . 'quantmedic']\n": True,
+    "a = " + "[" * 5000 + "\n[tool.quantmedic]\n": True,
+    "a = " + "[" * 5000 + "\nquantmedic\n": False,
+}
+
+
+def test_pyproject_counts_where_it_holds_the_table(tmp_path: Path) -> None:
+    above = written(tmp_path, "").resolve()
+    for text, found in PROJECTS.items():
+        here = written(tmp_path / "project", text, "pyproject.toml").resolve()
+        assert find_policy(here.parent) == (here if found else above), text
 
 
 def test_no_policy_up_to_the_root() -> None:
@@ -138,11 +139,10 @@ def test_lines_of_a_pyproject_are_without_its_prefix(tmp_path: Path) -> None:
     assert file.line("rules") == 3
 
 
-@pytest.mark.parametrize("expires", ["2026-11-30", '"2026-11-30"', "'2026-11-30'"])
-def test_dates_may_be_quoted(tmp_path: Path, expires: str) -> None:
-    (exemption,) = load_policy(written(tmp_path, f"{EXEMPTION}expires = {expires}\n")).policy.ignore
-    assert exemption.expires == date(2026, 11, 30)
-    assert type(exemption.expires) is date
+def test_dates_may_be_quoted(tmp_path: Path) -> None:
+    for expires in ("2026-11-30", '"2026-11-30"', "'2026-11-30'"):
+        (exemption,) = load_policy(written(tmp_path, f"{EXEMPTION}expires = {expires}\n")).policy.ignore
+        assert exemption.expires == date(2026, 11, 30) and type(exemption.expires) is date
 
 
 def test_windows_line_ends(tmp_path: Path) -> None:
@@ -150,219 +150,164 @@ def test_windows_line_ends(tmp_path: Path) -> None:
     assert refused(written(tmp_path, text)).where == (f"{tmp_path}/quantmedic.toml:6",)
 
 
-MISTAKES = [
-    ("[chek]\n", 1, 'unknown key "chek" in the policy; did you mean "check"?'),
-    ("[check]\nfail-on = {}\n", 2, 'unknown key "fail-on" in [check]; did you mean "fail_on"?'),
-    ("[check]\nzzz = 1\n", 2, 'unknown key "zzz" in [check]'),
-    ('[check]\n\nseverity = "low"\n', 3, 'unknown key "severity" in [check]; it belongs in [check.fail_on]'),
-    ('select = ["W"]\n', 1, 'unknown key "select" in the policy; it belongs in [rules]'),
-    ("[check]\n[check.thresholds]\n", 2, 'unknown key "thresholds" in [check]; it belongs in the policy'),
-    ('[rules]\nreason = "x"\n', 2, 'unknown key "reason" in [rules]; it belongs in [[ignore]]'),
-    (
-        "\n[tool.quantmedic.check]\n",
-        2,
-        'unknown key "tool" in the policy: a quantmedic.toml has its tables without [tool.quantmedic]',
-    ),
-    ("check = 3\n", 1, "check must be a table, under [check], not 3"),
-    (
-        '[check]\nfail_on = "high"\n',
-        2,
-        'check.fail_on must be a table such as {severity = "high"}, not "high"',
-    ),
-    (
-        '[check.fail_on]\nseverity = "High"\n',
-        2,
-        'check.fail_on.severity must be "high", "medium", "low", "info" or "never", not "High"; did you mean "high"?',
-    ),
-    (
-        "[check.fail_on]\nseverity = 3\n",
-        2,
-        'check.fail_on.severity must be "high", "medium", "low", "info" or "never", not 3',
-    ),
-    (
-        '[check.fail_on]\nrules = "S003"\n',
-        2,
-        'check.fail_on.rules must be a list of rules such as ["S003"], not "S003"',
-    ),
-    (
-        '[check.fail_on]\nrules = [\n"S003",\n5]\n',
-        4,
-        "each of check.fail_on.rules must be text that is not empty, not 5",
-    ),
-    ('[check.fail_on]\nknown = "yes"\n', 2, 'check.fail_on.known must be true or false, not "yes"'),
-    ("[check.fail_on]\nknown = 1\n", 2, "check.fail_on.known must be true or false, not 1"),
-    (
-        '[check.verdicts]\nanomalous = "fial"\n',
-        2,
-        'check.verdicts.anomalous must be "fail" or "pass", not "fial"; did you mean "fail"?',
-    ),
-    ("[check]\ncoverage = 0.9\n", 2, "check.coverage must be a table such as {min = 0.9}, not 0.9"),
-    ("[check]\ncoverage = {min = 90}\n", 2, "check.coverage.min must be a share from 0 to 1, not 90"),
-    ("[check]\ncoverage = {min = nan}\n", 2, "check.coverage.min must be a share from 0 to 1, not nan"),
-    ("[check]\ncoverage = {}\n", 2, "check.coverage.min is missing: write a share from 0 to 1"),
-    ('[check]\nbaseline = ""\n', 2, 'check.baseline must be the name of a file, not ""'),
-    (
-        '[check.budget]\nmetric = "top1"\n',
-        1,
-        "check.budget must be a list of tables, each under [[check.budget]], not a table",
-    ),
-    ("[check]\nbudget = [\n1]\n", 3, "each of check.budget must be a table, not 1"),
-    ("[[check.budget]]\nmax_drop = 1\n", 1, 'check.budget.metric is missing: write a name such as "top1"'),
-    ('[[check.budget]]\nmetric = "top1"\n', 1, "a budget of top1 has max_drop and no max nor min"),
-    ('[[check.budget]]\nmetric = "sqnr_db"\nmax_drop = 1\n', 1, "a budget of sqnr_db has min and no max nor max_drop"),
-    ('[[check.budget]]\nmetric = "agreement"\nmin = 99\n', 1, "min of agreement is a share such as 0.99"),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = "1"\n',
-        3,
-        'check.budget.max_drop must be a number from 0 to 1e12, not "1"',
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = -1\n',
-        3,
-        "check.budget.max_drop must be a number from 0 to 1e12, not -1",
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = inf\n',
-        3,
-        "check.budget.max_drop must be a number from 0 to 1e12, not inf",
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1e308\nunit = "percent"\n',
-        3,
-        "check.budget.max_drop must be a number from 0 to 1e12, not 1e+308",
-    ),
-    (
-        '[[check.budget]]\nmetric = "sqnr_db"\nmin = -1e308\n',
-        3,
-        "check.budget.min must be a number from -1e12 to 1e12, not -1e+308",
-    ),
-    (
-        f'[[check.budget]]\nmetric = "top1"\nmax_drop = 0x{"f" * 5000}\n',
-        3,
-        "check.budget.max_drop must be a number from 0 to 1e12, not a number that is too large",
-    ),
-    (
-        '[[check.budget]]\nmetric = "sqnr_db"\nmin = nan\n',
-        3,
-        "check.budget.min must be a number from -1e12 to 1e12, not nan",
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nunit = "point"\n',
-        4,
-        'check.budget.unit must be "points", "percent" or "absolute", not "point"; did you mean "points"?',
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nconfidence = 95\n',
-        4,
-        "check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 95",
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nconfidence = 0.9999999999999999\n',
-        4,
-        "check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 0.9999999999999999",
-    ),
-    ('[[check.budget]]\nmetric = "top-1"\nmax_drop = 1\n', 2, 'unknown metric "top-1"; did you mean "top1"?'),
-    (
-        '[[check.budget]]\nmetric = "bleu"\nmax_drop = 1\n',
-        2,
-        'unknown metric "bleu"; known: top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@1, '
-        "perplexity, agreement, sqnr_db, kl, same_top and module:function",
-    ),
-    (
-        '[[check.budget]]\nmetric = "mae"\nmax_drop = 1\nunit = "points"\n',
-        4,
-        "mae has no points: write percent or absolute",
-    ),
-    (
-        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\n\n[[check.budget]]\nmetric = "top1"\nmax_drop = 2\n',
-        5,
-        '"top1" has a budget already, on line 1',
-    ),
-    (
-        '[check]\nbudget = [{metric = "sqnr_db", output = "a", min = 1},\n'
-        '{metric = "sqnr_db", output = "a", min = 2}]\n',
-        3,
-        '"sqnr_db" of output "a" has a budget already, on line 2',
-    ),
-    ('thresholds = "low"\n', 1, 'thresholds must be a table of names and numbers, under [thresholds], not "low"'),
-    ('[thresholds]\nclipped_share = "1"\n', 2, 'thresholds.clipped_share must be a finite number, not "1"'),
-    ("[thresholds]\nclipped_share = true\n", 2, "thresholds.clipped_share must be a finite number, not true"),
-    ("[thresholds]\nclipped_share = nan\n", 2, "thresholds.clipped_share must be a finite number, not nan"),
-    ("[thresholds]\nclipped_share = -inf\n", 2, "thresholds.clipped_share must be a finite number, not -inf"),
-    (f"[thresholds]\nx = 0x{'f' * 5000}\n", 2, "thresholds.x must be a finite number, not a number that is too large"),
-    ("[thresholds]\na.b = 1\n", 2, "thresholds.a must be a finite number, not a table"),
-    (
-        "[thresholds]\nthreshold_quantize_error = {mse = [1]}\n",
-        2,
-        "thresholds.threshold_quantize_error.mse must be a finite number, not a list",
-    ),
-    ('[ignore]\nrule = "A004"\n', 1, "ignore must be a list of tables, each under [[ignore]], not a table"),
-    (
-        'ignore = ["A004"]\n',
-        1,
-        'each of ignore must be a table, not "A004"; rules are left out by ignore under [rules]',
-    ),
-    (EXEMPTION, 1, 'ignore.expires is missing: write a date such as 2026-11-30, or "never"'),
-    (
-        '[[ignore]]\nrule = "A004"\nexpires = "never"\n',
-        1,
-        "ignore.reason is missing: write a text that says why",
-    ),
-    (
-        '[[ignore]]\nrule = "A004"\nreason = " \\t"\nexpires = "never"\n',
-        3,
-        'ignore.reason must be a text that says why, not " \\u0009"',
-    ),
-    (
-        f"{EXEMPTION}expires = 2026-11-30T00:00:00\n",
-        4,
-        'ignore.expires must be a date such as 2026-11-30, or "never", not 2026-11-30T00:00:00',
-    ),
-    (
-        f"{EXEMPTION}expires = 12:00:00\n",
-        4,
-        'ignore.expires must be a date such as 2026-11-30, or "never", not 12:00:00',
-    ),
-    (
-        f'{EXEMPTION}expires = "2026-02-30"\n',
-        4,
-        'ignore.expires must be a date such as 2026-11-30, or "never", not "2026-02-30"',
-    ),
-    (
-        f'{EXEMPTION}expires = "20261130"\n',
-        4,
-        'ignore.expires must be a date such as 2026-11-30, or "never", not "20261130"',
-    ),
-    (
-        f'{EXEMPTION}expires = "Never"\n',
-        4,
-        'ignore.expires must be a date such as 2026-11-30, or "never", not "Never"; did you mean "never"?',
-    ),
-    (
-        f"{EXEMPTION}expires = 20261130\n",
-        4,
-        'ignore.expires must be a date such as 2026-11-30, or "never", not 20261130',
-    ),
-    (
-        f'{EXEMPTION}expires = "never"\nlayers = "head/*"\n',
-        5,
-        'ignore.layers must be a list of patterns such as ["head/*"], not "head/*"',
-    ),
-]
+#: Policies, and below each wrong line what is said about it.
+MISTAKES = """
+chek = 1
+#! unknown key "chek" in the policy; did you mean "check"?
+select = ["W"]
+#! unknown key "select" in the policy; it belongs in [rules]
+[tool.quantmedic.check]
+#! unknown key "tool" in the policy: a quantmedic.toml has its tables without [tool.quantmedic]
+[check]
+zzz = 1
+#! unknown key "zzz" in [check]
+fail_on = "high"
+#! check.fail_on must be a table such as {severity = "high"}, not "high"
+coverage = {min = 90}
+#! check.coverage.min must be a share from 0 to 1, not 90
+baseline = ""
+#! check.baseline must be the name of a file, not ""
+verdicts.anomalous = "fial"
+#! check.verdicts.anomalous must be "fail" or "pass", not "fial"; did you mean "fail"?
+[rules]
+reason = "x"
+#! unknown key "reason" in [rules]; it belongs in [[ignore]]
+[check.budget]
+#! check.budget must be a list of tables, each under [[check.budget]], not a table
+---
+ignore = ["A004"]
+#! each of ignore must be a table, not "A004"; rules are left out by ignore under [rules]
+thresholds = "low"
+#! thresholds must be a table of names and numbers, under [thresholds], not "low"
+[check]
+coverage = {min = nan}
+#! check.coverage.min must be a share from 0 to 1, not nan
+budget = [
+1]
+#! each of check.budget must be a table, not 1
+[check.fail_on]
+severity = "High"
+#! check.fail_on.severity must be "high", "medium", "low", "info" or "never", not "High"; did you mean "high"?
+known = 1
+#! check.fail_on.known must be true or false, not 1
+rules = [
+"S003",
+5]
+#! each of check.fail_on.rules must be text that is not empty, not 5
+---
+[[check.budget]]
+#! check.budget.metric is missing: write a name such as "top1"
+max_drop = HUGE
+#! check.budget.max_drop must be a number from 0 to 1e12, not a number that is too large
+unit = "point"
+#! check.budget.unit must be "points", "percent" or "absolute", not "point"; did you mean "points"?
+confidence = 95
+#! check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 95
+[[check.budget]]
+#! a budget of top1 has max_drop and no max nor min
+metric = "top1"
+[[check.budget]]
+#! a budget of sqnr_db has min and no max nor max_drop
+metric = "sqnr_db"
+max_drop = 1
+[[check.budget]]
+#! min of agreement is a share such as 0.99
+metric = "agreement"
+min = 99
+[[check.budget]]
+metric = "top1"
+max_drop = -1
+#! check.budget.max_drop must be a number from 0 to 1e12, not -1
+confidence = 0.9999999999999999
+#! check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 0.9999999999999999
+[[check.budget]]
+metric = "top1"
+max_drop = inf
+#! check.budget.max_drop must be a number from 0 to 1e12, not inf
+min = -1e308
+#! check.budget.min must be a number from -1e12 to 1e12, not -1e+308
+---
+[[check.budget]]
+metric = "top-1"
+#! unknown metric "top-1"; did you mean "top1"?
+max_drop = 1
+[[check.budget]]
+metric = "mae"
+max_drop = 1
+unit = "points"
+#! mae has no points: write percent or absolute
+[[check.budget]]
+metric = "sqnr_db"
+output = "a"
+min = 1
+[[check.budget]]
+#! "sqnr_db" of output "a" has a budget already, on line 10
+metric = "sqnr_db"
+output = "a"
+min = 2
+---
+[[check.budget]]
+metric = "bleu"
+#! unknown metric "bleu"; known: \
+top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@1, \
+perplexity, agreement, sqnr_db, kl, same_top and module:function
+max_drop = 1
+---
+[thresholds]
+clipped_share = "1"
+#! thresholds.clipped_share must be a finite number, not "1"
+a.b = 1
+#! thresholds.a must be a finite number, not a table
+b = true
+#! thresholds.b must be a finite number, not true
+c = nan
+#! thresholds.c must be a finite number, not nan
+d = HUGE
+#! thresholds.d must be a finite number, not a number that is too large
+threshold_quantize_error = {mse = [1]}
+#! thresholds.threshold_quantize_error.mse must be a finite number, not a list
+---
+[[ignore]]
+#! ignore.expires is missing: write a date such as 2026-11-30, or "never"
+rule = "A004"
+reason = " \\t"
+#! ignore.reason must be a text that says why, not " \\u0009"
+layers = "head/*"
+#! ignore.layers must be a list of patterns such as ["head/*"], not "head/*"
+[[ignore]]
+#! ignore.reason is missing: write a text that says why
+rule = "A004"
+expires = 2026-11-30T00:00:00
+#! ignore.expires must be a date such as 2026-11-30, or "never", not 2026-11-30T00:00:00
+[[ignore]]
+rule = "A004"
+reason = "x"
+expires = "20261130"
+#! ignore.expires must be a date such as 2026-11-30, or "never", not "20261130"
+""".strip().split("\n---\n")
 
 
-@pytest.mark.parametrize("text, line, message", MISTAKES)
-@pytest.mark.parametrize("name", ["quantmedic.toml", "pyproject.toml"])
-def test_a_mistake_is_named_with_its_line(tmp_path: Path, name: str, text: str, line: int, message: str) -> None:
-    if name == "pyproject.toml":
-        if "tool" in text:
-            return
-        text, line = _inside_pyproject(text), line + 2
-        message = re.sub(r"on line (\d)", lambda found: f"on line {int(found[1]) + 2}", message)
-    error = refused(written(tmp_path, text, name))
-    assert error.message == message
-    assert error.where == (f"{tmp_path / name}:{line}",)
-    assert error.help
+def said_of(text: str) -> list[tuple[int, str]]:
+    """What stands below lines, with their numbers."""
+    found, line = [], 0
+    for number, each in enumerate(text.splitlines(), 1):
+        if each.startswith("#! "):
+            found.append((line, each.removeprefix("#! ")))
+        else:
+            line = number
+    return found
+
+
+def told(error: PolicyError | LimitError) -> list[str]:
+    """Each mistake behind its place, also where there is one."""
+    return list(error.where) if " mistakes" in error.message else [f"{error.where[0]}: {error.message}"]
+
+
+def test_mistakes_are_named_with_their_lines_in_our_own_words(tmp_path: Path) -> None:
+    for text in MISTAKES:
+        error = refused(written(tmp_path, text.replace("HUGE", f"0x{'f' * 5000}")))
+        assert told(error) == [f"{tmp_path}/quantmedic.toml:{line}: {words}" for line, words in said_of(text)]
+        assert error.help
 
 
 def _inside_pyproject(text: str) -> str:
@@ -371,42 +316,28 @@ def _inside_pyproject(text: str) -> str:
     return f"[project]\n[tool.quantmedic]\n{text}"
 
 
-def test_all_mistakes_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
-    text = f"{EXEMPTION}[check]\nfail_on.severity = 1\nbaselin = 2\n[thresholds]\nx = true\n"
-    error = refused(written(tmp_path, text))
-    assert error.message == "the policy has 4 mistakes"
-    assert [row.split(": ")[0].rpartition(":")[2] for row in error.where] == ["1", "5", "6", "8"]
-
-
 def test_many_mistakes_are_not_all_listed(tmp_path: Path) -> None:
     error = refused(written(tmp_path, "".join(f"key{number} = 1\n" for number in range(5000))))
     assert error.message == f"the policy has more than {MOST_LISTED} mistakes"
     assert len(error.where) == MOST_LISTED
 
 
-def test_no_words_of_the_libraries(tmp_path: Path) -> None:
-    for text, *_ in MISTAKES:
-        said = str(refused(written(tmp_path, text)))
-        assert not re.search(r"pydantic|Input should|literal|valid dictionary|Value error|Traceback|type=", said)
-
-
-@pytest.mark.parametrize(
-    "text, where, message",
-    [
-        ("[check\n", "1: [check", "the policy is not TOML: expected ']' at the end of a table declaration"),
-        ("[check]\nfail_on\n", "2: fail_on", "the policy is not TOML: expected '=' after a key in a key/value pair"),
-        ("[check]\n[check]\n", "2: [check]", "the policy is not TOML: a table or key is given twice"),
-        ("a = 1\na = 2\n", "2: a = 2", "the policy is not TOML: a table or key is given twice"),
-        ('a = """\n\n', "3", "the policy is not TOML: unterminated string"),
-        ("a = 2026-02-30\n", "1: a = 2026-02-30", "the policy is not TOML: invalid date or datetime"),
-        ("a = " + "[" * 10_000, "1", "a policy has too many levels: more, the limit is 32 levels"),
-        ("\n" + ".".join("a" * 10_000) + " = 1", "2", "a policy has too many levels: more, the limit is 32 levels"),
-    ],
-)
-def test_what_is_not_toml(tmp_path: Path, text: str, where: str, message: str) -> None:
-    error = refused(written(tmp_path, text))
-    assert error.message == message
-    assert error.where == (f"{tmp_path}/quantmedic.toml:{where}",)
+def test_what_is_not_toml(tmp_path: Path) -> None:
+    deep = "a policy has too many levels: more, the limit is 32 levels"
+    for text, where, message in (
+        ("[check\n", ":1: [check", "expected ']' at the end of a table declaration"),
+        ("[check]\nfail_on\n", ":2: fail_on", "expected '=' after a key in a key/value pair"),
+        ("[check]\n[check]\n", ":2: [check]", "a table or key is given twice"),
+        ("a = 1\na = 2\n", ":2: a = 2", "a table or key is given twice"),
+        ('a = """\n\n', ":3", "unterminated string"),
+        ("a = 2026-02-30\n", ":1: a = 2026-02-30", "invalid date or datetime"),
+        ("a = " + "1" * 5000, "", "a number has too many digits"),
+        ("a = " + "[" * 10_000, ":1", deep),
+        ("\n" + ".".join("a" * 10_000) + " = 1", ":2", deep),
+    ):
+        error = refused(written(tmp_path, text))
+        assert error.message == (deep if message == deep else f"the policy is not TOML: {message}")
+        assert error.where == (f"{tmp_path}/quantmedic.toml{where}",)
 
 
 def test_pipes_are_not_opened_and_the_empty_device_is_an_empty_policy(tmp_path: Path) -> None:
@@ -421,11 +352,6 @@ def test_a_drop_of_more_than_all_points_is_refused(tmp_path: Path) -> None:
     assert load_policy(written(tmp_path, budget.format(100))).policy.check.budget[0].max_drop == 100
     percent = budget.format(250) + 'unit = "percent"\n'
     assert load_policy(written(tmp_path, percent)).policy.check.budget[0].max_drop == 250
-
-
-def test_a_number_with_too_many_digits(tmp_path: Path) -> None:
-    error = refused(written(tmp_path, "a = " + "1" * 5000))
-    assert error.message == "the policy is not TOML: a number has too many digits"
 
 
 def test_what_is_no_text_file(tmp_path: Path) -> None:
@@ -460,40 +386,41 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
 # Hostile content
 
 
-@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_inert_in_errors_and_kept_as_data(tmp_path: Path, name: str) -> None:
-    quoted = '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in name) + '"'
-    texts = [
-        f"{quoted} = 1\n",
-        f"[check]\n{quoted} = 1\n",
-        f"[check.fail_on]\nseverity = {quoted}\n",
-        f"[[check.budget]]\nmetric = {quoted}\n",
-        f"[[check.budget]]\nmetric = {quoted}\nmax_drop = 1\n[[check.budget]]\nmetric = {quoted}\nmax_drop = 1\n",
-        f"[thresholds]\n{quoted} = true\n",
-        f"[thresholds.{quoted}]\na = 1\n",
-        f"{EXEMPTION}expires = {quoted}\n",
-        f"a = 1\na = 2 # {name if name.isprintable() else ''}\n",
-    ]
-    for text in texts:
-        said = str(refused(written(tmp_path, text)))
-        assert all(line.isprintable() for line in said.split("\n"))
-        assert not [line for line in said.split("\n") if line.strip().startswith(("::", "##["))]
-        assert len(said) < 2000
-    whole = f"[check]\nbaseline = {quoted}\n[[ignore]]\nrule = {quoted}\nreason = {quoted}\nexpires = 'never'\n"
-    file = load_policy(written(tmp_path, whole))
-    assert file.policy.check.baseline == file.policy.ignore[0].rule == file.policy.ignore[0].reason == name
-    with pytest.raises(PolicyError) as caught:
-        apply_policy(BASE, file)
-    assert all(line.isprintable() for line in str(caught.value).split("\n"))
-    assert len(str(caught.value)) < 2000
-
-
-@pytest.mark.parametrize("name", ["::error::owned", "##[error]owned", "esc\x1b[31m", "line\n::error::x"])
-def test_hostile_folder_is_inert_in_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    written(Path(name), "a = 1")
-    said = str(refused(Path(name, "quantmedic.toml"))).split("\n")
+def assert_inert(error: Exception) -> None:
+    said = str(error).split("\n")
     assert all(line.isprintable() and not line.strip().startswith(("::", "##[")) for line in said)
+    assert len(str(error)) < 2000
+
+
+def test_hostile_text_is_inert_in_errors_and_kept_as_data(tmp_path: Path) -> None:
+    for name in HOSTILE:
+        quoted = '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in name) + '"'
+        budget = f"[[check.budget]]\nmetric = {quoted}\n"
+        for text in (
+            f"{quoted} = 1\n",
+            f"[check]\n{quoted} = 1\n",
+            f"[check.fail_on]\nseverity = {quoted}\n",
+            budget,
+            f"{budget}max_drop = 1\n{budget}max_drop = 1\n",
+            f"[thresholds]\n{quoted} = true\n",
+            f"[thresholds.{quoted}]\na = 1\n",
+            f"{EXEMPTION}expires = {quoted}\n",
+            f"a = 1\na = 2 # {name if name.isprintable() else ''}\n",
+        ):
+            assert_inert(refused(written(tmp_path, text)))
+        whole = f"[check]\nbaseline = {quoted}\n[[ignore]]\nrule = {quoted}\nreason = {quoted}\nexpires = 'never'\n"
+        file = load_policy(written(tmp_path, whole))
+        assert file.policy.check.baseline == file.policy.ignore[0].rule == file.policy.ignore[0].reason == name
+        with pytest.raises(PolicyError) as caught:
+            apply_policy(BASE, file)
+        assert_inert(caught.value)
+
+
+def test_hostile_folder_is_inert_in_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("::error::owned", "##[error]owned", "esc\x1b[31m", "line\n::error::x"):
+        written(Path(name), "a = 1")
+        assert_inert(refused(Path(name, "quantmedic.toml")))
 
 
 @pytest.mark.parametrize("writable", ["quantmedic.toml", "."])
@@ -558,42 +485,51 @@ def test_no_policy_leaves_the_rules_alone() -> None:
     assert policy_folders(PolicyFile()) == []
 
 
-@pytest.mark.parametrize(
-    "text, line, message",
-    [
-        ('[rules]\nselect = ["W",\n"w001"]\n', 3, 'no rule matches "w001"; did you mean "W001"?'),
-        ('[rules]\nignore = ["wieghts"]\n', 2, 'no rule matches "wieghts"; did you mean "weights"?'),
-        (
-            '[check]\nfail_on.rules = ["bias_overflow"]\n',
-            2,
-            'no rule matches "bias_overflow"; did you mean "bias-overflow"?',
-        ),
-        ('[[ignore]]\nreason = "x"\nexpires = "never"\nrule = "Q999"\n', 4, 'no rule matches "Q999"'),
-        (
-            '[check]\nfail_on.rules = ["W"]\n[rules]\nignore = ["weights"]\n',
-            2,
-            '"W" is to fail, but [rules] leaves it out',
-        ),
-        (
-            '[check]\nfail_on.rules = ["S003"]\n[rules]\nselect = ["W"]\n',
-            2,
-            '"S003" is to fail, but [rules] leaves it out',
-        ),
-        ("[thresholds]\nclipped_shar = 1\n", 2, "unknown threshold 'clipped_shar'; did you mean 'clipped_share'?"),
-        ("[thresholds]\nthreshold_quantize_error = {sqnr = 0}\n", 2, "sqnr must be a positive ratio, not 0.0"),
-        (
-            "[thresholds.threshold_quantize_error]\nx = 1\n",
-            1,
-            "threshold_quantize_error knows the numbers mse, cs and sqnr",
-        ),
-    ],
-)
-def test_what_the_rules_do_not_know_is_named_with_its_line(tmp_path: Path, text: str, line: int, message: str) -> None:
-    file = policy(tmp_path, text)
-    with pytest.raises(PolicyError) as caught:
-        apply_policy(BASE, file)
-    assert caught.value.message == message
-    assert caught.value.where == (f"{tmp_path}/quantmedic.toml:{line}",)
+#: As `MISTAKES`, of what only the rules can tell.
+UNKNOWN = """
+[rules]
+select = ["W",
+"w001"]
+#! no rule matches "w001"; did you mean "W001"?
+ignore = ["wieghts"]
+#! no rule matches "wieghts"; did you mean "weights"?
+[check]
+fail_on.rules = ["bias_overflow"]
+#! no rule matches "bias_overflow"; did you mean "bias-overflow"?
+[[ignore]]
+reason = "x"
+expires = "never"
+rule = "Q999"
+#! no rule matches "Q999"
+[thresholds]
+clipped_shar = 1
+#! unknown threshold 'clipped_shar'; did you mean 'clipped_share'?
+threshold_quantize_error = {sqnr = 0}
+#! sqnr must be a positive ratio, not 0.0
+---
+[thresholds.threshold_quantize_error]
+#! threshold_quantize_error knows the numbers mse, cs and sqnr
+x = 1
+---
+check.fail_on.rules = ["W", "weights"]
+#! "W" is to fail, but [rules] leaves it out
+#! "weights" is to fail, but [rules] leaves it out
+[rules]
+ignore = ["weights"]
+---
+check.fail_on.rules = ["S003"]
+#! "S003" is to fail, but [rules] leaves it out
+[rules]
+select = ["W"]
+""".strip().split("\n---\n")
+
+
+def test_what_the_rules_do_not_know_is_named_with_its_line(tmp_path: Path) -> None:
+    for text in UNKNOWN:
+        file = policy(tmp_path, text)
+        with pytest.raises(PolicyError) as caught:
+            apply_policy(BASE, file)
+        assert told(caught.value) == [f"{tmp_path}/quantmedic.toml:{line}: {words}" for line, words in said_of(text)]
 
 
 def test_an_exemption_of_a_rule_that_is_left_out_is_no_mistake(tmp_path: Path) -> None:
@@ -673,16 +609,15 @@ def test_every_key_has_words() -> None:
     assert set(WANTED) == fields()
 
 
-@pytest.mark.parametrize("name", ["quantmedic.toml", "pyproject.toml"])
-def test_the_example_of_the_page_is_a_policy_for_the_rules_that_there_are(tmp_path: Path, name: str) -> None:
-    text = example() if name == "quantmedic.toml" else _inside_pyproject(example())
-    file = load_policy(written(tmp_path, text, name))
-    for folder in file.policy.rules.folders:
-        (tmp_path / folder).mkdir(parents=True)
-    assert policy_folders(file)
-    apply_policy(BASE, file)
-    shown = {re.sub(r"\.\d+", "", key) for key in file.lines} - {""}
-    assert {key for key in fields() if key not in shown} == set(), "the example shows every key"
+def test_the_example_of_the_page_is_a_policy_for_the_rules_that_there_are(tmp_path: Path) -> None:
+    for name, text in (("quantmedic.toml", example()), ("pyproject.toml", _inside_pyproject(example()))):
+        file = load_policy(written(tmp_path, text, name))
+        for folder in file.policy.rules.folders:
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        assert policy_folders(file)
+        apply_policy(BASE, file)
+        shown = {re.sub(r"\.\d+", "", key) for key in file.lines} - {""}
+        assert fields() <= shown, "the example shows every key"
 
 
 def test_every_toml_block_of_the_page_is_a_policy(tmp_path: Path) -> None:
@@ -720,81 +655,38 @@ def test_the_page_explains_every_key() -> None:
     assert len(shown) == len(rows())
 
 
-@pytest.mark.parametrize("header, key, value, default", rows(), ids=[f"{row[0]} {row[1]}" for row in rows()])
-def test_the_page_shows_values_and_defaults_as_they_are(
-    tmp_path: Path, header: str, key: str, value: str, default: str
-) -> None:
-    table = header.strip("[]")
-    metric = {"min": "sqnr_db", "max": "kl"}.get(key)
-    required = REQUIRED[table]
-    if metric is not None:
-        required = required.replace("top1", metric).replace("max_drop = 1\n", "")
-    others = "".join(line for line in required.splitlines(keepends=True) if not line.startswith(f"{key} ="))
-    without = written(tmp_path, f"{header}\n{others}")
-    loaded = load_policy(written(tmp_path / "with", f"{header}\n{others}{key} = {value}\n"))
-    apply_policy(BASE, loaded) if not loaded.policy.rules.folders else None
-    if default == "required":
-        refused(without)
-        return
-    found: Any = load_policy(without).policy
-    for name in f"{table}.{key}".split("."):
-        found = getattr(found[0] if isinstance(found, tuple) else found, name, None)
-    expected = tomllib.loads(f"x = {default}")["x"] if default not in ("none", "the rules' own") else None
-    assert (list(found) if isinstance(found, tuple) else found) == expected
+def test_the_page_shows_values_and_defaults_as_they_are(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for header, key, value, default in rows():
+        table = header.strip("[]")
+        metric = {"min": "sqnr_db", "max": "kl"}.get(key)
+        required = REQUIRED[table]
+        if metric is not None:
+            required = required.replace("top1", metric).replace("max_drop = 1\n", "")
+        others = "".join(line for line in required.splitlines(keepends=True) if not line.startswith(f"{key} ="))
+        without = written(tmp_path, f"{header}\n{others}")
+        with subtests.test(f"{header} {key}"):
+            loaded = load_policy(written(tmp_path / "with", f"{header}\n{others}{key} = {value}\n"))
+            apply_policy(BASE, loaded) if not loaded.policy.rules.folders else None
+            if default == "required":
+                refused(without)
+                continue
+            found: Any = load_policy(without).policy
+            for name in f"{table}.{key}".split("."):
+                found = getattr(found[0] if isinstance(found, tuple) else found, name, None)
+            expected = tomllib.loads(f"x = {default}")["x"] if default not in ("none", "the rules' own") else None
+            assert (list(found) if isinstance(found, tuple) else found) == expected
 
 
 # Every style
 
 
-POLICIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {},
-    optional={
-        "check": st.fixed_dictionaries(
-            {},
-            optional={
-                "fail_on": st.fixed_dictionaries(
-                    {},
-                    optional={
-                        "severity": st.sampled_from(("high", "info", "never")),
-                        "rules": st.lists(st.sampled_from(("S003", "[x]", "weights")), max_size=3),
-                        "known": st.booleans(),
-                    },
-                ),
-                "verdicts": st.fixed_dictionaries({}, optional={"anomalous": st.sampled_from(("fail", "pass"))}),
-                "coverage": st.fixed_dictionaries({"min": st.floats(0, 1) | st.sampled_from((0, 1))}),
-                "baseline": st.text("ab/.#[]='\"\\\n", min_size=1, max_size=8),
-                "budget": st.lists(
-                    st.fixed_dictionaries(
-                        {"metric": st.sampled_from(("top1", "m:f")), "max_drop": st.floats(0, 9) | st.integers(0, 9)},
-                        optional={"unit": st.sampled_from(("points", "percent")), "output": st.text("ab", max_size=2)},
-                    ),
-                    max_size=3,
-                    unique_by=lambda each: (each["metric"], each.get("output")),
-                ),
-            },
-        ),
-        "rules": st.fixed_dictionaries({}, optional={"select": st.lists(st.just("W"), max_size=2)}),
-        "thresholds": st.dictionaries(st.sampled_from(("clipped_share", "x.y")), st.floats(-9, 9), max_size=2),
-        "ignore": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "rule": st.just("A004"),
-                    "reason": st.sampled_from(("x", "[[ignore]]\nrule = 1\n", "'''")),
-                    "expires": st.dates() | st.just("never") | st.dates().map(date.isoformat),
-                },
-                optional={"layers": st.lists(st.sampled_from(("head/*", "*")), max_size=3)},
-            ),
-            max_size=3,
-        ),
-    },
-)
-
-
-@examples(150)
-@given(POLICIES, st.integers(0, 2**32), st.booleans())
+@examples(100)
+@given(st.integers(0, 2**32), st.booleans())
 def test_every_style_gives_the_same_policy_and_the_lines_of_its_keys(
-    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any], seed: int, inside: bool
+    tmp_path_factory: pytest.TempPathFactory, seed: int, inside: bool
 ) -> None:
+    """The example of the page, in every spelling that TOML has."""
+    tree = tomllib.loads(example())
     writer = Writer(seed)
     above = ("tool", "quantmedic") if inside else ()
     text = writer.write(tree, above)
@@ -804,17 +696,3 @@ def test_every_style_gives_the_same_policy_and_the_lines_of_its_keys(
     assert file.policy == Policy.model_validate(tree)
     for key, line in writer.lines.items():
         assert file.line(".".join(map(str, key[len(above) :]))) == line
-
-
-@pytest.mark.thorough
-def test_a_truncated_policy_is_refused_or_whole(tmp_path: Path) -> None:
-    """No beginning of a file raises anything else, and none gives more than the whole."""
-    text = example()
-    whole = load_policy(written(tmp_path, text)).policy
-    for end in range(len(text)):
-        try:
-            file = load_policy(written(tmp_path, text[:end]))
-        except PolicyError as error:
-            assert re.search(r"quantmedic\.toml(:\d+)?", error.where[0])
-            continue
-        assert file.policy.ignore == whole.ignore[: len(file.policy.ignore)]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-import pytest
 from builders.properties import examples
 from builders.toml_styles import Writer
 from hypothesis import given
@@ -62,18 +61,15 @@ def _keys(value: Any, path: Key = ()) -> Iterator[Key]:
         yield from _keys(each, (*path, key))
 
 
-@pytest.mark.parametrize(
-    "text, line",
-    [
+def test_too_deep_names_the_line() -> None:
+    for text, line in (
         ("a = 1\nb = " + "[" * 33, 2),
         ("\n\n" + "a." * 33 + "b = 1", 3),
         ("a = " + "{a = " * 33, 1),
         ("[" + "a . " * 40 + "b]", 1),
         ("[[" * 10 + "\n" + "a=[" * 30, 2),
-    ],
-)
-def test_too_deep_names_the_line(text: str, line: int) -> None:
-    assert too_deep(text) == line
+    ):
+        assert too_deep(text) == line
 
 
 def test_deep_enough() -> None:
