@@ -5,6 +5,7 @@ Where there is no GPU, a device stands in for it that is none (``builders.elsewh
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from builders import language_models as lm
 
 import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
-from quantmedic.collectors.from_torch.devices import devices_here, exact_products
+from quantmedic.collectors.from_torch.devices import devices_here
 from quantmedic.engine.errors import QuantmedicError
 
 pytestmark = pytest.mark.thorough
@@ -41,34 +42,36 @@ PAIRS: dict[str, tuple[str, acts.Asked | None]] = {
     ),
 }
 BEGIN = """
-import json, sys
+import copy, json, sys
+from pathlib import Path
 import torch
-from builders import elsewhere
+from builders import elsewhere, language_models as lm
+import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.collectors.from_torch import devices
 torch.set_num_threads(1)
-floats, quantized, ids = sys.argv[1:]
-def run(device):
-    language, metric = run_language_models(Path(floats), Path(quantized), Path(ids), device=device)
-    return language.model_dump(mode="json"), metric.model_dump(mode="json")
-from pathlib import Path
+def run(device, floats, quantized, ids):
+    return [facts.model_dump(mode="json") for facts in run_language_models(floats, quantized, ids, device=device)]
+folders = [Path(folder) for folder in sys.argv[1:]]
+groups = [(folder / "float", folder / "quantized", folder / "ids.npz") for folder in folders]
 """
+#: Every pair on both devices, and the last one on a device without float64, too.
 COMPARE = """
-print(json.dumps([run(device) for device in (devices.PROCESSOR, elsewhere.PLACE)]))
-"""
-WITHOUT_FLOAT64 = """
+found = [[run(device, *group) for device in (devices.PROCESSOR, elsewhere.PLACE)] for group in groups]
 devices.SINGLE = frozenset({elsewhere.NAME})
+found[-1].append(run(elsewhere.PLACE, *groups[-1]))
+print(json.dumps(found))
 """
 #: Every move of a tensor is left out once.
 FORGET = """
 from builders.forgetting import Forgetting
 with Forgetting("from_language_model") as seen:
-    wanted = run(elsewhere.PLACE)
+    wanted = run(elsewhere.PLACE, *groups[0])
 said = {}
 for site in seen.sites:
     with Forgetting("from_language_model", site):
         try:
-            said[str(site)] = "the same" if run(elsewhere.PLACE) == wanted else "another result"
+            said[str(site)] = "the same" if run(elsewhere.PLACE, *groups[0]) == wanted else "another result"
         except Exception as error:
             said[str(site)] = str(error)
 print(json.dumps(said))
@@ -77,37 +80,21 @@ MEMORY = """
 memory = elsewhere.MEMORY
 memory.most = memory.now
 begin = memory.now
-run(elsewhere.PLACE)
+run(elsewhere.PLACE, *groups[0])
 print(json.dumps([memory.most - begin, memory.now - begin]))
 """
+#: Modules on the processor, moved from there, and with the float one left there.
 MODULES = """
-import copy
-import numpy as np
-from builders import language_models as lm
-import quantmedic
-pair = lm.opened(Path(floats)), lm.opened(Path(quantized))
+floats, quantized, ids = groups[0]
+pair = lm.opened(floats), lm.opened(quantized)
 for model in pair:
     model.config._experts_implementation = "eager"  # others ask for kernels that the processor lacks
-found = []
-for device in ("cpu", "elsewhere"):
-    case = quantmedic.collect(*copy.deepcopy(pair), tokens=ids, device=device)
-    found.append((case.record.model.language.model_dump(mode="json"), case.record.model.metric.model_dump(mode="json")))
-assert any("both modules were moved to elsewhere" in notice for notice in case.record.notices)
-print(json.dumps(found))
-"""
-
-#: The float module is left on the processor.
-APART = """
-import copy
-from builders import language_models as lm
-import quantmedic
-pair = lm.opened(Path(floats)), lm.opened(Path(quantized))
-for model in pair:
-    model.config._experts_implementation = "eager"  # others ask for kernels that the processor lacks
-found = []
-for place in (devices.PROCESSOR, elsewhere.PLACE):
-    case = quantmedic.collect(pair[0], copy.deepcopy(pair[1]).to(place), tokens=ids)
-    found.append((case.record.model.language.model_dump(mode="json"), case.record.model.metric.model_dump(mode="json")))
+def facts(models, device=None):
+    record = quantmedic.collect(*models, tokens=ids, device=device).record
+    said = [notice for notice in record.notices if "both modules were moved to elsewhere" in notice]
+    return [record.model.language.model_dump(mode="json"), record.model.metric.model_dump(mode="json"), said]
+found = [facts(copy.deepcopy(pair), device) for device in ("cpu", "elsewhere")]
+found.append(facts((pair[0], copy.deepcopy(pair[1]).to(elsewhere.PLACE))))
 print(json.dumps(found))
 """
 
@@ -129,32 +116,36 @@ def made(title: str, folder: Path, blocks: int = 4, texts: int = 5, length: int 
     return floats, lm.saved(coarse, folder / "quantized"), folder / "ids.npz"
 
 
-def answer_of(script: str, pair: tuple[Path, Path, Path]) -> Any:
+def answer_of(script: str, *folders: Path) -> Any:
     """What a process says that has the device which is none."""
     pytest.importorskip("torch", minversion="2.10", reason="torch has no devices written in Python")
-    command = [sys.executable, "-c", BEGIN + script, *map(str, pair)]
+    command = [sys.executable, "-c", BEGIN + script, *map(str, folders)]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, text=True, env=paths, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("title", PAIRS)
-def test_nothing_is_left_behind(title: str, tmp_path: Path) -> None:
-    processor, device = answer_of(COMPARE, made(title, tmp_path, blocks=2))
-    assert device == processor, "the kernels are the same"
-    assert processor[0]["kl_mean"] > 0
+EXPERTS = "experts with groups of 4-bit floats"
 
 
-def test_a_device_without_float64_says_the_same(tmp_path: Path) -> None:
-    pair = made("experts with groups of 4-bit floats", tmp_path, blocks=1, texts=2)
-    processor, device = answer_of(WITHOUT_FLOAT64 + COMPARE, pair)
-    assert device == processor
+def test_nothing_is_left_behind(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    titles = sorted(PAIRS, key=lambda title: title == EXPERTS)
+    for title in titles:
+        made(title, tmp_path / title, blocks=2, texts=2, length=20)
+    found = answer_of(COMPARE, *(tmp_path / title for title in titles))
+    for title, (processor, *devices) in zip(titles, found, strict=True):
+        with subtests.test(title):
+            assert devices == [processor] * len(devices), "the kernels are the same"
+            assert processor[0]["kl_mean"] > 0
+    assert len(found[-1]) == 3
 
 
+@pytest.mark.nightly
 def test_a_move_that_is_forgotten_is_noticed(tmp_path: Path) -> None:
     """Otherwise the test above would prove nothing."""
-    said = answer_of(FORGET, made("experts with groups of 4-bit floats", tmp_path, blocks=1, texts=2, length=8))
+    made(EXPERTS, tmp_path, blocks=1, texts=2, length=8)
+    said = answer_of(FORGET, tmp_path)
     unnoticed = {site for site, what in said.items() if what in ("the same", "another result")}
     assert len(said) > 15, said
     # Rotary frequencies are moved by transformers, too.
@@ -166,68 +157,41 @@ def test_one_block_is_there_at_a_time(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {**lm.SIZES, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 3}
     model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**sizes)).eval()
     floats = lm.saved(model, tmp_path / "float")
-    coarse = lm.saved(lm.rounded(lm.opened(floats), lambda name: 2 if "layers.1." in name else 8), tmp_path / "int8")
+    lm.saved(lm.rounded(lm.opened(floats), lambda name: 2 if "layers.1." in name else 8), tmp_path / "quantized")
     np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(1).integers(3, lm.VOCABULARY, (5, 12)))
     block = 4 * sum(value.numel() for value in model.model.layers[0].parameters())
-    most, left = answer_of(MEMORY, (floats, coarse, tmp_path / "ids.npz"))
+    most, left = answer_of(MEMORY, tmp_path)
     heads = 2 * 4 * lm.VOCABULARY * 256
     assert block < most < 1.2 * block + heads and left < 0.01 * block
 
 
-@pytest.mark.parametrize("title, script", [("moved", MODULES), ("apart", APART)])
-@pytest.mark.parametrize("pair", ["one coarse block", "experts with groups of 4-bit floats"])
-def test_modules_are_moved_or_run_where_they_are(pair: str, title: str, script: str, tmp_path: Path) -> None:
-    floats, quantized, ids = made(pair, tmp_path, blocks=2)
-    if pair != "one coarse block":
-        lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), tmp_path / "rounded")
-        quantized = tmp_path / "rounded"
-    processor, device = answer_of(script, (floats, quantized, ids))
+def test_modules_are_moved_or_run_where_they_are(tmp_path: Path) -> None:
+    floats, quantized, _ = made(EXPERTS, tmp_path, blocks=2, texts=2, length=20)
+    shutil.rmtree(quantized)
+    lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), quantized)
+    processor, moved, apart = answer_of(MODULES, tmp_path)
     assert processor[0]["head_gain"] is not None
+    assert moved[2] and not processor[2] and not apart[2]
     for name, wanted in {**processor[0], **processor[1]}.items():
         if isinstance(wanted, float):
-            assert {**device[0], **device[1]}[name] == pytest.approx(wanted, rel=1e-4), name
+            for found in (moved, apart):
+                assert {**found[0], **found[1]}[name] == pytest.approx(wanted, rel=1e-4), name
 
 
-@pytest.mark.parametrize("device", ["cuda:77", "nonsense", "meta"])
-def test_a_device_that_is_not_there_is_refused_before_weights_are_read(device: str, tmp_path: Path) -> None:
-    with pytest.raises(QuantmedicError) as caught:
-        quantmedic.compare_weights(tmp_path / "none", tmp_path / "nor", tokens=[[1, 2]], device=device)
-    text = str(caught.value)
-    assert "torch cannot use this device" in text and device in text
-    assert f"it sees {', '.join(devices_here())}" in text
-
-
-def test_a_device_without_texts_is_refused(tmp_path: Path) -> None:
+def test_devices_that_cannot_be_used_are_refused_before_weights_are_read(tmp_path: Path) -> None:
+    for device in ("cuda:77", "nonsense", "meta"):
+        with pytest.raises(QuantmedicError, match="torch cannot use this device") as caught:
+            quantmedic.compare_weights(tmp_path / "none", tmp_path / "nor", tokens=[[1, 2]], device=device)
+        assert device in str(caught.value) and f"it sees {', '.join(devices_here())}" in str(caught.value)
     with pytest.raises(QuantmedicError, match="a device runs language models"):
         quantmedic.compare_weights(tmp_path, tmp_path, device="cpu")
 
 
 def test_the_processor_by_name_is_the_processor(tmp_path: Path) -> None:
-    floats, quantized, ids = made("one coarse block", tmp_path)
+    floats, quantized, ids = made("one coarse block", tmp_path, blocks=2)
     plain, named = (quantmedic.collect(floats, quantized, tokens=ids, device=device).record for device in (None, "cpu"))
     assert named.model == plain.model and named.notices == plain.notices
     assert (plain.run.get("device"), named.run["device"]) == (None, "cpu")
-
-
-def test_work_of_one_device_is_not_that_of_another(tmp_path: Path) -> None:
-    """What was begun on another device begins anew, and it is said why."""
-    floats, quantized, ids = made("one coarse block", tmp_path)
-    folder = tmp_path / "work"
-    with pytest.raises(KeyboardInterrupt):
-        run_language_models(floats, quantized, ids, unfinished=folder, progress=interrupt)
-    done = json.loads((folder / "done.json").read_text())
-    assert done["plan"]["devices"] == "cpu"
-    done["plan"]["devices"] = "cuda:0 (another one)"
-    (folder / "done.json").write_text(json.dumps(done))
-    told: list[str] = []
-    run_language_models(floats, quantized, ids, unfinished=folder, announce=told.append)
-    assert told == [f"{folder} is not used, because it was made with other devices: all is run anew"]
-
-
-def interrupt(what: str, done: int, total: int) -> None:
-    """As Ctrl-C does behind the second block."""
-    if done == 2:
-        raise KeyboardInterrupt
 
 
 def test_memory_that_does_not_suffice_is_said_and_work_is_kept(tmp_path: Path) -> None:
@@ -281,7 +245,7 @@ def test_float32_numbers_are_multiplied_with_all_bits_and_settings_put_back() ->
 
 
 def test_a_setting_of_fewer_bits_changes_no_result(tmp_path: Path) -> None:
-    floats, quantized, ids = made("one coarse block", tmp_path)
+    floats, quantized, ids = made("one coarse block", tmp_path, blocks=2)
     wanted = run_language_models(floats, quantized, ids)
     before = torch.get_float32_matmul_precision()
     try:
@@ -290,29 +254,23 @@ def test_a_setting_of_fewer_bits_changes_no_result(tmp_path: Path) -> None:
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
-    with exact_products():
-        assert run_language_models(floats, quantized, ids) == wanted
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
-@pytest.mark.parametrize("title", PAIRS)
-def test_cuda_says_what_the_processor_says(title: str, tmp_path: Path) -> None:
-    floats, quantized, ids = made(title, tmp_path, length=64)
-    plain, found = (
-        quantmedic.collect(floats, quantized, tokens=ids, device=device).record for device in ("cpu", "cuda")
-    )
-    # Activations that lie between two codes may fall on either side, by the last digit.
-    loose = 0.02 if PAIRS[title][1] is not None else 1e-3
-    assert_near(plain, found, loose)
-    assert any("both models were run on cuda" in notice for notice in found.notices)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
-def test_cuda_says_of_modules_what_the_processor_says(tmp_path: Path) -> None:
-    floats, quantized, ids = made("one coarse block", tmp_path, length=64)
-    pair = lm.opened(floats), lm.opened(quantized)
-    plain, found = (quantmedic.collect(*pair, tokens=ids, device=device).record for device in ("cpu", "cuda"))
-    assert_near(plain, found, 1e-3)
+def test_cuda_says_what_the_processor_says(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for title, (_, asked) in PAIRS.items():
+        with subtests.test(title):
+            floats, quantized, ids = made(title, tmp_path / title, length=64)
+            plain, found = (
+                quantmedic.collect(floats, quantized, tokens=ids, device=device).record for device in ("cpu", "cuda")
+            )
+            # Activations that lie between two codes may fall on either side, by the last digit.
+            assert_near(plain, found, 0.02 if asked is not None else 1e-3)
+            assert any("both models were run on cuda" in notice for notice in found.notices)
+            if asked is None:
+                pair = lm.opened(floats), lm.opened(quantized)
+                of_modules = quantmedic.collect(*pair, tokens=ids, device="cuda").record
+                assert_near(quantmedic.collect(*pair, tokens=ids, device="cpu").record, of_modules, 1e-3)
 
 
 def assert_near(plain: Any, found: Any, loose: float) -> None:

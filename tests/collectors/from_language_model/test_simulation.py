@@ -21,6 +21,8 @@ import quantmedic
 from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
 from quantmedic.engine.case.facts import LanguageFacts
+from quantmedic.reports.context import build_context
+from quantmedic.reports.markdown import render_markdown
 
 pytestmark = pytest.mark.thorough
 
@@ -382,15 +384,11 @@ def test_stored_scales_without_a_configuration_are_said(tmp_path: Path) -> None:
     assert alone.not_simulated is None and alone.scales_unsaid == 0
 
 
-def gate(patient: Path, quantized: Path, most: float) -> tuple[str, dict[str, Any]]:
-    """What ``check`` says of a budget that is kept, and the report; it leaves the gate open."""
-    folder = quantized.parent
+def kept_budget(folder: Path, most: float) -> Path:
+    """A policy whose budget is kept."""
     budget = f'[[check.budget]]\nmetric = "kl"\nmax = {most}\n'
     (folder / "quantmedic.toml").write_text(f'[check]\nfail_on = {{severity = "never"}}\n{budget}')
-    words = ["--tokens", patient / "ids.npz", "--config", folder / "quantmedic.toml", "-o", folder / "r"]
-    done = run_quantmedic("check", patient / "float", quantized, *words)
-    assert done.returncode == 3, done.stdout
-    return done.stdout, json.loads((folder / "r" / "report.json").read_text())
+    return folder / "quantmedic.toml"
 
 
 def test_what_was_not_simulated_leaves_verdict_and_gate_open(
@@ -400,8 +398,11 @@ def test_what_was_not_simulated_leaves_verdict_and_gate_open(
     asked = acts.Asked(acts.INT8_TENSOR, None, sound[0])
     quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
     forget_config(quantized)
-    said, report = gate(patient, quantized, 5.0)
-    assert "INSUFFICIENT_DATA" in said and "no config.json" in said and "left in float" in said
+    words = ["--tokens", patient / "ids.npz", "--config", kept_budget(tmp_path, 5.0), "-o", tmp_path / "r"]
+    done = run_quantmedic("check", patient / "float", quantized, *words)
+    assert done.returncode == 3 and "INSUFFICIENT_DATA" in done.stdout, done.stdout
+    assert "no config.json" in done.stdout and "left in float" in done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["verdict"] == "undecided" and report["causes"][0]["rules"] == ["S056"]
     assert report["causes"][0]["remedies"][0]["id"] == "give-quantization-config"
 
@@ -410,18 +411,21 @@ def test_a_proven_loss_does_not_hide_what_was_not_simulated(
     patient: Path, sound: tuple[float, float, float], tmp_path: Path
 ) -> None:
     asked = acts.Asked(acts.INT8_TENSOR, {**acts.INT8_TENSOR, "symmetric": False}, sound[0] * 64)
-    _, report = gate(patient, acts.write_quantized(patient / "float", tmp_path / "quantized", asked), 50.0)
-    assert report["verdict"] == "degraded" and any("S056" in cause["rules"] for cause in report["causes"])
+    quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
+    case = quantmedic.collect_weights(patient / "float", quantized, tokens=patient / "ids.npz")
+    found = quantmedic.check(case, kept_budget(tmp_path, 50.0))
+    assert found.check.exit_code == 3
+    assert found.verdict == "degraded" and any("S056" in cause.rules for cause in found.causes)
 
 
 def test_one_text_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
     quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", acts.Asked())
     one = write_ids(tmp_path / "one.npz", np.load(patient / "ids.npz")["ids"][:1, :2])
-    done = run_quantmedic("check", patient / "float", quantized, "--tokens", one, "-o", tmp_path / "r")
-    assert done.returncode == 3 and "some 20 are a beginning" in done.stdout, done.stdout
-    report = json.loads((tmp_path / "r" / "report.json").read_text())
-    assert report["verdict"] == "undecided" and report["undecided"]["cause"] == "one-text-alone"
-    assert "one text has no interval" in (tmp_path / "r" / "report.md").read_text()
+    found = quantmedic.check(quantmedic.collect_weights(patient / "float", quantized, tokens=one))
+    assert found.check.exit_code == 3
+    assert found.verdict == "undecided" and found.undecided.cause == "one-text-alone"
+    told = render_markdown(build_context(found, {}))
+    assert "one text has no interval" in told and "some 20 are a beginning" in told
 
 
 def largest_inputs(patient: Path) -> dict[str, float]:

@@ -2,11 +2,9 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,55 +15,55 @@ pytest.importorskip("transformers")
 
 from builders import activation_schemes as acts
 from builders import language_models as lm
-from builders.commands import run_quantmedic
+from click.testing import CliRunner, Result
 
+from quantmedic.cli.main import cli
 from quantmedic.collectors.data.progress import no_announcement
+from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.collectors.from_language_model.rooms import Rooms
 from quantmedic.collectors.from_language_model.unfinished import Work, open_work, state_of_files, work_folder
 from quantmedic.engine.errors import OutputError
 
 pytestmark = pytest.mark.thorough
 
-TEXTS, LENGTH = 24, 256
 #: Activations in coarse steps, so that trials look into them, and a cache.
 STATIC = acts.Asked(acts.INT8_TENSOR, acts.INT8_TENSOR, 0.1, (0.02, 0.02))
-#: Steps that are finished where a run is killed: in the midst of the blocks, and in that of a trial.
-MOMENTS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "blocks": lambda steps: len(steps.get("blocks", ())) == 2,
-    "trial": lambda steps: steps.get("worst_blocks", 0) == 3,
-    "scales": lambda steps: steps.get("kl_token_scales_blocks", 0) == 3,
-    "cache": lambda steps: steps.get("kl_float_cache_blocks", 0) == 2,
-}
+#: A command that is killed by a signal as soon as so much of a step is kept: step, amount, signal, arguments.
+KILLED = """
+import os, sys
+from quantmedic.cli.main import main
+from quantmedic.collectors.from_language_model.unfinished import Work
+step, amount, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+keep = Work.keep
+def keep_and_die(self, **steps):
+    keep(self, **steps)
+    found = steps.get(step, 0)
+    if (len(found) if isinstance(found, list) else found) == amount:
+        os.kill(os.getpid(), number)
+Work.keep = keep_and_die
+main(sys.argv[4:])
+"""
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The second of four blocks makes most of the noise."""
     top = tmp_path_factory.mktemp("models")
     floats = lm.saved(lm.random_model("Llama"), top / "float")
-    lm.saved(lm.rounded(lm.opened(floats), lambda name: 2 if ".layers.1." in name else 6), top / "int6")
-    ids = np.random.default_rng(0).integers(3, lm.VOCABULARY, (TEXTS, LENGTH))
+    ids = np.random.default_rng(0).integers(3, lm.VOCABULARY, (8, 32))
     np.savez(top / "ids.npz", ids=ids)
     np.savez(top / "others.npz", ids=ids[::-1])
-    return floats, top / "int6"
+    return floats, acts.write_quantized(floats, top / "static", STATIC)
 
 
-def command(folders: tuple[Path, Path], report: Path, texts: str = "ids.npz") -> list[str]:
-    tokens = str(folders[0].parent / texts)
+def command(folders: tuple[Path, Path], report: Path) -> list[str]:
+    tokens = str(folders[0].parent / "ids.npz")
     return ["diagnose", *map(str, folders), "--tokens", tokens, "--threads", "1", "-o", str(report)]
 
 
-def killed_at(moment: str, number: int, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """The command, killed by a signal as soon as its work says so."""
-    done = work_folder(Path(arguments[-1]) / "quantmedic.case") / "done.json"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "quantmedic", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while child.poll() is None and not (done.is_file() and MOMENTS[moment](json.loads(done.read_text())["steps"])):
-        time.sleep(0.002)
-    child.send_signal(number)
-    output, errors = child.communicate(timeout=120)
-    return subprocess.CompletedProcess(arguments, child.returncode, output, errors)
+def in_process(arguments: list[str]) -> Result:
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    return done
 
 
 def figures(report: Path) -> dict[str, Any]:
@@ -73,64 +71,48 @@ def figures(report: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def in_one_go(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    report = tmp_path_factory.mktemp("one") / "report"
-    done = run_quantmedic(*command(folders, report))
-    assert done.returncode == 0, done.stderr
-    assert not list(report.glob("*.unfinished*"))
-    return figures(report)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-@pytest.mark.parametrize(
-    "moment, number, code", [("blocks", signal.SIGTERM, 143), ("trial", signal.SIGTERM, 143), ("blocks", 9, -9)]
-)
-def test_a_killed_run_goes_on(
-    moment: str, number: int, code: int, folders: tuple[Path, Path], in_one_go: dict[str, Any], tmp_path: Path
-) -> None:
-    arguments = command(folders, tmp_path / "report")
-    killed = killed_at(moment, number, arguments)
-    assert killed.returncode == code, killed.stderr
-    if number == signal.SIGTERM:
-        assert "help: the same command goes on from there" in killed.stderr
-    assert_goes_on(arguments, in_one_go)
-
-
-def assert_goes_on(arguments: list[str], in_one_go: dict[str, Any]) -> None:
+def test_a_run_that_is_killed_again_and_again_goes_on(folders: tuple[Path, Path], tmp_path: Path) -> None:
     """The same command goes on from what was left, and gives what a run in one go gives."""
-    report = Path(arguments[-1])
-    work = work_folder(report / "quantmedic.case")
+    in_process(command(folders, tmp_path / "one"))
+    assert not list((tmp_path / "one").glob("*.unfinished*"))
+    arguments = command(folders, tmp_path / "report")
+    for step, amount, number in (("blocks", 2, 9), ("kl_float_cache_blocks", 2, 15)):
+        words = [sys.executable, "-c", KILLED, step, str(amount), str(number), *arguments]
+        killed = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert killed.returncode == (-9 if number == 9 else 143), killed.stderr
+        assert number == 9 or "help: the same command goes on from there" in killed.stderr
+    work = work_folder(tmp_path / "report" / "quantmedic.case")
     left = json.loads((work / "done.json").read_text())["steps"]
-    again = run_quantmedic(*arguments)
-    assert again.returncode == 0, again.stderr
+    again = in_process(arguments)
     assert f"an interrupted run is continued: {len(left['blocks'])} blocks are done" in again.stderr
-    assert figures(report) == in_one_go
+    assert figures(tmp_path / "report") == figures(tmp_path / "one")
     assert not work.exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_trials_of_activations_and_cache_go_on(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    asking = folders[0], acts.write_quantized(folders[0], folders[0].parent / "static", STATIC)
-    whole = command(asking, tmp_path / "one")
-    done = run_quantmedic(*whole)
-    assert done.returncode == 0, done.stderr
-    arguments = command(asking, tmp_path / "report")
-    for moment in ("scales", "cache"):  # killed twice
-        killed = killed_at(moment, signal.SIGTERM, arguments)
-        assert killed.returncode == 143, killed.stderr
-    assert_goes_on(arguments, figures(tmp_path / "one"))
+def interrupt(what: str, done: int, total: int) -> None:
+    """As Ctrl-C does behind the second block."""
+    if done == 2:
+        raise KeyboardInterrupt
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_other_texts_begin_anew(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    killed_at("blocks", signal.SIGTERM, command(folders, tmp_path / "report"))
-    again = run_quantmedic(*command(folders, tmp_path / "report", "others.npz"))
-    assert again.returncode == 0, again.stderr
-    assert "is not used, because it was made with other texts: all is run anew" in again.stderr
-    other = tmp_path / "other"
-    assert run_quantmedic(*command(folders, other, "others.npz")).returncode == 0
-    assert figures(tmp_path / "report") == figures(other)
+def test_work_on_other_texts_or_of_another_device_begins_anew(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """And it is said why."""
+    wanted = run_language_models(*folders, folders[0].parent / "others.npz")
+    work = tmp_path / "work"
+    for what in ("texts", "devices"):
+        texts = "ids.npz" if what == "texts" else "others.npz"
+        with pytest.raises(KeyboardInterrupt):
+            run_language_models(*folders, folders[0].parent / texts, unfinished=work, progress=interrupt)
+        done = json.loads((work / "done.json").read_text())
+        assert done["plan"]["devices"] == "cpu"
+        if what == "devices":
+            done["plan"]["devices"] = "cuda:0 (another one)"
+            (work / "done.json").write_text(json.dumps(done))
+        told: list[str] = []
+        found = run_language_models(*folders, folders[0].parent / "others.npz", unfinished=work, announce=told.append)
+        assert told == [f"{work} is not used, because it was made with other {what}: all is run anew"]
+        assert found == wanted
 
 
 def test_only_what_is_named_as_finished_counts(tmp_path: Path) -> None:
@@ -146,15 +128,15 @@ def test_only_what_is_named_as_finished_counts(tmp_path: Path) -> None:
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize("plan", [{"files": 2}, {"files": 1, "threads": 2}])
-def test_another_plan_begins_anew(plan: dict[str, object], tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), open_work(tmp_path / "work", {"files": 1}, no_announcement) as work:
-        work.keep(blocks=[{}])
-        raise ZeroDivisionError
-    told: list[str] = []
-    with open_work(tmp_path / "work", plan, told.append) as work:
-        assert "blocks" not in work
-    assert "is not used" in told[0]
+def test_another_plan_begins_anew(tmp_path: Path) -> None:
+    for plan in ({"files": 2}, {"files": 1, "threads": 2}):
+        with pytest.raises(ZeroDivisionError), open_work(tmp_path / "work", {"files": 1}, no_announcement) as work:
+            work.keep(blocks=[{}])
+            raise ZeroDivisionError
+        told: list[str] = []
+        with open_work(tmp_path / "work", plan, told.append) as work:
+            assert "blocks" not in work
+        assert "is not used" in told[0]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks")
