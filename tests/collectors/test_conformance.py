@@ -57,9 +57,15 @@ class Patient:
     has_opset: bool = False
 
 
-@pytest.fixture(params=KINDS)
-def patient(request, tmp_path) -> Patient:
-    return made(request.param, tmp_path)
+@pytest.fixture(scope="module", params=KINDS)
+def patient(request, tmp_path_factory) -> Patient:
+    return made(request.param, tmp_path_factory.mktemp("patient"))
+
+
+@pytest.fixture(scope="module")
+def whole(patient) -> Case:
+    """One pass that nothing disturbed, which the others are compared with."""
+    return collected(patient, patient.x)
 
 
 def made(kind: str, folder: Path) -> Patient:
@@ -134,14 +140,14 @@ def same(a: Any, b: Any) -> bool:
 
 
 def batches(x: Any, size: int, failing: BaseException | None = None) -> Callable[[], Iterator[Any]]:
-    """A function that yields batches; one that fails does so at the fourth batch of its second pass."""
+    """A function that yields batches; one that fails does so at the third batch of its second pass."""
     passes = 0
 
     def load() -> Iterator[Any]:
         nonlocal passes
         passes += 1
         for number, start in enumerate(range(0, len(x), size)):
-            if failing is not None and passes > 1 and number == 3:
+            if failing is not None and passes > 1 and number == 2:
                 raise failing
             yield x[start : start + size]
 
@@ -149,7 +155,7 @@ def batches(x: Any, size: int, failing: BaseException | None = None) -> Callable
 
 
 def collected(patient: Patient, data: Any, **options: Any) -> Case:
-    return quantmedic.collect(*patient.models, **({"validation": data, "threads": 1} | options))
+    return quantmedic.collect(*patient.models, **({"validation": data, "threads": 1, "batch_size": 8} | options))
 
 
 def values_of(statistics: SetStatistics) -> dict[str, Any]:
@@ -179,111 +185,78 @@ def alike(a: Any, b: Any) -> bool:
 
 # --- the suite -------------------------------------------------------------------------------------------------------
 
-
-def test_two_runs_measure_the_same(patient):
-    data = batches(patient.x, 7)
-    first, second = (collected(patient, data) for _ in range(2))
-    assert_equal(first.statistics["validation"], second.statistics["validation"])
-    assert first.record == second.record
-
-
-def test_threads_change_nothing(patient):
-    first, second = (collected(patient, patient.x, threads=threads, batch_size=4) for threads in (1, 4))
-    assert_equal(first.statistics["validation"], second.statistics["validation"])
-
-
 EXTREMES = ("min", "max", "bucket_min", "bucket_max", *(f"{kind}.max" for kind in ERROR_KINDS))
-COUNTS = ("count", "nonfinite", "tensor samples", *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ("count",)))
-
-
-def test_how_samples_are_cut_into_batches_changes_nothing(patient):
-    """Kernels add up in another order for other batch sizes: float32 results may differ in their last bits."""
-    one, seven, all_ = (
-        values_of(collected(patient, patient.x, batch_size=size).statistics["validation"]) for size in (1, 7, 32)
-    )
-    for other in (seven, all_):
-        for name in COUNTS:
-            assert np.array_equal(one[name], other[name]), name
-        for name in EXTREMES:
-            assert np.allclose(one[name], other[name], rtol=1e-5, atol=1e-6), name
-        moved = np.abs(one["histograms"] - other["histograms"]).sum() / one["histograms"].sum()
-        assert moved < 0.002
-        assert np.allclose(one["mean"], other["mean"], rtol=1e-5, atol=1e-7)
-        assert np.allclose(one["m2"], other["m2"], rtol=1e-5, atol=1e-6)
-        assert np.array_equal(one["samples"]["hash"], other["samples"]["hash"])
-
-
-def test_how_a_source_cuts_its_batches_changes_nothing(patient):
-    """The samples of a run are the same ones, so that not one bit may differ."""
-    cuts = [collected(patient, batches(patient.x, size), batch_size=8) for size in (1, 7, 32)]
-    whole = collected(patient, patient.x, batch_size=8)
-    for case in cuts:
-        assert_equal(case.statistics["validation"], whole.statistics["validation"])
-
-
+COUNTS = ("count", "nonfinite", "tensor samples", *(f"{kind}.count" for kind in ERROR_KINDS))
 SUMS = ("mean", "m2", "clipped_energy")
 
 
-def test_shards_merge_to_one_pass(patient):
-    whole = collected(patient, patient.x, batch_size=8)
-    shards = [collected(patient, part, batch_size=8) for part in (patient.x[:24], patient.x[24:])]
-    merged = values_of(shards[0].merge(shards[1]).statistics["validation"])
+def test_neither_threads_nor_pieces_of_a_source_change_a_bit(patient, whole):
+    again, pieces = collected(patient, patient.x, threads=4), collected(patient, batches(patient.x, 7))
+    assert again.record == whole.record
+    for other in (again, pieces):
+        assert_equal(other.statistics["validation"], whole.statistics["validation"])
+
+
+def test_how_samples_are_cut_into_batches_changes_nothing(patient, whole):
+    """Kernels add up in another order for other batch sizes: float32 results may differ in their last bits."""
     expected = values_of(whole.statistics["validation"])
-    for name, values in expected.items():
+    for size in (1, 32):
+        found = values_of(collected(patient, patient.x, batch_size=size).statistics["validation"])
+        for name in COUNTS:
+            assert np.array_equal(found[name], expected[name]), name
+        for name in EXTREMES:
+            assert np.allclose(found[name], expected[name], rtol=1e-5, atol=1e-6), name
+        assert np.abs(found["histograms"] - expected["histograms"]).sum() / expected["histograms"].sum() < 0.002
+        assert np.allclose(found["mean"], expected["mean"], rtol=1e-5, atol=1e-7)
+        assert np.allclose(found["m2"], expected["m2"], rtol=1e-5, atol=1e-6)
+        assert np.array_equal(found["samples"]["hash"], expected["samples"]["hash"])
+
+
+def test_interrupted_runs_keep_what_they_measured_and_go_on_and_shards_merge(patient, whole, tmp_path):
+    path, before = tmp_path / "case.npz", patient.state()
+    with pytest.raises(Interrupted) as caught:
+        collected(patient, batches(patient.x, 8, KeyboardInterrupt()), checkpoint=path)
+    assert same(patient.state(), before)
+    first, rest = collected(patient, patient.x[:16]), collected(patient, patient.x[16:])
+    case = caught.value.case
+    assert case.record.datasets["validation"].seen == 16
+    assert not case.record.datasets["validation"].complete
+    assert_equal(case.statistics["validation"], first.statistics["validation"])
+    resumed = collected(patient, batches(patient.x, 8), checkpoint=path, resume=True)
+    assert_equal(resumed.statistics["validation"], whole.statistics["validation"])
+
+    merged = values_of(first.merge(rest).statistics["validation"])
+    for name, values in values_of(whole.statistics["validation"]).items():
         if name in SUMS or name.startswith("weights.") or name.endswith((".sum", ".square", ".cross", ".power")):
             assert np.allclose(merged[name], values, rtol=1e-9, atol=1e-12), name
         else:
             assert alike(merged[name], values), name
 
 
-@pytest.mark.parametrize("prove", [None, 3.0])
-def test_models_stay_as_they_are(patient, prove):
+def test_models_stay_as_they_are(patient):
+    """Also where representative data, the proof and the fast mode run them in other ways, and where data fail."""
     before = patient.state()
-    representative = batches(patient.x, 5)
-    collected(patient, batches(patient.x, 7), representative=representative, prove=prove, operator_error=False)
+    options = {"representative": batches(patient.x, 5), "prove": 3.0, "operator_error": False}
+    collected(patient, batches(patient.x, 7), **options)
     assert same(patient.state(), before)
-
-
-@pytest.mark.parametrize("failure", [ValueError("broken"), KeyboardInterrupt(), SystemExit(1), MemoryError()])
-def test_models_stay_as_they_are_after_a_failure(patient, failure):
-    before = patient.state()
-    with pytest.raises((QuantmedicError, KeyboardInterrupt, SystemExit, MemoryError)):
-        collected(patient, batches(patient.x, 4, failure), batch_size=4)
+    fast = collected(patient, patient.x, mode="fast")
+    assert (fast.statistics["validation"].tensor_samples > 0).all()
+    assert fast.record.datasets["validation"].seen == len(patient.x)
     assert same(patient.state(), before)
+    for failure in (ValueError("broken"), SystemExit(1), MemoryError()):
+        with pytest.raises((QuantmedicError, SystemExit, MemoryError)):
+            collected(patient, batches(patient.x, 4, failure))
+        assert same(patient.state(), before), failure
 
 
-def test_an_interrupted_run_keeps_what_it_measured(patient):
-    with pytest.raises(Interrupted) as caught:
-        collected(patient, batches(patient.x, 4, KeyboardInterrupt()), batch_size=4)
-    case = caught.value.case
-    assert case.record.datasets["validation"].seen == 12
-    assert not case.record.datasets["validation"].complete
-    expected = collected(patient, patient.x[:12], batch_size=4)
-    assert_equal(case.statistics["validation"], expected.statistics["validation"])
-
-
-def test_a_run_goes_on_where_it_was_interrupted(patient, tmp_path):
-    load, path = batches(patient.x, 4, KeyboardInterrupt()), tmp_path / "case.npz"
-    with pytest.raises(Interrupted):
-        collected(patient, load, batch_size=4, checkpoint=path)
-    load = batches(patient.x, 4)
-    case = collected(patient, load, batch_size=4, checkpoint=path, resume=True)
-    assert_equal(case.statistics["validation"], collected(patient, load, batch_size=4).statistics["validation"])
-
-
-def test_cases_are_saved_and_read(patient, tmp_path):
-    case = collected(patient, patient.x)
-    quantmedic.save_case(case, tmp_path / "case.npz")
-    read = quantmedic.load_case(tmp_path / "case.npz")
-    assert_equal(read.statistics["validation"], case.statistics["validation"])
-    assert read.record == case.record
-
-
-def test_what_was_not_measured_is_none(patient):
+def test_cases_are_saved_and_read_and_say_none_of_what_was_not_measured(patient, whole, tmp_path):
     """Without labels, representative data and quantizers, nothing is known of them: not 0, not NaN."""
-    case = collected(patient, patient.x)
-    facts = derive(case, quantmedic.load_rulebase())
-    assert case.record.metric is None and list(case.statistics) == ["validation"]
+    quantmedic.save_case(whole, tmp_path / "case.npz")
+    read = quantmedic.load_case(tmp_path / "case.npz")
+    assert_equal(read.statistics["validation"], whole.statistics["validation"])
+    assert read.record == whole.record
+    facts = derive(read, quantmedic.load_rulebase())
+    assert read.record.metric is None and list(read.statistics) == ["validation"]
     assert all(tensor.representative == TensorDataFacts() for tensor in facts.tensors)
     for tensor in (tensor for tensor in facts.tensors if tensor.quantizer.scale is None):
         assert tensor.data.rounding == ErrorFacts() and tensor.quantizer.bits in (None, 8)
@@ -305,14 +278,9 @@ def numbers_that_are_none(facts: Any) -> Iterator[str]:
             yield from numbers_that_are_none(value)
 
 
-def test_fast_mode_measures_every_tensor(patient):
-    case = collected(patient, patient.x, mode="fast")
-    statistics = case.statistics["validation"]
-    assert (statistics.tensor_samples > 0).all()
-    assert case.record.datasets["validation"].seen == len(patient.x)
-
-
-def test_a_file_that_is_missing_is_named(patient, tmp_path):
+def test_what_is_missing_is_named(patient, tmp_path):
+    with pytest.raises(QuantmedicError, match="no data"):
+        quantmedic.collect(*patient.models)
     with pytest.raises(QuantmedicError) as caught:
         collected(patient, tmp_path / "mising.npz")
     assert "mising.npz" in str(caught.value) and caught.value.help
@@ -320,11 +288,6 @@ def test_a_file_that_is_missing_is_named(patient, tmp_path):
         with pytest.raises(QuantmedicError) as caught:
             quantmedic.collect(tmp_path / "flaot.onnx", patient.models[1], validation=patient.x)
         assert "flaot.onnx" in str(caught.value) and caught.value.help
-
-
-def test_without_data_nothing_is_measured(patient):
-    with pytest.raises(QuantmedicError, match="no data"):
-        quantmedic.collect(*patient.models)
 
 
 # --- frameworks that are not there -----------------------------------------------------------------------------------
@@ -353,15 +316,15 @@ else:
 """
 
 
-def said_without(blocked: str, call: str, folder: Path) -> str:
-    code = BLOCKED.format(blocked={blocked}, call=call)
+def said_without(blocked: set[str], call: str, folder: Path) -> str:
+    code = BLOCKED.format(blocked=blocked, call=call)
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_modules_without_torch(tmp_path):
-    said = said_without("torch", "quantmedic.collect(Stranger(), Stranger(), validation=[1])", tmp_path)
+    said = said_without({"torch"}, "quantmedic.collect(Stranger(), Stranger(), validation=[1])", tmp_path)
     assert "pip install 'quantmedic[torch]'" in said and "Stranger" in said
 
 
@@ -369,8 +332,7 @@ def test_files_need_no_torch(tmp_path):
     save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": X}))
     np.savez(tmp_path / "data.npz", image=X)
     call = "quantmedic.diagnose('float.onnx', 'quantized.onnx', validation='data.npz')"
-    assert said_without("torch", call, tmp_path) == "worked\n"
-    assert said_without("torchao", call, tmp_path) == "worked\n"
+    assert said_without({"torch", "torchao"}, call, tmp_path) == "worked\n"
 
 
 def test_modules_need_no_torchao(tmp_path):
@@ -379,7 +341,7 @@ def test_modules_need_no_torchao(tmp_path):
         "import torch; net = torch.nn.Linear(4, 2); x = torch.randn(8, 4); "
         "quantmedic.collect(net, net, validation=x, threads=1)"
     )
-    assert said_without("torchao", call, tmp_path) == "worked\n"
+    assert said_without({"torchao"}, call, tmp_path) == "worked\n"
 
 
 def test_copies_of_modules_are_judged_alike():

@@ -258,7 +258,7 @@ NASTY = {
     "a whole chunk": noise(1, 1, numba_loops.CHUNK),
     "a chunk and one": noise(1, 2, numba_loops.CHUNK + 1),
     "one element": noise(1, 1, 1),
-    "shown values worth a table": noise(16, 3, 2500),
+    "shown values worth a table": with_special(noise(16, 3, 2500), NAN, INF),
     "a large mean": noise(2, 3, 3000) + 10_000,
     "a large mean in short rows": noise(900, 3, 1) - 10_000,
     "a tiny deviation": noise(2, 2, 900) * F(1e-3) + 10,
