@@ -26,28 +26,21 @@ def renamed_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def nodes_of(facts: CaseFacts) -> dict[str, tuple[str, ...]]:
+    return {layer.name: layer.float_nodes for layer in facts.layers}
+
+
 def test_a_layer_stands_for_its_node_and_the_activation_fused_into_it(tmp_path: Path) -> None:
+    """Readers are looked for behind operators that only move values."""
     facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path)
-    nodes = {layer.name: layer.float_nodes for layer in facts.layers}
+    nodes = nodes_of(facts)
     assert nodes["/conv1"] == ("/conv1", "/relu1")
-    assert nodes["/pool"] == ("/pool",)
-    assert nodes["/scores"] == ("/scores",)
-
-
-def test_an_activation_that_is_kept_stands_for_itself(tmp_path: Path) -> None:
-    facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path, extra_options={"ActivationSymmetric": True})
-    nodes = {layer.name: layer.float_nodes for layer in facts.layers}
-    assert nodes["/conv1"] == ("/conv1",)
-    assert nodes["/relu1"] == ("/relu1",)
-
-
-def test_readers_are_looked_for_behind_operators_that_only_move_values(tmp_path: Path) -> None:
-    facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path)
+    assert (nodes["/pool"], nodes["/scores"]) == (("/pool",), ("/scores",))
     readers = {tensor.float_name: tensor.readers for tensor in facts.tensors}
-    assert readers["image"] == ("/conv1",)
-    assert readers["relu1"] == ("/conv2",)
-    assert readers["pool"] == ("/flat", "/scores")
-    assert readers["scores"] == ()
+    assert (readers["image"], readers["relu1"]) == (("/conv1",), ("/conv2",))
+    assert (readers["pool"], readers["scores"]) == (("/flat", "/scores"), ())
+    kept = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path, extra_options={"ActivationSymmetric": True})
+    assert (nodes_of(kept)["/conv1"], nodes_of(kept)["/relu1"]) == (("/conv1",), ("/relu1",))
 
 
 def test_a_layer_whose_node_has_no_name_cannot_be_named(tmp_path: Path) -> None:
@@ -55,7 +48,7 @@ def test_a_layer_whose_node_has_no_name_cannot_be_named(tmp_path: Path) -> None:
     for node in model.graph.node:
         node.name = "" if node.op_type == "Conv" else f"/{node.output[0]}"
     facts = facts_of(model, tmp_path)
-    nodes = {layer.name: layer.float_nodes for layer in facts.layers}
+    nodes = nodes_of(facts)
     assert nodes["conv1"] == (), "its activation alone would not do"
     assert nodes["/pool"] == ("/pool",)
     readers = {tensor.float_name: tensor.readers for tensor in facts.tensors}

@@ -37,10 +37,10 @@ def test_cuda_without_its_provider_names_what_to_install() -> None:
     assert "onnxruntime-gpu" in str(error.value)
 
 
-@pytest.mark.parametrize("device", ["gpu", "mps", "cuda:x", "cpu:1"])
-def test_other_devices_are_refused(device: str) -> None:
-    with pytest.raises(ModelError, match="not run on this device"):
-        providers_of(device)
+def test_other_devices_are_refused() -> None:
+    for device in ("gpu", "mps", "cuda:x", "cpu:1"):
+        with pytest.raises(ModelError, match="not run on this device"):
+            providers_of(device)
 
 
 @pytest.mark.skipif("AzureExecutionProvider" not in ort.get_available_providers(), reason="another build")

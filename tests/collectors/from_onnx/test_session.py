@@ -87,20 +87,18 @@ def test_exposed_tensors_follow_the_outputs_and_leave_the_model_alone():
     assert [value.name for value in expose(model, []).graph.output] == ["scores"]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "same", "difference"),
-    [
+def test_outputs_are_compared_bit_by_bit():
+    for a, b, same, difference in (
         ([1.0, 2.0], [1.0, 2.0], True, 0),
         ([1.0, 2.0], [1.0, 2.5], False, 0.25),
         ([1.0, np.nan], [1.0, np.nan], True, 0),
         ([np.nan, 4.0], [np.nan, 3.0], False, 0.25),
         ([0.0, 0.0], [0.0, 0.0], True, 0),
-    ],
-)
-def test_outputs_are_compared_bit_by_bit(a, b, same, difference):
-    a, b = [np.float32(a)], [np.float32(b)]
-    assert same_outputs(a, b) is same
-    assert output_difference(a, b) == pytest.approx(difference)
+    ):
+        one, other = [np.float32(a)], [np.float32(b)]
+        assert same_outputs(one, other) is same, (a, b)
+        assert output_difference(one, other) == pytest.approx(difference), (a, b)
+    assert all(output_difference([np.float32([zero])], [np.float32([1.0])]) > 0 for zero in (0.0, np.nan))
 
 
 def test_difference_is_relative_to_the_same_output():
@@ -108,11 +106,6 @@ def test_difference_is_relative_to_the_same_output():
     b = [np.float32([1000.0]), np.float32([1.5]), np.int64([4])]
     assert output_difference(a, b) == pytest.approx(0.5)
     assert not same_outputs(a[2:], b[2:])
-
-
-@pytest.mark.parametrize("before", [0.0, np.nan])
-def test_difference_to_an_output_of_zeros(before):
-    assert output_difference([np.float32([before])], [np.float32([1.0])]) > 0
 
 
 # --- observing ---------------------------------------------------------------------------------------------------
@@ -128,21 +121,26 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("make", [conv_net, residual_net], ids=["plain", "residual"])
-def test_reading_codes_leaves_kernels_and_outputs_alone(make, name, tmp_path):
-    graph = graph_of(qdq(make(), FEED, RECIPES[name]))
-    taps = taps_of(graph)
-    observed = ObservedModel(graph, taps, FEED, 1)
-    assert (observed.simulated, observed.dropped, observed.difference) == (False, [], 0)
-    assert observed.taps == list(range(len(taps)))
-    names = [tap.tensor for tap in taps]
-    expected = run(graph.model, FEED, names)
-    found = dict(zip(names, observed.session.run(names, FEED), strict=True))
-    for tap, read in zip(taps, observed.read, strict=True):
-        values = read.quantizer.dequantize(found[read.tensor])
-        np.testing.assert_array_equal(values, tap.quantizer.dequantize(expected[tap.tensor]), err_msg=tap.tensor)
-    np.testing.assert_array_equal(observed.session.run(["scores"], FEED)[0], run(graph.model, FEED)["scores"])
+def test_reading_codes_leaves_kernels_and_outputs_alone(subtests):
+    for make in (conv_net, residual_net):
+        for name in RECIPES:
+            with subtests.test(f"{make.__name__}, {name}"):
+                graph = graph_of(qdq(make(), FEED, RECIPES[name]))
+                taps = taps_of(graph)
+                observed = ObservedModel(graph, taps, FEED, 1)
+                assert (observed.simulated, observed.dropped, observed.difference) == (False, [], 0)
+                assert observed.taps == list(range(len(taps)))
+                names = [tap.tensor for tap in taps]
+                expected = run(graph.model, FEED, names)
+                found = dict(zip(names, observed.session.run(names, FEED), strict=True))
+                for tap, read in zip(taps, observed.read, strict=True):
+                    values = read.quantizer.dequantize(found[read.tensor])
+                    np.testing.assert_array_equal(
+                        values, tap.quantizer.dequantize(expected[tap.tensor]), err_msg=tap.tensor
+                    )
+                np.testing.assert_array_equal(
+                    observed.session.run(["scores"], FEED)[0], run(graph.model, FEED)["scores"]
+                )
 
 
 def test_threads_do_not_change_what_is_observed():
@@ -257,21 +255,23 @@ def isolated(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> tuple[Graph
     return graph, dict(zip(roots, found, strict=True)), roots
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [Recipe(), Recipe(per_channel=True), Recipe(activation=np.int16, opset=21), Recipe(weights="float", opset=13)],
-    ids=["uint8", "per channel", "int16", "float weights"],
-)
-def test_isolated_operators_see_nothing_but_their_float_inputs(recipe):
-    model = qdq(conv_net(), FEED, recipe)
-    graph, found, roots = isolated(model, FEED)
-    floats = run(model, FEED, roots)
-    for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
-        alone = section(model, before, graph.quantizers[after][0].tensor)
-        (expected,) = run(alone, {before: floats[before]}).values()
-        difference = np.abs(found[after].astype(np.int64) - expected.astype(np.int64))
-        assert difference.max() <= 1, after
-        assert (difference > 0).mean() < 0.01, after
+def test_isolated_operators_see_nothing_but_their_float_inputs(subtests):
+    for recipe in (
+        Recipe(),
+        Recipe(per_channel=True),
+        Recipe(activation=np.int16, opset=21),
+        Recipe(weights="float", opset=13),
+    ):
+        with subtests.test(str(recipe)):
+            model = qdq(conv_net(), FEED, recipe)
+            graph, found, roots = isolated(model, FEED)
+            floats = run(model, FEED, roots)
+            for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
+                alone = section(model, before, graph.quantizers[after][0].tensor)
+                (expected,) = run(alone, {before: floats[before]}).values()
+                difference = np.abs(found[after].astype(np.int64) - expected.astype(np.int64))
+                assert difference.max() <= 1, after
+                assert (difference > 0).mean() < 0.01, after
 
 
 # --- what the user is told ---------------------------------------------------------------------------------------

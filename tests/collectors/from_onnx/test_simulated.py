@@ -32,7 +32,7 @@ def simulated(folder: Path, opset: int, ir_version: int) -> OnnxSimulated:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("opset, ir_version", [(9, 3), (10, 5), (11, 6), (12, 7), (13, 7)])
+@pytest.mark.parametrize("opset, ir_version", [(9, 3), (11, 6), (13, 7)])
 def test_old_opsets_are_simulated_as_new_ones_are(opset: int, ir_version: int, tmp_path: Path) -> None:
     for folder in ("new", "old"):
         (tmp_path / folder).mkdir()
@@ -70,9 +70,9 @@ def test_grids_of_eight_bits_and_others_round_and_clip_alike(tmp_path: Path) -> 
             np.testing.assert_allclose(coded, general, atol=1e-3)
 
 
-@pytest.mark.parametrize("low, high", [(-0.5, 254.0), (0.0, 15.0), (1.0, 256.0), (-300.0, -45.0), (-1e38, 255.0)])
-def test_what_codes_of_eight_bits_cannot_hold_is_computed_otherwise(low: float, high: float) -> None:
-    assert grid_row(Grid(low, high, 1.0)) == (low, high, 1.0, 0, False, True)
+def test_what_codes_of_eight_bits_cannot_hold_is_computed_otherwise() -> None:
+    for low, high in ((-0.5, 254.0), (0.0, 15.0), (1.0, 256.0), (-300.0, -45.0), (-1e38, 255.0)):
+        assert grid_row(Grid(low, high, 1.0)) == (low, high, 1.0, 0, False, True)
 
 
 @pytest.mark.thorough
