@@ -21,8 +21,10 @@ AGAIN = "requantize-this-model"
 
 @dataclass(frozen=True)
 class Found:
-    """A pair diagnosed with its proof."""
+    """A pair diagnosed with its proof, and the file that was written as prescribed."""
 
+    paths: tuple[Path, Path]
+    fixed: Path
     proof: ProofRecord
     diagnosis: Diagnosis
 
@@ -52,12 +54,15 @@ def outlying(w: np.ndarray) -> np.ndarray:
     return w * np.array([30.0, *[1.0] * (len(w) - 1)], np.float32).reshape(-1, 1, 1, 1)
 
 
-def diagnosed(folder: Path, float_model: onnx.ModelProto, quantized: onnx.ModelProto, prove: float = 60.0) -> Found:
-    pair = save_pair(folder, float_model, quantized)
-    data = {"representative": {"image": images(64)}, "validation": {"image": images(96, 8)}}
-    case = quantmedic.collect(*pair, prove=prove, threads=1, **data)
+JUDGED = images(96, 8)
+
+
+def diagnosed(folder: Path, float_model: onnx.ModelProto, quantized: onnx.ModelProto) -> Found:
+    pair, fixed = save_pair(folder, float_model, quantized), folder / "fixed.onnx"
+    data = {"representative": {"image": images(64)}, "validation": {"image": JUDGED}}
+    case = quantmedic.collect(*pair, prove=60.0, threads=1, write_fixed=fixed, **data)
     assert case.record.proof is not None
-    return Found(case.record.proof, quantmedic.judge(case))
+    return Found(pair, fixed, case.record.proof, quantmedic.judge(case))
 
 
 @pytest.fixture(scope="module")
@@ -138,21 +143,17 @@ def test_a_cause_that_advises_it_is_proven_by_it(old_ranges: Found) -> None:
     assert first.cause == "stale-calibration" and first.proven
 
 
-def test_what_is_prescribed_is_measured_on_all_samples(tmp_path: Path) -> None:
-    """Three of 200 samples are rare: the halves alone would show another number than the file that is written."""
-    model, rare = residual_net(), images(200, 8)
-    rare[[5, 90, 170]] *= 6
-    pair = save_pair(tmp_path, model, static(older(model), {"image": images(64)}, tmp_path))
-    data = {"representative": {"image": images(64)}, "validation": {"image": rare}}
-    found = quantmedic.fix(*pair, tmp_path / "fixed.onnx", prove=60.0, threads=1, **data).before
-    assert found.proof is not None and found.prescription is not None
-    trial = found.prescription.executed.trial
-    assert (found.proof.judged, trial.samples) == (100, 200)
+def test_what_is_prescribed_is_measured_on_all_samples(coarse_and_stale: Found) -> None:
+    """The half that is judged alone would show another number than the file that is written."""
+    found = coarse_and_stale
+    assert found.diagnosis.prescription is not None and found.diagnosis.prescription.executed is not None
+    trial = found.diagnosis.prescription.executed.trial
+    assert (found.proof.judged, trial.samples) == (48, 96)
     float_out, before, after = (
-        run(onnx.load(str(path)), {"image": rare})["scores"] for path in (*pair, tmp_path / "fixed.onnx")
+        run(onnx.load(str(path)), {"image": JUDGED})["scores"] for path in (*found.paths, found.fixed)
     )
     gain = 10 * np.log10(np.square(before - float_out).sum() / np.square(after - float_out).sum())
     assert trial.gain_db == pytest.approx(gain, abs=0.01)
     assert trial.low_db < gain < trial.high_db
-    box = prescription_box(found)
-    assert box is not None and "on all 200 samples" in box.executed
+    box = prescription_box(found.diagnosis)
+    assert box is not None and "on all 96 samples" in box.executed
