@@ -58,10 +58,9 @@ def assert_same(found: Case, expected: Case) -> None:
     assert found.record == expected.record
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 7])
-def test_figures_do_not_depend_on_the_workers(workers, data, alone):
+def test_figures_do_not_depend_on_the_workers(data, alone):
     seen: list[tuple[str, int, int | None]] = []
-    with cluster_of(workers) as client:
+    with cluster_of(3) as client:
         found = collected(data, cluster=client, progress=lambda *told: seen.append(told))
     assert_same(found, alone)
     assert ("validation slices", 5, 5) in seen and ("representative slices", 2, 2) in seen
@@ -72,16 +71,9 @@ def test_fast_mode_is_divided_by_its_parts(data):
         assert_same(collected(data, cluster=client, mode="fast"), collected(data, mode="fast"))
 
 
-def test_results_travel_where_no_folder_is_shared(data, alone, monkeypatch):
+def test_a_worker_that_is_killed_costs_nothing_but_time(data, alone, monkeypatch):
+    """Results travel, as no folder is shared: those of the worker are lost with it."""
     monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)
-    with cluster_of(2) as client:
-        assert_same(collected(data, cluster=client), alone)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_worker_that_is_killed_costs_nothing_but_time(shared, data, alone, monkeypatch):
-    if not shared:
-        monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)
     with cluster_of(2, processes=True) as client:
         pids = list(client.run(os.getpid).values())
 
@@ -95,8 +87,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(shared, data, alone, mon
     assert_same(found, alone)
 
 
-@pytest.mark.parametrize("on_cluster", [True, False])
-def test_an_interrupt_leaves_a_case_that_goes_on(on_cluster, data, alone, tmp_path):
+def test_an_interrupt_leaves_a_case_that_goes_on(data, alone, tmp_path):
     def progress(stage: str, done: int, total: int | None) -> None:
         if stage == "validation slices" and done == 3:
             raise KeyboardInterrupt
@@ -109,7 +100,7 @@ def test_an_interrupt_leaves_a_case_that_goes_on(on_cluster, data, alone, tmp_pa
         assert sum(count for _, count in part.record.datasets["validation"].spans) in (3, 4)
         assert part.record.datasets["validation"].seen == caught.value.case.record.datasets["validation"].seen
         assert quantmedic.check(part).gate is not None
-        found = collected(data, cluster=client if on_cluster else None, checkpoint=path, resume=True)
+        found = collected(data, cluster=client, checkpoint=path, resume=True)
     assert_same(found, alone)
     assert [entry.name for entry in tmp_path.iterdir()] == ["part.case"]
 
@@ -180,29 +171,28 @@ def test_weights_are_those_of_one_machine(tmp_path):
     assert len(found.record.operators) > 5
 
 
-@pytest.mark.parametrize("where", ["lokal", "local:0", "local:x"])
-def test_a_cluster_that_is_none_is_refused(where, data):
-    with pytest.raises(DataError, match="cluster cannot be read"):
-        collected(data, cluster=where)
+def test_a_cluster_that_is_none_is_refused(data):
+    for where in ("lokal", "local:0", "local:x"):
+        with pytest.raises(DataError, match="cluster cannot be read"):
+            collected(data, cluster=where)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "there is no such file of a scheduler"),
-        ("{}", "holds no address"),
-        ("[]", "holds no address"),
-        ('{"address": 8786}', "holds no address"),
-        ('{"address": "host:8786"}', "holds no address"),
-        ("{", "cannot be read"),
-        ('{"address": "tcp://"}', "does not answer"),
-        ('{"address": "tcp://nowhere.invalid:x"}', "does not answer"),
-    ],
-)
-def test_a_file_of_a_scheduler_that_is_of_no_use_is_named(content, words, data, tmp_path):
-    path = tmp_path / "scheduler.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(DataError, match=words) as caught:
-        collected(data, cluster=path)
-    assert "scheduler.json" in caught.value.where[0]
+def test_a_file_of_a_scheduler_that_is_of_no_use_is_named(data, tmp_path):
+    for number, (content, words) in enumerate(
+        (
+            (None, "there is no such file of a scheduler"),
+            ("{}", "holds no address"),
+            ("[]", "holds no address"),
+            ('{"address": 8786}', "holds no address"),
+            ('{"address": "host:8786"}', "holds no address"),
+            ("{", "cannot be read"),
+            ('{"address": "tcp://"}', "does not answer"),
+            ('{"address": "tcp://nowhere.invalid:x"}', "does not answer"),
+        )
+    ):
+        path = tmp_path / f"scheduler{number}.json"
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(DataError, match=words) as caught:
+            collected(data, cluster=path)
+        assert path.name in caught.value.where[0]

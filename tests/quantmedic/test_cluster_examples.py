@@ -65,25 +65,22 @@ def test_clusters_give_what_an_array_of_jobs_does(environment):
     assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)
 
 
-@pytest.mark.parametrize(
-    ("python", "words"),
-    [
+def test_a_scheduler_that_does_not_start_is_not_waited_for(tmp_path):
+    for python, words in (
         ("exit 1", "lacks quantmedic[cluster]"),
         ('[ "$1" = -c ]', "the scheduler has ended"),
         ('[ "$1" = -c ] || exec sleep 60', "the scheduler has not started within 1 seconds"),
-    ],
-)
-def test_a_scheduler_that_does_not_start_is_not_waited_for(python, words, tmp_path):
-    variables = {"PYTHON": write_script(tmp_path / "python", python), "PATIENCE": "1", "START": "env"}
-    done = subprocess.run(
-        ["bash", str(EXAMPLES / "slurm-dask.sh")],
-        cwd=tmp_path,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2 and words in done.stderr
+    ):
+        variables = {"PYTHON": write_script(tmp_path / "python", python), "PATIENCE": "1", "START": "env"}
+        done = subprocess.run(
+            ["bash", str(EXAMPLES / "slurm-dask.sh")],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2 and words in done.stderr
 
 
 @pytest.mark.thorough

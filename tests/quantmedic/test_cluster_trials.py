@@ -90,11 +90,6 @@ def led(simple: Scene) -> ProofRecord:
     return simple.proof("first")
 
 
-@pytest.fixture(scope="module")
-def everything(hard: Scene) -> ProofRecord:
-    return hard.proof(True)
-
-
 def test_tasks_and_outcomes_travel_as_plain_values():
     change = Change({3: Grid(-1.5, 2.0, 0.1), 7: None}, {2: "float"}, frozenset({4, 1}), frozenset({"biases"}))
     for task in (EditTask(1, change), TextTask("onnxruntime", "x = 1", None), TextTask("a", "b", 0, Pool(3, 32))):
@@ -107,25 +102,6 @@ def test_tasks_and_outcomes_travel_as_plain_values():
     assert found.found[0].metric is not None and found.found[0].metric.values.tolist() == [[1.0], [0.0]]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_what_leads_is_tried_as_on_one_machine(workers: int, simple: Scene, led: ProofRecord):
-    seen: list[str] = []
-    with cluster_of(workers) as client:
-        # Units have one thread each, whatever this machine has.
-        found = simple.proof("first", cluster=client, threads=None, progress=lambda *told: seen.append(told[0]))
-    assert found == led
-    assert len(led.trials) >= 1 and len(led.executions) >= 2
-    assert "trials" in seen
-
-
-def test_everything_is_tried_as_on_one_machine(hard: Scene, everything: ProofRecord):
-    assert everything.stopped == "tried-all" and everything.cross_fitted
-    assert max(len(trial.after) for trial in everything.trials) >= 2
-    assert any("not judged" in run.reads for run in everything.executions)
-    with cluster_of(3) as client:
-        assert hard.proof(True, cluster=client) == everything
-
-
 def test_what_is_repaired_is_the_same_model(simple: Scene, tmp_path: Path):
     """No model travels: it is made again here."""
     here, there = tmp_path / "here.onnx", tmp_path / "there.onnx"
@@ -136,16 +112,24 @@ def test_what_is_repaired_is_the_same_model(simple: Scene, tmp_path: Path):
     assert alone.executions[alone.best].trial.samples > alone.judged
 
 
-def test_the_case_travels_where_no_folder_is_shared(simple: Scene, led: ProofRecord, monkeypatch: pytest.MonkeyPatch):
+def test_what_leads_is_tried_as_on_one_machine(simple: Scene, led: ProofRecord, monkeypatch: pytest.MonkeyPatch):
+    """The case travels, as no folder is shared."""
     monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)
-    with cluster_of(2) as client:
-        assert simple.proof("first", cluster=client) == led
+    seen: list[str] = []
+    with cluster_of(3) as client:
+        # Units have one thread each, whatever this machine has.
+        found = simple.proof("first", cluster=client, threads=None, progress=lambda *told: seen.append(told[0]))
+    assert found == led
+    assert len(led.trials) >= 1 and len(led.executions) >= 2
+    assert "trials" in seen
 
 
-def test_a_worker_that_is_killed_costs_nothing_but_time(
-    hard: Scene, everything: ProofRecord, monkeypatch: pytest.MonkeyPatch
-):
+def test_everything_is_tried_as_on_one_machine_though_a_worker_is_killed(hard: Scene, monkeypatch: pytest.MonkeyPatch):
     """The case travels to what is left of the workers, as they share no folder."""
+    everything = hard.proof(True)
+    assert everything.stopped == "tried-all" and everything.cross_fitted
+    assert max(len(trial.after) for trial in everything.trials) >= 2
+    assert any("not judged" in run.reads for run in everything.executions)
     monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)
     with cluster_of(2, processes=True) as client:
         pids = list(client.run(os.getpid).values())
