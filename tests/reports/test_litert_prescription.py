@@ -142,6 +142,7 @@ class Ward:
 
     def run(self, code: str, x: Array) -> Path:
         """The model that a script makes of samples that are fed one by one."""
+        (self.folder / "int8.tflite").unlink(missing_ok=True)
         exec(
             compile(code, "prescription.py", "exec"), {"data": {"serving_default": [{"image": row[None]} for row in x]}}
         )
@@ -184,18 +185,23 @@ def test_every_remedy_is_healed_by_here() -> None:
     assert {remedy for remedy, *_ in SNIPPETS} == {key for key in HEALED if isinstance(key, str)} | ELSEWHERE
 
 
-@pytest.mark.parametrize(("remedy", "place", "number"), [each for each in SNIPPETS if each[0] in HEALED])
-def test_the_script_of_a_remedy_heals(remedy: str, place: int, number: int, ward: Ward) -> None:
-    fault = HEALED.get((remedy, place), HEALED[remedy])
-    ward.float.write_bytes(network(fault.widest, fault.tail))
+def test_every_script_of_a_remedy_heals(subtests: pytest.Subtests, ward: Ward) -> None:
+    together: dict[str, tuple[Fault, list[tuple[str, int]]]] = {}
+    for remedy, place, number in SNIPPETS:
+        if remedy in HEALED:
+            fault = HEALED.get((remedy, place), HEALED[remedy])
+            together.setdefault(repr(fault), (fault, []))[1].append((remedy, number))
     given, judged = images(0), images(1)
-    patient = ward.patient(fault.options, given)
     sets = {"representative": {"image": given}, "validation": {"image": judged}}
-    facts = derive(collect(ward.float, patient, **sets, threads=1, attribution=False), BASE)
-    kept = options_in_force(LITERT, "recipe", settings_in_force(facts))
-    code = script_of(merge_all([options_of(remedy, number, facts, fault.layer), kept]))
-    before = ward.noise(patient, judged)
-    assert ward.noise(ward.run(code, given), judged) < fault.left * before, code
+    for fault, snippets in together.values():
+        ward.float.write_bytes(network(fault.widest, fault.tail))
+        patient = ward.patient(fault.options, given)
+        facts = derive(collect(ward.float, patient, **sets, threads=1, attribution=False), BASE)
+        kept, before = options_in_force(LITERT, "recipe", settings_in_force(facts)), ward.noise(patient, judged)
+        for remedy, number in snippets:
+            with subtests.test(f"{remedy}-{number}"):
+                code = script_of(merge_all([options_of(remedy, number, facts, fault.layer), kept]))
+                assert ward.noise(ward.run(code, given), judged) < fault.left * before, code
 
 
 MISTAKES = {
