@@ -13,6 +13,7 @@ from zoo.patient import healthy
 from zoo.quantizing import run
 from zoo.running import Asked, ask_all, results
 from zoo.score import place, render
+from zoo.surgery import Inapplicable
 
 pytestmark = pytest.mark.thorough
 
@@ -50,24 +51,17 @@ def test_a_case_is_built_once(cache):
     assert files == {path: path.stat().st_mtime_ns for path in built.folder.iterdir()}
 
 
-@pytest.mark.parametrize("kind", ["outlier-channel", "wide-branch", "wide-addend", "cancelled-offset", "heavy-tails"])
-@pytest.mark.parametrize("network", ["demo", "resnet", "vit"])
-def test_cuts_keep_the_function(network, kind):
-    sound = healthy(NETWORKS[network])
-    try:
-        ill = FAULTS[kind].apply(sound)
-    except Exception as error:
-        assert type(error).__name__ == "Inapplicable"
-        return
-    (expected,), (given,) = (run(p.network, p.model, p.validation[:32]) for p in (sound, ill))
-    np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max())
-
-
-def test_the_zoo_is_as_large_as_it_says():
-    assert len(FAULTS) >= 30
-    assert len([spec for spec in all_specs() if spec.control]) >= 25
-    assert {fault.family for fault in FAULTS.values()} <= set(FAMILIES)
-    assert len({spec.name for spec in all_specs()}) == len(list(all_specs()))
+def test_cuts_keep_the_function():
+    for network in ("demo", "resnet", "vit"):
+        sound = healthy(NETWORKS[network])
+        (expected,) = run(sound.network, sound.model, sound.validation[:32])
+        for kind in ("outlier-channel", "wide-branch", "wide-addend", "cancelled-offset", "heavy-tails"):
+            try:
+                ill = FAULTS[kind].apply(sound)
+            except Inapplicable:
+                continue
+            (given,) = run(ill.network, ill.model, ill.validation[:32])
+            np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max(), err_msg=f"{network} {kind}")
 
 
 def test_the_split_names_what_exists():
@@ -77,6 +71,8 @@ def test_the_split_names_what_exists():
     tuning = [spec for spec in all_specs() if spec.tuning]
     assert all(spec.network in TUNING_NETWORKS for spec in tuning)
     assert 0 < len(tuning) < len(list(all_specs())) / 2
+    assert {fault.family for fault in FAULTS.values()} <= set(FAMILIES)
+    assert len({spec.name for spec in all_specs()}) == len(list(all_specs()))
 
 
 def test_places():
