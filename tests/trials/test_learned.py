@@ -48,25 +48,16 @@ def test_both_are_learned_on_copies_that_keep_their_form(broken: Bench) -> None:
             n.op_type for n in broken.models.quantized.model.graph.node
         ]
     assert broken.edited_db(ROUNDING) > before + 15, "the nearest codes are better than shifted ones"
-    assert broken.models.quantized.model.SerializeToString() == stored
-
-
-def test_they_come_on_top_of_other_changes(broken: Bench) -> None:
     ranges = broken.change("recalibrate")
     both = ranges.join(ROUNDING).join(BIASES)
     assert both.learned == {"rounding", "biases"}
-    assert broken.edited_db(both) > broken.edited_db(ranges) + 10
-
-
-def test_nothing_is_learned_without_samples(broken: Bench) -> None:
+    assert broken.edited_db(both) > broken.edited_db(ranges) + 10, "they come on top of other changes"
+    arguments: tuple[Any, ...] = ("learned-rounding", broken.case, broken.facts, broken.every)
+    assert set(change_of(*arguments).weights.values()) == {"float"}, "simulated is the most that it can gain"
+    assert tried_change_of(*arguments) == ROUNDING
     with pytest.raises(ValueError, match="without samples"):
         edit(broken.models, broken.case, BIASES)
-
-
-def test_what_is_simulated_of_a_rounding_is_the_most_that_it_can_gain(broken: Bench) -> None:
-    arguments: tuple[Any, ...] = ("learned-rounding", broken.case, broken.facts, broken.every)
-    assert set(change_of(*arguments).weights.values()) == {"float"}
-    assert tried_change_of(*arguments) == ROUNDING
+    assert broken.models.quantized.model.SerializeToString() == stored
 
 
 @pytest.mark.thorough

@@ -14,7 +14,6 @@ from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 from quantmedic.demo import patient
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Targets
-from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.rules.remedy_kinds import SIMULATIONS
 from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.edit import edit, left_integer
@@ -163,14 +162,3 @@ def test_what_cannot_be_carried_out_at_all_is_an_error(demo: Bench) -> None:
     both = edit(demo.models, demo.case, Change(weights={flat: "float", first: "float"}))
     assert len(both.unedited) == 1
     assert demo.case.record.operators[flat].name in both.unedited[0]
-
-
-def test_grid_of_more_codes_makes_sixteen_bit(demo: Bench) -> None:
-    step = 2.0**-12
-    model = demo.edit(Change({demo.every.tensors[3]: Grid(-8.0, 65535 * step - 8.0, step)})).model
-    kinds = {t.name: t.data_type for t in model.graph.initializer}
-    wide = [
-        n for n in model.graph.node if n.op_type == "QuantizeLinear" and kinds[n.input[2]] == onnx.TensorProto.UINT16
-    ]
-    opset = next(o.version for o in model.opset_import if o.domain == "")
-    assert [n.domain for n in wide] == ["" if opset >= 21 else "com.microsoft"]

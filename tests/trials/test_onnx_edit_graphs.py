@@ -105,16 +105,6 @@ def test_shared_scale_is_copied_before_it_is_changed(tmp_path: Path) -> None:
     assert steps["pool"] != pytest.approx(1 / 255)
 
 
-def test_quantizer_of_a_network_input_is_one_like_others(tmp_path: Path) -> None:
-    found = bench(tmp_path, conv_net(), static(conv_net(), {"image": images()}, tmp_path))
-    place = found.tensor("image")
-    fine = found.edit(Change({place: Grid(-4.0, 4.0, 8 / 65535)})).model
-    gone = found.edit(Change({place: None})).model
-    assert {n.op_type for n in gone.graph.node if "image" in n.input} == {"Conv"}
-    for found_fine, found_gone in zip(found.outputs(fine), found.outputs(gone), strict=True):
-        assert np.abs(found_fine[0] - found_gone[0]).max() < 0.2 * np.abs(found_gone[0]).max()
-
-
 def test_codes_that_are_read_themselves_or_handed_out_stay(tmp_path: Path) -> None:
     net = Net()
     x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3, scale=0.3), out="conv1")
