@@ -44,86 +44,35 @@ REMEDIES = {
     "keep-float": "float",
 }
 HINTS = {"data.": "give validation data", "data.values.": "give float values"}
-RULES: dict[str, dict[str, Any]] = {
-    "D001": {
-        "cause": "too-few-samples",
-        "scope": "dataset",
-        "severity": "medium",
-        "confidence": 0.6,
-        "where": {"fact": "role", "is": "representative"},
-        "when": {"fact": "samples", "lt": "$few"},
-        "remedies": ["more-data"],
-    },
-    "A001": {
-        "cause": "activation-outliers",
-        "scope": "tensor",
-        "severity": "high",
-        "confidence": 0.9,
-        "when": {"fact": "data.values.zscore_max", "gt": "$zscore"},
-        "message": "reaches {data.values.zscore_max:.0f} deviations",
-        "remedies": ["clip-range"],
-    },
-    "A002": {
-        "cause": "activation-outliers",
-        "scope": "tensor",
-        "severity": "low",
-        "confidence": 0.5,
-        "when": {"fact": "data.rounding.sqnr_db", "lt": "$noisy"},
-        "message": "has {data.rounding.sqnr_db:.0f} dB",
-        "remedies": ["keep-float", "clip-range"],
-    },
-    "A003": {
-        "cause": "poor-range",
-        "scope": "tensor",
-        "severity": "medium",
-        "confidence": 0.7,
-        "when": {"fact": "data.predicted_best_gain_db", "gt": 3},
-        "remedies": ["clip-range"],
-    },
-    "W001": {
-        "cause": "weight-spread",
-        "scope": "layer",
-        "severity": "high",
-        "confidence": 0.8,
-        "when": {"all": [{"fact": "name", "known": True}, {"fact": "weight.channel_range_ratio", "gt": "$ratio"}]},
-        "remedies": ["equalize-layers"],
-    },
-    "M001": {
-        "cause": "noise-everywhere",
-        "scope": "model",
-        "severity": "info",
-        "confidence": 0.4,
-        "when": {"fact": "sqnr_slope_db", "lt": -20},
-        "remedies": ["keep-float"],
-    },
-    "S001": {
-        "cause": "not-quantized-at-all",
-        "scope": "model",
-        "severity": "medium",
-        "confidence": 0.95,
-        "when": {"fact": "quantized_share", "lt": 0.5},
-        "remedies": ["keep-float"],
-    },
+#: Rules of a base by their ids, but for names and messages.
+RULES = {
+    "D001": "cause: too-few-samples, scope: dataset, severity: medium, confidence: 0.6, remedies: [more-data], "
+    "where: {fact: role, is: representative}, when: {fact: samples, lt: $few}",
+    "A001": "cause: activation-outliers, scope: tensor, severity: high, confidence: 0.9, remedies: [clip-range], "
+    "when: {fact: data.values.zscore_max, gt: $zscore}",
+    "A002": "cause: activation-outliers, scope: tensor, severity: low, confidence: 0.5, "
+    "remedies: [keep-float, clip-range], when: {fact: data.rounding.sqnr_db, lt: $noisy}",
+    "A003": "cause: poor-range, scope: tensor, severity: medium, confidence: 0.7, remedies: [clip-range], "
+    "when: {fact: data.predicted_best_gain_db, gt: 3}",
+    "W001": "cause: weight-spread, scope: layer, severity: high, confidence: 0.8, remedies: [equalize-layers], "
+    "when: {all: [{fact: name, known: true}, {fact: weight.channel_range_ratio, gt: $ratio}]}",
+    "M001": "cause: noise-everywhere, scope: model, severity: info, confidence: 0.4, remedies: [keep-float], "
+    "when: {fact: sqnr_slope_db, lt: -20}",
+    "S001": "cause: not-quantized-at-all, scope: model, severity: medium, confidence: 0.95, remedies: [keep-float], "
+    "when: {fact: quantized_share, lt: 0.5}",
 }
-
-
-def yaml_of(value: Any) -> str:
-    """Flow-style YAML; good enough for the rules above."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {yaml_of(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(yaml_of, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+MESSAGES = {
+    "A001": "reaches {data.values.zscore_max:.0f} deviations",
+    "A002": "has {data.rounding.sqnr_db:.0f} dB",
+}
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> RuleBase:
     folder = tmp_path_factory.mktemp("rules")
-    for code, fields in RULES.items():
-        lines = {"id": code, "name": f"rule-{code.lower()}", "message": f"'message of {code}'", **fields}
-        if "{" in lines["message"]:
-            lines["message"] = f"'{lines['message']}'"
-        (folder / f"{code}.yaml").write_text("\n".join(f"{key}: {yaml_of(value)}" for key, value in lines.items()))
+    for code, rule in RULES.items():
+        message = MESSAGES.get(code, f"message of {code}")
+        (folder / f"{code}.yaml").write_text(f"{{id: {code}, name: rule-{code.lower()}, message: '{message}', {rule}}}")
     thresholds = [f"{name}: {{value: {value}, source: a guess, description: d}}" for name, value in THRESHOLDS.items()]
     (folder / "thresholds.yaml").write_text("\n".join(thresholds))
     remedies = [

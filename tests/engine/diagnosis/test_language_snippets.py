@@ -1,11 +1,10 @@
 """What is printed for language models can be pasted: it compiles, and every name in it is defined or told."""
 
-import ast
-import builtins
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from builders.python_names import undefined_names
 
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts
@@ -56,23 +55,6 @@ def advice_of(remedy: Remedy, snippet: Snippet) -> Advice:
     }
     named = {"id": remedy.id, "title": remedy.title, "changes": "", "cost": {"says": "none"}, "unsafe": ""}
     return Advice.model_validate({**named, "scope": remedy.scope, "snippets": (snippet,), "fields": fields})
-
-
-def undefined_names(code: str) -> set[str]:
-    tree = ast.parse(code)
-    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return found - set(_defined(tree)) - set(dir(builtins))
-
-
-def _defined(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.FunctionDef):
-            yield node.name
-            yield from (each.arg for each in node.args.args)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((each.asname or each.name).split(".")[0] for each in node.names)
 
 
 def test_undefined_names_are_found() -> None:

@@ -1,12 +1,12 @@
 """Which remedies are prescribed, and what a toolchain makes of them together."""
 
 import ast
-import builtins
 import json
 from typing import Any
 
 import pytest
 import yaml
+from builders.python_names import undefined_names
 
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
@@ -261,19 +261,6 @@ def test_every_toolchain_writes_what_its_language_reads() -> None:
             for each in prescription(diagnosis(cause("one", advice(remedy))), toolchain.name).configurations:
                 read = {"python": ast.parse, "yaml": yaml.safe_load, "json": json.loads}[each.language]
                 assert read(each.code), (remedy, toolchain.name)
-
-
-def undefined_names(code: str) -> set[str]:
-    """Names that Python code reads and nowhere defines."""
-    nodes = list(ast.walk(ast.parse(code)))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    defined = {node.id for node in names if isinstance(node.ctx, ast.Store)} | set(dir(builtins))
-    defined |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    defined |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    defined |= {
-        alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ()) if hasattr(alias, "asname")
-    }
-    return {node.id for node in names} - defined
 
 
 def test_code_for_onnxruntime_leaves_only_the_names_open_that_are_said_to_be_the_users() -> None:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+import yaml
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -26,32 +27,14 @@ REMEDIES: dict[str, dict[str, Any]] = {
     "more-data": {"scope": "dataset", "now": ("samples",)},
     "follow-noise": {"scope": "layer", "now": ("output.data.accumulated.sqnr_db",)},
 }
-RULES: tuple[dict[str, Any], ...] = (
-    {
-        "id": "W001",
-        "cause": "weight-spread",
-        "scope": "layer",
-        "severity": "high",
-        "when": {"fact": "weight.channel_range_ratio", "gt": 16},
-        "remedies": ["split-weights", "float-layers", "follow-noise"],
-    },
-    {
-        "id": "A001",
-        "cause": "far-outliers",
-        "scope": "tensor",
-        "severity": "medium",
-        "when": {"fact": "data.values.zscore_max", "gt": 8},
-        "remedies": ["clip-range", "widen-range"],
-    },
-    {
-        "id": "D001",
-        "cause": "few-samples",
-        "scope": "dataset",
-        "severity": "medium",
-        "when": {"fact": "range_growth", "gt": 0.05},
-        "remedies": ["more-data"],
-    },
-)
+RULES: list[dict[str, Any]] = yaml.safe_load("""
+- {id: W001, cause: weight-spread, scope: layer, severity: high, remedies: [split-weights, float-layers, follow-noise],
+   when: {fact: weight.channel_range_ratio, gt: 16}}
+- {id: A001, cause: far-outliers, scope: tensor, severity: medium, remedies: [clip-range, widen-range],
+   when: {fact: data.values.zscore_max, gt: 8}}
+- {id: D001, cause: few-samples, scope: dataset, severity: medium, remedies: [more-data],
+   when: {fact: range_growth, gt: 0.05}}
+""")
 
 
 def rule_base() -> RuleBase:
