@@ -355,7 +355,7 @@ def test_down_projection_without_massive_token_is_healthy(tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-@pytest.mark.parametrize("value", [float(np.finfo(np.float32).min), -1e9, -2e4])
+@pytest.mark.parametrize("value", [float(np.finfo(np.float32).min), -2e4])
 def test_attention_mask(tmp_path: Path, value: float) -> None:
     """Olive#1597: the mask is finfo.min, and nothing of the scores survives beside it."""
     lost, diagnosis = judged(masked(value), tmp_path, per_channel=True)

@@ -97,7 +97,9 @@ def test_boxes_and_scores_in_one_output(tmp_path: Path) -> None:
     quantized = quantize(model, REPRESENTATIVE, tmp_path)
     assert found_classes(model) > 0.8
     assert not run(quantized, VALIDATION)["detections"][:, 4:].any()
-    assert serious(judged(model, quantized, tmp_path))[0] == "unbalanced-concatenation"
+    diagnosis = judged(model, quantized, tmp_path)
+    assert serious(diagnosis)[0] == "unbalanced-concatenation"
+    assert diagnosis.model.harmed is True, "it is seen in the worst column, whatever the boxes weigh"
 
 
 @pytest.mark.source("mct-concatenation-remedies")
@@ -119,12 +121,6 @@ def test_cosine_of_the_whole_tensor_is_blind(tmp_path: Path) -> None:
     assert diagnosis.causes[0].cause == "unbalanced-concatenation"
     assert diagnosis.causes[0].severity == "high"
     assert diagnosis.causes[0].subjects == ("detections[1]",), "the scores, not the boxes"
-
-
-def test_harm_is_seen_in_the_worst_column(tmp_path: Path) -> None:
-    """The same: a detector whose scores are all gone is harmed, whatever the boxes weigh."""
-    model = detector()
-    assert judged(model, quantize(model, REPRESENTATIVE, tmp_path), tmp_path).model.harmed is True
 
 
 def _yolox(side: float) -> onnx.ModelProto:

@@ -118,6 +118,7 @@ print(onnxruntime.__version__, *[f"{cause.cause} {','.join(cause.subjects)}" for
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("release", ["1.20.1", "1.22.1"])
 def test_a_factor_that_the_fused_kernel_of_an_old_release_loses(tmp_path: Path, release: str) -> None:
     """onnxruntime#28130: alpha of a Gemm in QDQ, 33 dB by the file and 11 dB as computed; right in 1.32."""

@@ -11,6 +11,8 @@ from onnx import helper, numpy_helper
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 MEANS = np.linspace(-2.0, 2.0, 8, dtype=np.float32)
 SPREADS = np.geomspace(0.1, 3.0, 8)[[3, 0, 6, 1, 7, 4, 2, 5]].astype(np.float32)
 
@@ -46,11 +48,14 @@ def measured(values: Array) -> Array:
     return (values * SPREADS + MEANS).astype(np.float32)
 
 
+def judged(model: onnx.ModelProto, quantized: onnx.ModelProto, folder: Path) -> Diagnosis:
+    return diagnose(model, quantized, {"table": rows(4, 256)}, {"table": rows(5, 64)}, folder)
+
+
 def named(diagnosis: Diagnosis) -> list[tuple[str, tuple[str, ...]]]:
     return [(cause.cause, cause.rules) for cause in diagnosis.causes]
 
 
-@pytest.mark.thorough
 def test_the_right_table_names_nothing_of_the_data(tmp_path: Path) -> None:
     diagnosis = calibrated_on(rows(4, 256), tmp_path)
     assert not [rule for _, own in named(diagnosis) for rule in own if rule.startswith("D")]
@@ -58,7 +63,6 @@ def test_the_right_table_names_nothing_of_the_data(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].relation.channel_scale_mismatch < 1.5
 
 
-@pytest.mark.thorough
 def test_a_column_without_values(tmp_path: Path) -> None:
     table = rows(4, 256)
     table[:, [0, 1, 2, 4, 6]] = 0.0
@@ -67,18 +71,16 @@ def test_a_column_without_values(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].relation.channel_reading == "0, 1, 2, 4, 6"
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("factor", [20.0, 0.05])
-def test_columns_in_another_unit(tmp_path: Path, factor: float) -> None:
-    table = rows(4, 256)
-    table[:, [1, 4]] *= np.float32(factor)
-    diagnosis = calibrated_on(table, tmp_path)
-    assert named(diagnosis)[0] == ("preprocessing-mismatch", ("D027",))
-    relation = diagnosis.datasets[0].relation
-    assert relation.channel_reading == "1, 4" and relation.channel_scale_mismatch == pytest.approx(20, rel=0.3)
+def test_columns_in_another_unit(tmp_path: Path) -> None:
+    for factor in (20.0, 0.05):
+        table = rows(4, 256)
+        table[:, [1, 4]] *= np.float32(factor)
+        diagnosis = calibrated_on(table, tmp_path)
+        assert named(diagnosis)[0] == ("preprocessing-mismatch", ("D027",))
+        relation = diagnosis.datasets[0].relation
+        assert relation.channel_reading == "1, 4" and relation.channel_scale_mismatch == pytest.approx(20, rel=0.3)
 
 
-@pytest.mark.thorough
 def test_columns_in_another_order(tmp_path: Path) -> None:
     rank = np.argsort(np.argsort(SPREADS))
     order = np.argsort(rank)[7 - rank]
@@ -88,7 +90,6 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
     assert relation.ordered_channel_distance < 0.2 < 0.5 < relation.channel_distance
 
 
-@pytest.mark.thorough
 @pytest.mark.source("horizon-data-distribution")
 def test_rows_that_reach_further_are_a_domain_shift_and_no_poor_range(tmp_path: Path) -> None:
     """Every other representative row is from a storm: the ranges are too wide for the rows in use."""
@@ -99,7 +100,6 @@ def test_rows_that_reach_further_are_a_domain_shift_and_no_poor_range(tmp_path: 
     assert named(diagnosis)[0] == ("domain-shift", ("D025",))
 
 
-@pytest.mark.thorough
 def test_rows_without_bursts_are_a_domain_shift_and_no_clipping(tmp_path: Path) -> None:
     """Rows in use are calm but for bursts; the representative ones vary as much throughout, and reach less far."""
     steady, bursts = np.sign(standardized(rows(4, 256))) * 0.7, standardized(rows(5, 64)) * 0.3
@@ -110,7 +110,6 @@ def test_rows_without_bursts_are_a_domain_shift_and_no_clipping(tmp_path: Path) 
     assert cause == "domain-shift" and "D025" in rules
 
 
-@pytest.mark.thorough
 def test_rare_flags_and_long_tails_differ_by_chance(tmp_path: Path) -> None:
     """Flags that no representative row has set, and columns whose deviation a single row makes."""
 
@@ -124,13 +123,12 @@ def test_rare_flags_and_long_tails_differ_by_chance(tmp_path: Path) -> None:
     assert relation.constant_channels == 0 and relation.channel_scale_mismatch < 3
 
 
-@pytest.mark.thorough
 def test_a_clipped_range_is_no_fault_of_the_data(tmp_path: Path) -> None:
     """Twin of the one before: the same rows, and a range that is too narrow for both sets."""
     model, table = network(), rows(4, 256)
     narrow = {"TensorQuantOverrides": {"hidden": [{"rmin": np.float32(0), "rmax": np.float32(2.0)}]}}
     quantized = quantize(model, {"table": table}, tmp_path, extra_options=narrow)
-    diagnosis = diagnose(model, quantized, {"table": table}, {"table": rows(5, 64)}, tmp_path)
+    diagnosis = judged(model, quantized, tmp_path)
     assert diagnosis.datasets[0].misfit_share < 0.2
     assert "domain-shift" not in [cause for cause, _ in named(diagnosis)]
 
@@ -149,12 +147,11 @@ def test_normalized_in_the_graph_too(tmp_path: Path) -> None:
     ):
         deployed.graph.node.insert(0, node)
     quantized = quantize(deployed, {"table": table}, tmp_path)
-    diagnosis = diagnose(model, quantized, {"table": table}, {"table": rows(5, 64)}, tmp_path)
+    diagnosis = judged(model, quantized, tmp_path)
     (cause,) = [cause for cause in diagnosis.causes if cause.rules == ("S029",)]
     assert cause is diagnosis.causes[0] and set(cause.subjects) == {"shift", "pace"}
 
 
-@pytest.mark.thorough
 def test_few_damaged_weights_make_most_of_the_error(tmp_path: Path) -> None:
     """A bit that is always set in some cells: the other weights are as they were."""
     model, table = network(64), rows(4, 256)
@@ -163,11 +160,10 @@ def test_few_damaged_weights_make_most_of_the_error(tmp_path: Path) -> None:
     values = numpy_helper.to_array(codes).copy()
     values.ravel()[[7, 150, 333]] ^= 0x60
     codes.CopyFrom(numpy_helper.from_array(values, codes.name))
-    diagnosis = diagnose(model, quantized, {"table": table}, {"table": rows(5, 64)}, tmp_path)
+    diagnosis = judged(model, quantized, tmp_path)
     assert named(diagnosis)[0] == ("foreign-weights", ("W011",))
 
 
-@pytest.mark.thorough
 def test_an_output_that_loses_the_axis_of_a_single_sample_is_compared(tmp_path: Path) -> None:
     """Squeeze without axes makes a number of one sample: it was left out, and any noise there passed."""
     net = Net()

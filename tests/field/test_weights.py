@@ -1,6 +1,9 @@
 """Weights that one scale, or one int32 bias, cannot hold: the survey's group 2."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -68,10 +71,12 @@ def judged(model: onnx.ModelProto, folder: Path, **options: object) -> tuple[flo
     return lost, diagnose(model, quantized, representative, validation, folder)
 
 
-@pytest.mark.parametrize("factor", [30, 60])
-def test_depthwise_weights_on_one_scale(tmp_path: Path, factor: float) -> None:
-    """pytorch#90289: MobileNetV3 falls from 0.75 to 0.41 with one scale for each weight tensor."""
-    lost, diagnosis = judged(mobilenet(factor), tmp_path)
+def test_depthwise_weights_on_one_scale(tmp_path: Path) -> None:
+    """pytorch#90289: MobileNetV3 falls from 0.75 to 0.41 with one scale for each weight tensor.
+
+    As it was trained it is healthy on one scale: see ``test_the_right_images_are_healthy``.
+    """
+    lost, diagnosis = judged(mobilenet(30), tmp_path)
     assert lost > 0.05
     assert first(diagnosis) == "channel-range-imbalance"
     assert named_layers(diagnosis, "channel-range-imbalance") == ["/reduce/depthwise/conv/Conv"]
@@ -90,11 +95,6 @@ def test_every_depthwise_layer_at_chance(tmp_path: Path) -> None:
     assert first(diagnosis) == "channel-range-imbalance"
     layers = named_layers(diagnosis, "channel-range-imbalance")
     assert sorted(layers) == ["/head/depthwise/conv/Conv", "/reduce/depthwise/conv/Conv"]
-
-
-def test_equalized_weights_are_healthy_on_one_scale(tmp_path: Path) -> None:
-    """The same network as it was trained: one scale per tensor does no harm by itself."""
-    assert_healthy(judged(demo(), tmp_path)[1])
 
 
 def test_channels_that_one_scale_erases(tmp_path: Path) -> None:
@@ -140,25 +140,26 @@ def test_tiny_channels_are_healthy_elsewhere(tmp_path: Path, options: dict[str, 
     assert (diagnosis.verdict, serious(diagnosis)) == ("undecided", [])
 
 
+def put(model: onnx.ModelProto, channels: slice, values: Mapping[str, Any]) -> None:
+    """Overwrite what some channels hold."""
+
+    def change(x: Array, value: Any) -> Array:
+        x[channels] = value
+        return x
+
+    for name, value in values.items():
+        edit(model, name, partial(change, value=value))
+
+
 def dead_channels(folder: Path, floor: float) -> tuple[float, Diagnosis]:
     """Channels of weights under 1e-9 that another toolchain stored as zeros on a scale that ends at ``floor``."""
     model = with_constant_channels(4.0, 1e-9)
     representative, validation = split(model)
     quantized = quantize(model, representative, folder, **UNPROTECTED)
-    stored, dead = constants(quantized), slice(16, 20)
-
-    def put(name: str, values: Array) -> None:
-        def change(x: Array) -> Array:
-            x[dead] = values
-            return x
-
-        edit(quantized, name, change)
-
-    step = stored["image_scale"] * np.float32(floor)
-    put("stem.conv.weight_scale", floor)
-    put("stem.conv.weight_quantized", 0)
-    put("stem.conv.bias_quantized_scale", step)
-    put("stem.conv.bias_quantized", np.clip(np.rint(4 / np.float64(step)), -(2**31), 2**31 - 1))
+    step = constants(quantized)["image_scale"] * np.float32(floor)
+    code = np.clip(np.rint(4 / np.float64(step)), -(2**31), 2**31 - 1)
+    parts = {"weight_scale": floor, "weight_quantized": 0, "bias_quantized_scale": step, "bias_quantized": code}
+    put(quantized, slice(16, 20), {f"stem.conv.{name}": value for name, value in parts.items()})
     lost = accuracy(model, validation) - accuracy(quantized, validation)
     return lost, diagnose(model, quantized, representative, validation, folder)
 
@@ -222,17 +223,6 @@ def test_scale_one_for_dead_weights_is_healthy(tmp_path: Path) -> None:
     """The remedy: zeros on a sensible scale, with which the bias fits."""
     model, representative, validation = _pixel_net()
     quantized = qdq(model, representative, Recipe(per_channel=True))
-    dead = slice(12, 16)
-
-    def put(name: str, value: float) -> None:
-        def change(x: Array) -> Array:
-            x[dead] = value
-            return x
-
-        edit(quantized, name, change)
-
-    put("first.weight_q_codes", 0)
-    put("first.weight_q_scale", 0.001)
-    put("first.bias_q_scale", 0.0005)
-    put("first.bias_q_codes", 10_000)
+    parts = {"weight_q_codes": 0, "weight_q_scale": 0.001, "bias_q_scale": 0.0005, "bias_q_codes": 10_000}
+    put(quantized, slice(12, 16), {f"first.{name}": value for name, value in parts.items()})
     assert_healthy(diagnose(model, quantized, representative, validation, tmp_path))
