@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders.onnx_models import Net, Recipe, conv_net, images, qdq, random, save_pair, token_net
+from builders.onnx_models import Recipe, conv_net, images, qdq, save_pair, token_net
 
 import quantmedic
 from quantmedic.collectors.case_file.archive import read_case, write_case
@@ -116,21 +116,35 @@ def test_slots_hold_the_extremes_of_their_samples(case):
         assert (found.slot_min[place, slot], found.slot_max[place, slot]) == (low, high)
 
 
-def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
-    """Without what was added since: those facts are unknown, and all others as they were."""
-    older = tmp_path / "older.case"
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(older, "w") as target:
+def write_older(
+    saved: Path, path: Path, edit: Callable[[dict[str, Any]], object], is_new: Callable[[str], bool]
+) -> Path:
+    """The case as an older version wrote it: with another record, without members that are new."""
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as older:
         for name in archive.namelist():
             content = archive.read(name)
             if name == "case.json":
                 raw = json.loads(content)
-                for tensor in raw["tensors"]:
-                    for field in ("pattern", "gate", "clip_low", "clip_high", "clip_lost", "floor_lost"):
-                        del tensor[field]
-                    tensor["quantizer"].pop("power_of_two")
+                edit(raw)
                 content = json.dumps(raw).encode()
-            if Path(name).stem not in SINCE and not name.startswith(("weights/", f"{V}quantized", f"{R}quantized")):
-                target.writestr(name, content)
+            if not is_new(name):
+                older.writestr(name, content)
+    return path
+
+
+def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
+    """Without what was added since: those facts are unknown, and all others as they were."""
+
+    def edit(raw: dict[str, Any]) -> None:
+        for tensor in raw["tensors"]:
+            for field in ("pattern", "gate", "clip_low", "clip_high", "clip_lost", "floor_lost"):
+                del tensor[field]
+            tensor["quantizer"].pop("power_of_two")
+
+    def is_new(name: str) -> bool:
+        return Path(name).stem in SINCE or name.startswith(("weights/", f"{V}quantized", f"{R}quantized"))
+
+    older = write_older(saved, tmp_path / "older.case", edit, is_new)
     assert read_case(older).weights == {}
     assert read_case(older).statistics["validation"].quantized_histograms == {}
     assert case.statistics["validation"].quantized_histograms != {}
@@ -148,17 +162,12 @@ def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
 
 def test_a_case_of_schema_2_opens_and_goes_on_without_step_errors(case, saved, tmp_path):
     """It knew no ``step`` error: none was measured, and an interrupted run goes on as it was begun."""
-    older = tmp_path / "older.case"
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(older, "w") as target:
-        for name in archive.namelist():
-            content = archive.read(name)
-            if name == "case.json":
-                raw = json.loads(content) | {"schema_version": 2}
-                del raw["run"]["step_error"]
-                content = json.dumps(raw).encode()
-            if "/columns.step." not in name:
-                target.writestr(name, content)
-    found = read_case(older)
+
+    def edit(raw: dict[str, Any]) -> None:
+        raw["schema_version"] = 2
+        del raw["run"]["step_error"]
+
+    found = read_case(write_older(saved, tmp_path / "older.case", edit, lambda name: "/columns.step." in name))
     assert found.record.run["step_error"] is False
     facts, before = (derive(c, quantmedic.load_rulebase()) for c in (found, case))
     assert all(tensor.data.step.mse is None for tensor in facts.tensors)
@@ -189,23 +198,15 @@ def test_merging_is_the_same_before_and_after_saving(tmp_path):
     assert_same(shards[0].merge(shards[1]), quantmedic.load_case(tmp_path / "0.case", tmp_path / "1.case"))
 
 
-def test_infinite_facts_come_back(tmp_path):
+def test_infinite_facts_come_back(case, tmp_path):
     """Weights that lie on their grid have an infinite SQNR."""
-    weight = np.round(random(1, 4, 4) * 8)
-    nets = [Net(), Net()]
-    for net, name in zip(nets, ("w", "codes"), strict=True):
-        x = net.input("x", ["n", 4])
-        if name == "w":
-            net.const("w", weight.astype(np.float32) / 8)
-        else:
-            x = net.quantize(x, 0.03, np.uint8(128))
-            net.stored("w", weight.astype(np.int8), 0.125, np.int8(0))
-        net.output(net.add("MatMul", x, "w", out="y"))
-    paths = save_pair(tmp_path, nets[0].model(), nets[1].model())
-    case = quantmedic.collect(*paths, validation=random(2, 5, 4), threads=1)
-    assert math.isinf(case.record.operators[0].weight.rounding.sqnr_db)
-    write_case(case, tmp_path / "a.case")
-    assert_same(case, read_case(tmp_path / "a.case"))
+    first, *others = case.record.operators
+    rounding = first.weight.rounding.model_copy(update={"sqnr_db": math.inf})
+    weight = first.weight.model_copy(update={"rounding": rounding})
+    operators = (first.model_copy(update={"weight": weight}), *others)
+    infinite = replace(case, record=case.record.model_copy(update={"operators": operators}))
+    write_case(infinite, tmp_path / "a.case")
+    assert read_case(tmp_path / "a.case").record.operators[0].weight.rounding.sqnr_db == math.inf
 
 
 def test_the_file_holds_json_and_plain_arrays(saved):
@@ -221,16 +222,13 @@ def test_the_file_holds_json_and_plain_arrays(saved):
 
 def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
     """What it did not measure is unknown, and the rules that need it say so instead of passing."""
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(tmp_path / "old.case", "w") as old:
-        for name in archive.namelist():
-            content = archive.read(name)
-            if name == "case.json":
-                record = json.loads(content)
-                assert record.pop("spatial_input") is True
-                content = json.dumps(record | {"schema_version": 1}).encode()
-            if not name.endswith(("/spatial.npy", "deployed_min.npy", "deployed_max.npy")):
-                old.writestr(name, content)
-    opened = read_case(tmp_path / "old.case")
+
+    def edit(raw: dict[str, Any]) -> None:
+        raw["schema_version"] = 1
+        assert raw.pop("spatial_input") is True
+
+    new = ("/spatial.npy", "deployed_min.npy", "deployed_max.npy")
+    opened = read_case(write_older(saved, tmp_path / "old.case", edit, lambda name: name.endswith(new)))
     before, after = quantmedic.judge(case), quantmedic.judge(opened)
     assert before.datasets[0].spatial_correlation is not None
     assert (after.datasets[0].image, after.datasets[0].spatial_correlation) == (None, None)

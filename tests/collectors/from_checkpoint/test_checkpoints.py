@@ -191,29 +191,6 @@ def test_an_outlier_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_gains_that_awq_folds_in_are_no_fault(float_folder: Path, tmp_path: Path) -> None:
-    """Norms are divided by gains that the weights behind them are multiplied with."""
-    gains = np.exp(np.random.default_rng(1).normal(0, 0.4, made.HIDDEN)).astype(np.float32)
-    scaled = dict(FLOATS)
-    for layer in range(3):
-        prefix = f"model.layers.{layer}."
-        norm = f"{prefix}input_layernorm.weight"
-        scaled[norm] = ("BF16", made.bfloat16(made.from_bfloat16(FLOATS[norm][1]) / gains))
-        for name in ("q_proj", "k_proj", "v_proj"):
-            weight = f"{prefix}self_attn.{name}.weight"
-            scaled[weight] = ("BF16", made.bfloat16(made.from_bfloat16(FLOATS[weight][1]) * gains))
-    quantized = fakes(tmp_path, made.quantized_model(scaled, "awq"), **made.configuration("awq"))
-    diagnosis, weights = compared(float_folder, quantized)
-    assert not diagnosis.causes
-    assert diagnosis.model.checkpoint.altered == 3
-    assert diagnosis.model.checkpoint.rescaled_layers == 9
-    facts = weights["model.layers.0.self_attn.q_proj"]
-    assert facts.input_gain_ratio == pytest.approx(gains.max() / gains.min(), rel=0.05)
-    assert (facts.rounding.sqnr_db or 0.0) > 18
-    assert weights["model.layers.0.mlp.up_proj"].input_gain_ratio == 1.0
-
-
-@pytest.mark.thorough
 def test_groups_by_activation_order(float_folder: Path, tmp_path: Path) -> None:
     """Inputs of a group lie anywhere, as with desc_act."""
     order = np.random.default_rng(2).permutation(made.HIDDEN)

@@ -10,7 +10,6 @@ from safetensors.numpy import save_file
 
 import quantmedic
 from quantmedic.collectors.from_checkpoint.core_ml.package import open_core_ml
-from quantmedic.collectors.from_checkpoint.core_ml.protobuf_wire import read_message
 from quantmedic.engine.errors import ModelError
 
 RECORDED = Path(__file__).parents[2] / "recordings/coreml"
@@ -146,9 +145,3 @@ def test_manifests_that_name_no_model_of_the_package(tmp_path: Path) -> None:
         said = "outside of the package" if "other" in text else "Core ML is damaged"
         with pytest.raises(ModelError, match=said):
             open_core_ml(path)
-
-
-def test_messages_that_are_cut_off() -> None:
-    for data in (b"\x0a\x05ab", b"\x80", b"\x0b", b"\xff" * 11, b"\x09\x01"):
-        with pytest.raises(ValueError, match=r"cut off|kind|more than"):
-            read_message(memoryview(data))

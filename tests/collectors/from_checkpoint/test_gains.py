@@ -41,12 +41,9 @@ def times(tensors: made.Tensors, factors: dict[str, Values]) -> made.Tensors:
     return found
 
 
-def judged(
-    folder: Path, factors: dict[str, Values], kind: str = "gptq", floats: made.Tensors = FLOATS, **more: Any
-) -> Diagnosis:
+def judged(folder: Path, factors: dict[str, Values], kind: str = "gptq", floats: made.Tensors = FLOATS) -> Diagnosis:
     """The float model against itself with such factors, quantized."""
-    tensors = made.quantized_model(times(floats, factors), kind) | more
-    return made.compare(folder, floats, tensors, made.configuration(kind))
+    return made.compare(folder, floats, made.quantized_model(times(floats, factors), kind), made.configuration(kind))
 
 
 @pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
@@ -59,10 +56,19 @@ def test_gains_that_norms_or_layers_undo_are_told_and_no_fault(tmp_path: Path, k
     factors |= {f"{part}up_proj.weight": between[:, None], f"{part}down_proj.weight": 1 / between}
     beside, name = gains_of(8, 0.5), "model.layers.1.mlp.up_proj"
     factors[f"{name}.weight"] = beside
-    diagnosis = judged(tmp_path, factors, kind, **{f"{name}.pre_quant_scale": ("F32", 1 / beside)})
+    more = {f"{name}.pre_quant_scale": ("F32", 1 / beside)}
+    tensors = made.quantized_model(times(FLOATS, factors), kind) | more
+    case = made.collect(tmp_path, FLOATS, tensors, made.configuration(kind))
+    diagnosis = quantmedic.judge(case)
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
     told = [line for line in diagnosis.warnings if "hold gains of input channels" in line]
     assert len(told) == 1 and told[0].startswith("11 layers hold gains")
+    assert diagnosis.model.checkpoint.altered == 3 and diagnosis.model.checkpoint.rescaled_layers == 11
+    facts = made.facts_of(case)
+    ratio = facts["model.layers.1.self_attn.q_proj"].input_gain_ratio
+    exact = gains_of(1, 0.4).max() / gains_of(1, 0.4).min()
+    assert ratio == pytest.approx(exact, rel=0.1 if kind == "compressed" else 0.05), "symmetric codes tell less"
+    assert facts["model.layers.2.mlp.up_proj"].input_gain_ratio == 1.0
 
 
 def test_small_gains_that_the_norm_undoes_are_no_change(tmp_path: Path) -> None:

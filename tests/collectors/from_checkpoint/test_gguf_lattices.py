@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 from builders import gguf_files as llama
-from builders.gguf_lattices import iq2_s
 
 import quantmedic
 from quantmedic.collectors.from_checkpoint.gguf.lattices import lattice
@@ -29,7 +28,7 @@ def judged(folder: Path, gain: float = 1.0) -> Diagnosis:
         if "q_proj" in name or "k_proj" in name:
             values = llama.permute(values, llama.HEADS if "q_proj" in name else llama.KV_HEADS)
         values = values * (gain if name == PATIENT else 1.0)
-        blocks[own] = ("IQ2_S", values.shape, iq2_s(values, lattice("IQ2_S")))
+        blocks[own] = ("IQ2_S", values.shape, llama.iq2_s(values, lattice("IQ2_S")))
     before = made.write_folder(folder / "float", floats)
     return quantmedic.compare_weights(before, llama.written(folder / "x.gguf", blocks))
 

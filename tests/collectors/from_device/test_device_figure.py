@@ -19,8 +19,10 @@ from quantmedic.engine.formulas.derive import derive
 Judge = Callable[[dict[str, Array]], list[tuple[str, ...]]]
 #: Convolutions with branches; depthwise convolutions and ReLU6; attention.
 NETWORKS = ("demo", "mobile", "vit")
-#: Seeds in parts of ten, which run side by side.
-tens = pytest.mark.parametrize("first", range(0, 100, 10))
+#: A few draws for every commit, all of the figure in the night.
+thorough = pytest.param(range(4), marks=pytest.mark.thorough, id="few")
+all_draws = pytest.param(range(100), marks=pytest.mark.nightly, id="all")
+draws = pytest.mark.parametrize("seeds", [thorough, all_draws])
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
@@ -45,18 +47,18 @@ def judge(own: device_figure.Patient, tmp_path_factory: pytest.TempPathFactory) 
     return layers
 
 
-@pytest.mark.thorough
-@tens
-def test_the_altered_layer_is_named_and_no_other(first: int, own: device_figure.Patient, judge: Judge) -> None:
-    for seed in range(first, first + 10):
+@draws
+def test_the_altered_layer_is_named_and_no_other(seeds: range, own: device_figure.Patient, judge: Judge) -> None:
+    wrong = []
+    for seed in seeds:
         layer, kind, dump = device_figure.altered(own, seed)
         found = judge(dump)
-        assert len(found) == 1 and layer in found[0], (seed, layer, kind, found)
+        if len(found) != 1 or layer not in found[0]:
+            wrong.append((seed, layer, kind, found))
+    assert not wrong
 
 
-@pytest.mark.thorough
-@tens
-def test_another_way_to_round_names_none(first: int, own: device_figure.Patient, judge: Judge) -> None:
-    for seed in range(first, first + 10):
-        mode, dump = device_figure.rounded_otherwise(own, seed)
-        assert judge(dump) == [], (seed, mode)
+@draws
+def test_another_way_to_round_names_none(seeds: range, own: device_figure.Patient, judge: Judge) -> None:
+    found = {seed: judge(device_figure.rounded_otherwise(own, seed)[1]) for seed in seeds}
+    assert not {seed: layers for seed, layers in found.items() if layers}

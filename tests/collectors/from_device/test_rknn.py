@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders.device_dumps import BASE, DUMP, X, collected, departing, is_named
+from builders.onnx_models import random
 from builders.recordings import RECORDINGS
 
 from quantmedic.engine.errors import DataError
@@ -96,30 +97,46 @@ def link_out(folder: Path) -> None:
     (folder / "runtime" / "sum1.txt").symlink_to(folder.parent / "secret.txt")
 
 
-@pytest.mark.parametrize(
-    "damage, message",
-    [
+def test_what_is_damaged(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    damages: list[tuple[Callable[[Path], object], str]] = [
         (link_out, "leads out of its folder"),
         (lambda folder: (folder / "runtime" / "sum1.txt").write_text("0.5\nno number\n"), "damaged"),
         (lambda folder: (folder / "runtime" / "sum1.txt").write_bytes(b"\xff\xfe"), "damaged"),
         (lambda folder: (folder / "map_name_to_file.txt").write_bytes(b"\xff\xfe"), "damaged"),
-    ],
-)
-def test_what_is_damaged(
-    damage: Callable[[Path], object], message: str, paths: tuple[Path, Path], tmp_path: Path
-) -> None:
-    folder = analysis(tmp_path / "snapshot")
-    damage(folder)
-    with pytest.raises(DataError, match=message):
-        collected(paths, folder)
+    ]
+    for number, (damage, message) in enumerate(damages):
+        folder = analysis(tmp_path / str(number))
+        damage(folder)
+        with pytest.raises(DataError, match=message):
+            collected(paths, folder)
 
 
-def test_values_that_are_too_few_and_the_rest_judged(paths: tuple[Path, Path], tmp_path: Path) -> None:
+def test_values_that_are_too_few_or_missing_and_the_rest_judged(paths: tuple[Path, Path], tmp_path: Path) -> None:
     folder = analysis(tmp_path / "snapshot")
     (folder / "runtime" / "sum2.txt").write_text("0.5\n0.25\n")
+    for path in folder.rglob("relu0*"):
+        path.unlink()
     case = collected(paths, folder)
     assert any("sum2: a sample has (2,) where the model has (6, 8, 8)" in notice for notice in case.record.notices)
+    assert any("relu0" in notice for notice in case.record.notices)
     assert is_named("mix1", departing(derive(case, BASE)))
+
+
+def test_an_analysis_of_another_model(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    """Under other names it is refused, with what was expected; under the same names no layer is named."""
+    folder = tmp_path / "d"
+    shutil.copytree(RECORDED / "simulator", folder)
+    for k, path in enumerate(sorted([*folder.rglob("*.npy"), *folder.rglob("*.txt")])):
+        path.rename(path.with_name(f"t{k}{path.suffix}"))
+    with pytest.raises(DataError, match="is one of the model") as error:
+        collected(paths, folder)
+    assert "relu0" in str(error.value) and "device_names" in str(error.value)
+    folder = analysis(tmp_path / "e")
+    for k, path in enumerate(sorted((folder / "runtime").rglob("*.txt"))):
+        np.savetxt(path, random(100 + k, *np.atleast_1d(np.loadtxt(path)).shape))
+    case = collected(paths, folder)
+    assert any("correlate with nothing of this model" in notice for notice in case.record.notices)
+    assert departing(derive(case, BASE)) == []
 
 
 def test_another_input_is_said(paths: tuple[Path, Path]) -> None:

@@ -46,27 +46,6 @@ def test_grids_are_their_formulas() -> None:
     np.testing.assert_allclose(four.rounded(found).numpy(), wanted.reshape(values.shape), rtol=1e-6)
 
 
-def test_what_compressed_tensors_gives_is_given_bit_for_bit() -> None:
-    pytest.importorskip("compressed_tensors")
-    from compressed_tensors.quantization import QuantizationArgs
-    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils.helpers import compute_dynamic_scales_and_zp
-
-    torch.manual_seed(0)
-    values = torch.randn(1, 37, 64) * torch.exp(2 * torch.randn(64))
-    for bits, kind, strategy, is_symmetric in (
-        (8, "int", "token", True),
-        (8, "int", "token", False),
-        (8, "int", "tensor", True),
-        (4, "int", "token", True),
-        (8, "float", "token", True),
-    ):
-        args = QuantizationArgs(num_bits=bits, type=kind, strategy=strategy, symmetric=is_symmetric, dynamic=True)
-        wanted = fake_quantize(values, *compute_dynamic_scales_and_zp(values, args, None), args)
-        grid = Grid(bits, kind == "float", strategy, True, is_symmetric)
-        assert torch.equal(grid.rounded(values), wanted), (bits, kind, strategy, is_symmetric)
-
-
 def test_presets_of_compressed_tensors_are_given_bit_for_bit(subtests: pytest.Subtests) -> None:
     """Values from subnormal to large, groups of zeros, and the borders between powers of two."""
     pytest.importorskip("compressed_tensors")

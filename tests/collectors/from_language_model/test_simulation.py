@@ -83,100 +83,66 @@ def test_figures_are_those_of_whole_models_with_hooks(architecture: str, title: 
 
 
 GROUPS = {"num_bits": 8, "type": "float", "strategy": "group", "dynamic": True}
-SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "compressed-tensors": (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {"a": {"targets": ["Linear"], "input_activations": acts.INT8_TOKENS}},
-            "kv_cache_scheme": acts.FLOAT8_TENSOR,
-        },
+
+
+def group(scheme: Any, target: str = "Linear") -> dict[str, Any]:
+    """A group of layers whose inputs are quantized so."""
+    return {"targets": [target], "input_activations": scheme}
+
+
+def inputs_of(**scheme: Any) -> dict[str, Any]:
+    return {"config_groups": {"a": group(scheme)}}
+
+
+STORED, POWERS = "float8 per tensor, stored scales", "scales made while running, powers of two"
+MIXED = {"model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}}
+#: Configurations, the grid of an input, and that of the cache.
+SETTINGS: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "None", "None"),
+    ({"quant_method": "gptq", "bits": 4}, "None", "None"),
+    (
+        {**inputs_of(**acts.INT8_TOKENS), "kv_cache_scheme": acts.FLOAT8_TENSOR},
         "int8 per token, scales made while running",
-        "float8 per tensor, stored scales",
+        STORED,
     ),
-    "of another group": (
-        {
-            "config_groups": {
-                "a": {"targets": ["Linear"], "input_activations": acts.INT8_TOKENS},
-                "b": {"targets": ["re:.*q_proj"], "input_activations": None},
-            },
-        },
-        "None",
-        "None",
-    ),
-    "ModelOpt": (
-        {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"},
-        "float8 per tensor, stored scales",
-        "float8 per tensor, stored scales",
-    ),
-    "ModelOpt, 4 bits": (
-        {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": None},
+    ({"config_groups": {"a": group(acts.INT8_TOKENS), "b": group(None, "re:.*q_proj")}}, "None", "None"),
+    # MXFP4 of an older release, MXFP8, and groups of float8 with scales of any size
+    (inputs_of(**GROUPS | {"num_bits": 4}, group_size=32), f"float4 per group of 32, {POWERS}", "None"),
+    (inputs_of(**GROUPS, group_size=32, scale_dtype="torch.uint8"), f"float8 per group of 32, {POWERS}", "None"),
+    (inputs_of(**GROUPS, group_size=32), "float8 per group of 32, scales made while running", "None"),
+    ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, STORED, STORED),
+    (
+        {"quant_algo": "NVFP4", "kv_cache_quant_algo": None},
         "float4 per group of 16, scales made while running, float8 times a stored one",
         "None",
     ),
-    "MXFP4 of an older release": (
-        {"config_groups": {"a": {"input_activations": {**GROUPS, "num_bits": 4, "group_size": 32}}}},
-        "float4 per group of 32, scales made while running, powers of two",
-        "None",
-    ),
-    "MXFP8": (
-        {"config_groups": {"a": {"input_activations": {**GROUPS, "group_size": 32, "scale_dtype": "torch.uint8"}}}},
-        "float8 per group of 32, scales made while running, powers of two",
-        "None",
-    ),
-    "float8 in groups of 32": (
-        {"config_groups": {"a": {"input_activations": {**GROUPS, "group_size": 32}}}},
-        "float8 per group of 32, scales made while running",
-        "None",
-    ),
-    "ModelOpt, MXFP8": (
-        {"quant_algo": "MXFP8"},
-        "float8 per group of 32, scales made while running, powers of two",
-        "None",
-    ),
-    "ModelOpt, NVFP4 and float8": (
-        {"quant_algo": "W4A8_NVFP4_FP8"},
-        "float8 per tensor, stored scales",
-        "None",
-    ),
-    "ModelOpt, mixed": (
-        {
-            "quant_algo": "MIXED_PRECISION",
-            "quantized_layers": {"model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}},
-        },
-        "float8 per tensor, stored scales",
-        "None",
-    ),
-    "blocks of float8": (
+    ({"quant_algo": "MXFP8"}, f"float8 per group of 32, {POWERS}", "None"),
+    ({"quant_algo": "W4A8_NVFP4_FP8"}, STORED, "None"),
+    ({"quant_algo": "MIXED_PRECISION", "quantized_layers": MIXED}, STORED, "None"),
+    (
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
         "float8 per group of 128, scales made while running",
         "None",
     ),
-    "GPTQ": ({"quant_method": "gptq", "bits": 4}, "None", "None"),
-    "nothing": ({}, "None", "None"),
-}
+]
 
 
 def test_configurations_are_read() -> None:
     layer = "model.layers.0.self_attn.q_proj"
-    found = {
-        title: (str(input_schemes(settings).grid_of(layer)), str(cache_grid(settings)))
-        for title, (settings, *_) in SETTINGS.items()
-    }
-    assert found == {title: (inputs, cache) for title, (_, inputs, cache) in SETTINGS.items()}
+    for settings, inputs, cache in SETTINGS:
+        found = str(input_schemes(settings).grid_of(layer)), str(cache_grid(settings))
+        assert found == (inputs, cache), settings
 
 
 def test_schemes_that_are_not_known_are_said(subtests: pytest.Subtests) -> None:
-    def inputs(**scheme: Any) -> dict[str, Any]:
-        return {"config_groups": {"a": {"input_activations": scheme}}}
-
     for settings, says in (
         ({"quant_method": "torchao"}, "scheme of torchao"),
         ({"quant_algo": "FP7"}, "scheme FP7"),
         ({"quant_method": "fp8", "activation_scheme": "odd"}, "activation_scheme odd"),
-        (inputs(num_bits=8, type="float", strategy="block"), "block of 8 bits"),
-        (inputs(**GROUPS | {"num_bits": 4, "group_size": 16}), "groups of 16"),
-        (inputs(**GROUPS | {"type": "int"}), "int, in groups"),
-        (inputs(num_bits="x"), "tensor of x bits"),
+        (inputs_of(num_bits=8, type="float", strategy="block"), "block of 8 bits"),
+        (inputs_of(**GROUPS | {"num_bits": 4, "group_size": 16}), "groups of 16"),
+        (inputs_of(**GROUPS | {"type": "int"}), "int, in groups"),
+        (inputs_of(num_bits="x"), "tensor of x bits"),
     ):
         with subtests.test(says), pytest.raises(UnknownSchemeError, match=says):
             input_schemes(settings).grid_of("model.layers.0.self_attn.q_proj")
@@ -185,35 +151,23 @@ def test_schemes_that_are_not_known_are_said(subtests: pytest.Subtests) -> None:
             cache_grid(cache)
 
 
+WORDS = ["float", "token", "fp8", "modelopt", "FP8", "MIXED_PRECISION", "static", "dynamic", "Linear"]
 JSON = some.recursive(
-    some.none()
-    | some.booleans()
-    | some.integers(-9, 999)
-    | some.text(max_size=9)
-    | some.sampled_from(["float", "token"]),
+    some.none() | some.booleans() | some.integers(-9, 999) | some.text(max_size=9) | some.sampled_from(WORDS),
     lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=9), inner, max_size=3),
     max_leaves=9,
 )
-SCHEMES = some.dictionaries(
-    some.sampled_from(["num_bits", "type", "strategy", "dynamic", "symmetric", "group_size"]), JSON, max_size=6
-)
+FIELDS = ["num_bits", "type", "strategy", "dynamic", "symmetric", "group_size"]
+SCHEMES = JSON | some.dictionaries(some.sampled_from(FIELDS), JSON, max_size=6)
+GROUP = some.fixed_dictionaries({"input_activations": SCHEMES, "targets": JSON | some.just(["Linear"])})
+SINGLE = ["quant_method", "quant_algo", "kv_cache_quant_algo", "activation_scheme", "weight_block_size", "ignore"]
 DAMAGED = some.fixed_dictionaries(
     {},
     optional={
-        "quant_method": JSON | some.sampled_from(["fp8", "modelopt"]),
-        "quant_algo": JSON | some.sampled_from(["FP8", "MIXED_PRECISION"]),
+        **dict.fromkeys(SINGLE, JSON | some.sampled_from(WORDS)),
         "quantized_layers": JSON | some.dictionaries(some.text(max_size=5), JSON, max_size=3),
-        "config_groups": JSON
-        | some.dictionaries(
-            some.text(max_size=3),
-            some.fixed_dictionaries({"input_activations": JSON | SCHEMES, "targets": JSON | some.just(["Linear"])}),
-            max_size=3,
-        ),
-        "kv_cache_scheme": JSON | SCHEMES,
-        "kv_cache_quant_algo": JSON,
-        "activation_scheme": JSON | some.sampled_from(["static", "dynamic"]),
-        "weight_block_size": JSON,
-        "ignore": JSON,
+        "config_groups": JSON | some.dictionaries(some.text(max_size=3), GROUP, max_size=3),
+        "kv_cache_scheme": SCHEMES,
     },
 )
 

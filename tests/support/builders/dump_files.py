@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -32,9 +33,9 @@ def write_npy(folder: Path, dump: Dump) -> Path:
     return folder
 
 
-def write_archive(folder: Path, dump: Dump) -> Path:
+def write_archive(folder: Path, dump: Dump, save: Callable[..., None] = np.savez) -> Path:
     folder.mkdir()
-    np.savez(folder / "dump.npz", **dump)
+    save(folder / "dump.npz", **dump)
     return folder / "dump.npz"
 
 
@@ -74,9 +75,9 @@ def polygraphy(dump: Dump, *, lazy: bool = True) -> dict[str, object]:
     return {"lst": [["trt-runner", iterations], ["other", []]], "polygraphy_class": "RunResults"}
 
 
-def write_polygraphy(folder: Path, dump: Dump) -> Path:
+def write_polygraphy(folder: Path, dump: Dump, *, lazy: bool = True) -> Path:
     folder.mkdir()
-    (folder / "dump.json").write_text(json.dumps(polygraphy(dump)))
+    (folder / "dump.json").write_text(json.dumps(polygraphy(dump, lazy=lazy)))
     return folder / "dump.json"
 
 
