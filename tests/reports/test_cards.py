@@ -1,24 +1,23 @@
-"""Cards of causes and their remedies."""
+"""Cards of causes and their remedies, and what to do first."""
 
 import pytest
 
 from quantmedic.engine.contract.causes import EvidenceRow
 from quantmedic.engine.contract.remedies import Present
 from quantmedic.reports.sections.cards import _present_values, _without_repeats
+from quantmedic.reports.sections.first_step import FirstStep, _layers_text
 
 
-@pytest.mark.parametrize(
-    ("present", "said"),
-    [
+def test_what_a_remedy_finds_is_said_with_what_has_it(subtests: pytest.Subtests) -> None:
+    for present, said in [
         ([("executed_as", "float"), ("weight.quantizer.bits", 8)], ["float kernels", "weight 8 bits"]),
         ([("quantizer.bits", 4), ("quantizer.bits", 8)], ["4 bits … 8 bits"]),
         ([("weight.quantizer.granularity", "per_tensor")], ["per_tensor"]),
         ([("bias.max_code", 7)], ["max_code 7 codes"]),
-    ],
-)
-def test_what_a_remedy_finds_is_said_with_what_has_it(present: list[tuple[str, object]], said: list[str]) -> None:
-    rows = [Present(fact=fact, value=value, subjects=("a",)) for fact, value in present]
-    assert list(_present_values(rows)) == said
+    ]:
+        with subtests.test(present=present, said=said):
+            rows = [Present(fact=fact, value=value, subjects=("a",)) for fact, value in present]
+            assert list(_present_values(rows)) == said
 
 
 def test_facts_of_several_rules_of_one_cause_stand_once() -> None:
@@ -36,3 +35,26 @@ def test_facts_of_several_rules_of_one_cause_stand_once() -> None:
         ("a", "channels", ">", 5),
         ("b", "channels", "shown", None),
     ]
+
+
+BLOCK = tuple(f"model.layers.2.{name}" for name in ("mlp.down_proj", "mlp.up_proj", "self_attn.q_proj"))
+
+
+def test_layers_of_one_part_are_told_by_that_part(subtests: pytest.Subtests) -> None:
+    for layers, told in [
+        (BLOCK, "3 layers of model.layers.2"),
+        (BLOCK[:1], BLOCK[0]),
+        (("/features/1/Conv", "/features/1/conv/Conv"), "2 layers of /features/1"),
+        (("model.layers.12.q", "model.layers.1.q"), "model.layers.12.q, model.layers.1.q"),
+        (("stem", "head", "neck", "tail", "end"), "stem, head, neck and 2 more"),
+        (("conv1", "conv10"), "conv1, conv10"),
+        ((), ""),
+    ]:
+        with subtests.test(layers=layers, told=told):
+            assert _layers_text(layers) == told
+
+
+def test_the_title_stands_with_the_layers() -> None:
+    step = FirstStep("Keep named layers in float", "", None, "W030", where=_layers_text(BLOCK))
+    assert step.named == "Keep named layers in float: 3 layers of model.layers.2"
+    assert FirstStep("Per-channel weights", "", None, "W001").named == "Per-channel weights"

@@ -9,7 +9,6 @@ import quantmedic
 from quantmedic.engine.formulas.spreads import Channels, Spread
 from quantmedic.reports.charts.cause import (
     CHANNELS_SHOWN,
-    CausePicture,
     _channels_picture,
     _range_picture,
     _sets_picture,
@@ -17,14 +16,10 @@ from quantmedic.reports.charts.cause import (
 )
 
 
-@pytest.fixture(scope="module")
-def pictures(patient_case: Path) -> dict[str, CausePicture]:
+@pytest.mark.thorough
+def test_data_that_differ_are_shown_over_each_other(patient_case: Path) -> None:
     opened = quantmedic.inspect(quantmedic.load_case(patient_case))
-    return cause_pictures(quantmedic.judge(opened), opened)
-
-
-def test_data_that_differ_are_shown_over_each_other(pictures: dict[str, CausePicture]) -> None:
-    picture = pictures["D005"]
+    picture = cause_pictures(quantmedic.judge(opened), opened)["D005"]
     assert picture.outline.startswith("M") and picture.bars
     assert [limit.text for limit in picture.limits] == ["0", "1"]
     # The representative set fills the range and no more; the validation set reaches below it.
@@ -70,16 +65,17 @@ def test_the_step_around_a_stored_value_is_not_cut_off() -> None:
     assert any(bar.flagged for bar in cut.bars) and "Red" in cut.words
 
 
-@pytest.mark.parametrize("size", [2, 10, 5000])
-def test_channels_below_half_a_step_are_red(size: int) -> None:
-    sizes = np.logspace(-4, 0, size)
-    low, high = tuple((-sizes).tolist()), tuple((sizes / 2).tolist())
-    channels = Channels(tuple(range(size)), low, high, (None,) * size, total=size)
-    picture = _channels_picture("W001", "weights of a", channels, 2e-2)
-    assert picture is not None and len(picture.bars) == min(size, CHANNELS_SHOWN)
-    share = sum(bar.flagged for bar in picture.bars) / len(picture.bars)
-    assert abs(share - np.mean(sizes < 1e-2)) <= 1 / len(picture.bars)
-    assert "10000 times" in picture.words.replace(",", "").replace("\u202f", "").replace(" 000", "000")
+def test_channels_below_half_a_step_are_red(subtests: pytest.Subtests) -> None:
+    for size in [2, 10, 5000]:
+        with subtests.test(size=size):
+            sizes = np.logspace(-4, 0, size)
+            low, high = tuple((-sizes).tolist()), tuple((sizes / 2).tolist())
+            channels = Channels(tuple(range(size)), low, high, (None,) * size, total=size)
+            picture = _channels_picture("W001", "weights of a", channels, 2e-2)
+            assert picture is not None and len(picture.bars) == min(size, CHANNELS_SHOWN)
+            share = sum(bar.flagged for bar in picture.bars) / len(picture.bars)
+            assert abs(share - np.mean(sizes < 1e-2)) <= 1 / len(picture.bars)
+            assert "10000 times" in picture.words.replace(",", "").replace("\u202f", "").replace(" 000", "000")
 
 
 def test_one_channel_or_none_is_no_picture() -> None:

@@ -1,6 +1,5 @@
 """What ``quantmedic check`` prints."""
 
-import json
 import re
 from collections.abc import Callable
 
@@ -9,9 +8,7 @@ from builders.gates import accepted, regression, unmeasured
 
 from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.comment import render_comment
-from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.terminal.check import FINDINGS_SHOWN, render_check
 from quantmedic.reports.terminal.lines import WIDTH
 
@@ -55,9 +52,10 @@ def test_colour_only_where_asked(proven: Diagnosis, monkeypatch: pytest.MonkeyPa
     assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
 
 
-@pytest.mark.parametrize("verbosity", ["normal", "verbose"])
-def test_lines_fit_the_width(proven: Diagnosis, verbosity: str) -> None:
-    assert not [line for line in lines(regression(proven), verbosity) if len(line) > WIDTH]
+def test_lines_fit_the_width(subtests: pytest.Subtests, proven: Diagnosis) -> None:
+    for verbosity in ["normal", "verbose"]:
+        with subtests.test(verbosity=verbosity):
+            assert not [line for line in lines(regression(proven), verbosity) if len(line) > WIDTH]
 
 
 def test_names_move_no_cursor_and_command_no_runner(
@@ -86,12 +84,13 @@ def test_a_gain_is_odd(diagnosis: Diagnosis) -> None:
     assert lines(found)[-1] == "ANOMALOUS  gain: gain 6.1 points, at most 5.00"
 
 
-@pytest.mark.parametrize(("warn_only", "who"), [(True, "--warn-only"), (False, "the policy")])
-def test_an_exit_code_of_0_says_who_wanted_it(diagnosis: Diagnosis, warn_only: bool, who: str) -> None:
-    found = checked(regression(diagnosis), exit_code=0, warn_only=warn_only)
-    assert lines(found, "quiet")[0].endswith(f"; exit code 0 by {who}")
-    assert "exit code" not in lines(regression(diagnosis), "quiet")[0]
-    assert "exit code" not in lines(checked(accepted(diagnosis), warn_only=warn_only), "quiet")[0]
+def test_an_exit_code_of_0_says_who_wanted_it(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
+    for warn_only, who in [(True, "--warn-only"), (False, "the policy")]:
+        with subtests.test(warn_only=warn_only, who=who):
+            found = checked(regression(diagnosis), exit_code=0, warn_only=warn_only)
+            assert lines(found, "quiet")[0].endswith(f"; exit code 0 by {who}")
+            assert "exit code" not in lines(regression(diagnosis), "quiet")[0]
+            assert "exit code" not in lines(checked(accepted(diagnosis), warn_only=warn_only), "quiet")[0]
 
 
 def test_a_static_check_says_what_it_leaves_out(diagnosis: Diagnosis) -> None:
@@ -149,19 +148,6 @@ def test_advice_passes_over_what_is_exempted(proven: Diagnosis) -> None:
     assert any(
         "do this first: More representative samples for D001" in line for line in lines(checked(found, findings=rows))
     )
-
-
-def test_every_figure_equals_json(proven: Diagnosis) -> None:
-    text = render_check(regression(proven), verbosity="verbose")
-    for gate in json.loads(render_json(regression(proven)))["check"]["gates"]:
-        assert gate["message"] in text
-    for finding in json.loads(render_json(regression(proven)))["check"]["findings"]:
-        assert f"{finding['value']:.3g} > {finding['threshold']:.3g}" in text
-
-
-def test_without_a_gate_there_is_nothing_to_print(diagnosis: Diagnosis) -> None:
-    with pytest.raises(QuantmedicError, match="no verdict of a gate"):
-        render_check(diagnosis, verbosity="normal")
 
 
 def test_the_last_line_names_what_was_not_measured(healthy: Diagnosis) -> None:

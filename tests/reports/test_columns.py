@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.case.facts import CaseFacts, LayerFacts, Role, WeightFacts, fact_paths
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, WeightFacts, fact_paths
 from quantmedic.reports.page import packed
 from quantmedic.reports.page.data import dump
 from quantmedic.reports.sections.columns import NOT_SHOWN, Column, layer_columns, least_wanted, presets
@@ -57,17 +57,16 @@ def test_titles_are_short_and_tell_columns_apart(facts: CaseFacts) -> None:
     assert max(len(column.label) for column in columns.values()) <= 36
 
 
-@pytest.mark.parametrize(("roles", "judged"), [(("representative",), "representative"), (None, "validation")])
-def test_the_default_rests_on_the_set_that_is_judged(
-    case: Callable[..., CaseFacts], roles: tuple[str, ...] | None, judged: Role
-) -> None:
-    names = ("a", "b", "c")
-    facts = case(names, roles=roles) if roles else case(names)
-    ready = presets(columns_of(facts).values(), judged)
-    assert next(iter(ready)) == "default"
-    assert f"output.{judged}.accumulated.sqnr_db" in ready["default"].columns
-    assert f"output.{judged}.values.min" in ready["default"].columns
-    assert ready["activations"].sort == f"-output.{judged}.accumulated.mse"
+def test_the_default_rests_on_the_set_that_is_judged(subtests: pytest.Subtests, case: Callable[..., CaseFacts]) -> None:
+    for roles, judged in [(("representative",), "representative"), (None, "validation")]:
+        with subtests.test(roles=roles, judged=judged):
+            names = ("a", "b", "c")
+            facts = case(names, roles=roles) if roles else case(names)
+            ready = presets(columns_of(facts).values(), judged)
+            assert next(iter(ready)) == "default"
+            assert f"output.{judged}.accumulated.sqnr_db" in ready["default"].columns
+            assert f"output.{judged}.values.min" in ready["default"].columns
+            assert ready["activations"].sort == f"-output.{judged}.accumulated.mse"
 
 
 def test_ready_tables_have_only_columns_that_exist(facts: CaseFacts) -> None:

@@ -5,15 +5,14 @@ import math
 import re
 import xml.etree.ElementTree as etree
 from collections.abc import Callable
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import markdown_it
 import pytest
 from builders.comparisons import compared, facts, judged, layer, pair, table
 from builders.hostile import HOSTILE_NAMES
+from builders.html_pages import Page
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
@@ -30,40 +29,6 @@ from quantmedic.reports.terminal.compare import _side_lines, render_comparison
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (*HOSTILE_NAMES[:-1], "=1+1", HOSTILE_NAMES[-1])
-VOID = {"meta", "input", "br", "wbr", "hr"}
-
-
-class Page(HTMLParser):
-    """Tags, attributes and text of a page; fails on tags that do not close."""
-
-    def __init__(self, html: str):
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.append(tag)
-        self.attributes += [(key, value or "") for key, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        self.tags.append(tag)
-        self.attributes += [(key, value or "") for key, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    def values(self, name: str) -> list[str]:
-        return [value for key, value in self.attributes if key == name]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +55,15 @@ def apart() -> ComparisonReport:
     )
 
 
-every = pytest.mark.parametrize("name", ["record", "hostile", "unchanged", "apart"])
+@pytest.fixture(scope="module")
+def every(
+    record: ComparisonReport, hostile: ComparisonReport, unchanged: ComparisonReport, apart: ComparisonReport
+) -> dict[str, ComparisonReport]:
+    """All of them, and one whose budget names what attacks."""
+    attacked = [with_budget(record, place) for place in HOSTILE]
+    return {"record": record, "hostile": hostile, "unchanged": unchanged, "apart": apart} | {
+        f"budget {number}": found for number, found in enumerate(attacked)
+    }
 
 
 def test_no_cell_of_the_table_is_cut_off() -> None:
@@ -157,14 +130,6 @@ def test_a_share_of_less_noise_reads_as_less(record: ComparisonReport) -> None:
     assert json.loads(comparison_json(found))["loss_budget"]["sources"][0]["noise_after"] == 0.04
 
 
-@pytest.mark.parametrize("place", HOSTILE)
-def test_names_of_the_budget_stay_text(record: ComparisonReport, place: str) -> None:
-    found = with_budget(record, place)
-    Page(comparison_page(found))
-    assert "<script" not in comparison_markdown(found, picture=False)
-    assert max(map(len, render_comparison(found, verbosity="verbose").splitlines())) <= 100
-
-
 def test_a_case_against_itself_lists_nothing(unchanged: ComparisonReport) -> None:
     text = render_comparison(unchanged)
     assert text.startswith("UNCHANGED  top-1 75.00 % in both; output 15.0 dB in both; causes as before\n")
@@ -188,44 +153,56 @@ def test_colours_only_where_asked(record: ComparisonReport) -> None:
     assert render_comparison(record, ascii_only=True).isascii()
 
 
-@every
-@pytest.mark.parametrize("verbosity", ["quiet", "normal", "verbose"])
-def test_lines_fit_the_terminal(name: str, verbosity: Any, request: pytest.FixtureRequest) -> None:
-    text = render_comparison(request.getfixturevalue(name), verbosity=verbosity)
-    assert max(map(len, text.splitlines())) <= 100
-    assert not re.search(r"^\s*::|##\[", text, re.MULTILINE)
-    assert not [char for char in text if not char.isprintable() and char != "\n"]
+def test_every_text_fits_and_holds_no_markup_of_others(
+    subtests: pytest.Subtests, every: dict[str, ComparisonReport]
+) -> None:
+    for name, record in every.items():
+        with subtests.test(name):
+            for verbosity in ("quiet", "normal", "verbose"):
+                text = render_comparison(record, verbosity=verbosity)
+                assert max(map(len, text.splitlines())) <= 100
+                assert not re.search(r"^\s*::|##\[", text, re.MULTILINE)
+                assert not [char for char in text if not char.isprintable() and char != "\n"]
+            text = comparison_markdown(record, picture=True)
+            tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
+            inline = [child for token in tokens for child in token.children or ()]
+            assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline", "link_open")]
+            assert {t.attrs["src"] for t in inline if t.type == "image"} <= {"compare.svg"}
+            columns = 0
+            for line in text.splitlines():
+                cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+                assert not columns or not cells or cells == columns, line
+                columns = cells
 
 
-@every
-def test_the_page_runs_and_loads_nothing(name: str, request: pytest.FixtureRequest) -> None:
-    html = comparison_page(request.getfixturevalue(name))
-    page = Page(html)
-    assert not {"script", "iframe", "object", "embed", "link", "img", "form", "base"} & set(page.tags)
-    assert not [key for key, _ in page.attributes if key.startswith("on") or key in ("src", "srcset", "action")]
-    assert page.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    ids = page.values("id")
-    assert len(ids) == len(set(ids))
-    assert {href.removeprefix("#") for href in page.values("href")} <= set(ids)
-    assert set(page.values("aria-labelledby")) <= set(ids)
-    headings = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h[1-6]", tag)]
-    assert headings[0] == 1 and headings.count(1) == 1 and all(b - a <= 1 for a, b in pairwise(headings))
-    assert not [char for char in html if not char.isprintable() and char != "\n"]
-    assert len(html) < 150_000
+def test_every_page_and_its_graph_are_sound(subtests: pytest.Subtests, every: dict[str, ComparisonReport]) -> None:
+    for name, record in every.items():
+        with subtests.test(name):
+            page = Page(comparison_page(record))
+            page.assert_sound()
+            assert "script" not in page.tags and len(page.html) < 150_000
+            assert page.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+            root = etree.fromstring(svg(compare_chart(record)))
+            title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+            assert title is not None and desc is not None and desc.text and root.get("aria-label") == title.text
+            drawn = {tag.tag for tag in root.iter()}
+            assert not drawn & {f"{SVG}script", f"{SVG}image", f"{SVG}a", f"{SVG}foreignObject"}
 
 
-@every
-def test_markdown_has_no_markup_of_others(name: str, request: pytest.FixtureRequest) -> None:
-    text = comparison_markdown(request.getfixturevalue(name), picture=True)
-    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
-    inline = [child for token in tokens for child in token.children or ()]
-    assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline", "link_open")]
-    assert {t.attrs["src"] for t in inline if t.type == "image"} <= {"compare.svg"}
-    columns = 0
-    for line in text.splitlines():
-        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
-        assert not columns or not cells or cells == columns, line
-        columns = cells
+def test_every_number_of_the_answer_equals_json(subtests: pytest.Subtests, every: dict[str, ComparisonReport]) -> None:
+    for name, record in every.items():
+        with subtests.test(name):
+            found = json.loads(comparison_json(record))
+            page = "".join(Page(comparison_page(record)).text)
+            for text in (render_comparison(record), comparison_markdown(record, picture=True), page):
+                assert found["word"].upper().replace("-", " ") in text.upper()
+                for output in found["outputs"]:
+                    assert f"{output['after']:.1f} dB" in text
+                if found["metric"] is not None:
+                    assert f"{100 * found['after']['metric']['quantized_value']:.2f} %" in text
+                if found["metric"] is not None and found["metric"]["gain"]:
+                    for key in ("gain", "low", "high"):
+                        assert f"{100 * found['metric'][key]:.2f}" in text
 
 
 def test_names_stay_text(hostile: ComparisonReport) -> None:
@@ -235,22 +212,6 @@ def test_names_stay_text(hostile: ComparisonReport) -> None:
     text = comparison_json(hostile)
     assert text.isascii() and not set("<>&") & set(text)
     assert json.loads(text)["layers"][0]["name"] == "</script>"
-
-
-@every
-def test_every_number_of_the_answer_equals_json(name: str, request: pytest.FixtureRequest) -> None:
-    record = request.getfixturevalue(name)
-    found = json.loads(comparison_json(record))
-    pages = (render_comparison(record), comparison_markdown(record), "".join(Page(comparison_page(record)).text))
-    for text in pages:
-        assert found["word"].upper().replace("-", " ") in text.upper()
-        for output in found["outputs"]:
-            assert f"{output['after']:.1f} dB" in text
-        if found["metric"] is not None:
-            assert f"{100 * found['after']['metric']['quantized_value']:.2f} %" in text
-        if found["metric"] is not None and found["metric"]["gain"]:
-            for key in ("gain", "low", "high"):
-                assert f"{100 * found['metric'][key]:.2f}" in text
 
 
 def test_costs_stand_in_units_that_people_read(record: ComparisonReport) -> None:
@@ -284,26 +245,17 @@ def test_an_arrow_up_is_a_layer_that_got_worse(record: ComparisonReport) -> None
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("size", [1, 2, 40, 200, 3000])
-def test_the_graph_is_readable_at_any_size(size: int) -> None:
-    before = judged(facts([layer(f"layer{place}", 30.0) for place in range(size)]))
-    after = judged(facts([layer(f"layer{place}", 30.0 - place % 7) for place in range(size)]))
-    record = compared(before, after)
-    chart = compare_chart(record)
-    assert all(chart.top <= y <= chart.bottom for stem in chart.stems for y in (stem.start, stem.end))
-    assert all(b.at - a.at >= 10.9 for a, b in pairwise(chart.names))
-    assert all(chart.left <= name.at <= chart.right for name in chart.names)
-    assert len(chart.names) <= 40
-    etree.fromstring(svg(compare_chart(record)))
-    assert len(comparison_page(record)) < 60_000 + 120 * size
-
-
-@every
-def test_the_graph_is_sound_and_speaks(name: str, request: pytest.FixtureRequest) -> None:
-    root = etree.fromstring(svg(compare_chart(request.getfixturevalue(name))))
-    title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
-    assert title is not None and desc is not None and desc.text and root.get("aria-label") == title.text
-    assert not {tag.tag for tag in root.iter()} & {f"{SVG}script", f"{SVG}image", f"{SVG}a", f"{SVG}foreignObject"}
+def test_the_graph_is_readable_at_any_size() -> None:
+    for size in (1, 40, 1000):
+        before = judged(facts([layer(f"layer{place}", 30.0) for place in range(size)]))
+        after = judged(facts([layer(f"layer{place}", 30.0 - place % 7) for place in range(size)]))
+        record = compared(before, after)
+        chart = compare_chart(record)
+        assert all(chart.top <= y <= chart.bottom for stem in chart.stems for y in (stem.start, stem.end))
+        assert all(b.at - a.at >= 10.9 for a, b in pairwise(chart.names))
+        assert all(chart.left <= name.at <= chart.right for name in chart.names)
+        assert len(chart.names) <= 40
+        assert len(comparison_page(record)) < 60_000 + 120 * size
 
 
 def test_layers_without_error_are_drawn_at_the_foot() -> None:

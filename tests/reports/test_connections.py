@@ -1,7 +1,5 @@
 """One defect under several names: causes of the same noise, and a prescription that heals by another way."""
 
-from typing import Any
-
 import pytest
 from builders.budgets import line, with_budget
 
@@ -48,15 +46,16 @@ def test_causes_that_share_little_do_not(two: Diagnosis) -> None:
     assert told(two) == [(), ()], "without a budget nothing is known"
 
 
-@pytest.mark.parametrize("share, said", [(0.97, True), (0.2, False), (None, False)])
-def test_a_prescription_that_heals_by_another_way_is_told(diagnosis: Diagnosis, share: Any, said: bool) -> None:
-    given = diagnosis.prescription
-    assert given is not None
-    step = given.steps[0].model_copy(update={"title": "quantize this very model again", "causes": ()})
-    run = ExecutionRecord.model_construct(trial=TrialRecord(key="k", kind="full-range", share=share))
-    update = {"steps": (step,), "executed": run, "grade": "executed"}
-    found = diagnosis.model_copy(update={"prescription": given.model_copy(update=update)})
-    serious = [texts for texts, cause in zip(told(found), found.causes, strict=True) if cause.is_serious]
-    assert serious and all(bool(texts) == said for texts in serious)
-    if said:
-        assert "takes away 97 % of the noise by another way: quantize this very model again" in serious[0][0]
+def test_a_prescription_that_heals_by_another_way_is_told(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
+    for share, said in [(0.97, True), (0.2, False), (None, False)]:
+        with subtests.test(share=share, said=said):
+            given = diagnosis.prescription
+            assert given is not None
+            step = given.steps[0].model_copy(update={"title": "quantize this very model again", "causes": ()})
+            run = ExecutionRecord.model_construct(trial=TrialRecord(key="k", kind="full-range", share=share))
+            update = {"steps": (step,), "executed": run, "grade": "executed"}
+            found = diagnosis.model_copy(update={"prescription": given.model_copy(update=update)})
+            serious = [texts for texts, cause in zip(told(found), found.causes, strict=True) if cause.is_serious]
+            assert serious and all(bool(texts) == said for texts in serious)
+            if said:
+                assert "takes away 97 % of the noise by another way: quantize this very model again" in serious[0][0]

@@ -1,6 +1,5 @@
 """The terminal report."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,6 @@ import pytest
 
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.sections.cards import PARTIAL, Example
 from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
 from quantmedic.reports.terminal.fixed import fixed_lines
@@ -28,26 +26,19 @@ def test_proven(proven: Diagnosis, golden: Golden) -> None:
     golden("console-proven.txt", render_console(proven))
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile_proven"])
-def test_one_screen_holds_it(name: str, request: pytest.FixtureRequest) -> None:
+def test_one_screen_holds_it(subtests: pytest.Subtests, request: pytest.FixtureRequest) -> None:
     """With the line that names the files: twenty lines, whatever was found."""
-    lines = render_console(request.getfixturevalue(name)).splitlines()
-    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
-    assert "--verbose" in lines[-1]
+    for name in ["diagnosis", "proven", "healthy", "hostile_proven"]:
+        with subtests.test(name=name):
+            lines = render_console(request.getfixturevalue(name)).splitlines()
+            assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
+            assert "--verbose" in lines[-1]
 
 
 def test_many_causes_and_warnings_are_counted(proven: Diagnosis) -> None:
     many = proven.model_copy(update={"causes": (*proven.causes, *proven.causes[1:] * 20), "warnings": ("said",) * 9})
     lines = render_console(many).splitlines()
     assert len(lines) <= LINES and lines[-2].endswith("more causes and warnings")
-
-
-def test_the_first_step_says_what_to_set(proven: Diagnosis) -> None:
-    text = render_console(proven)
-    assert "  to paste: prescription.py\n" in text
-    assert (
-        "W001 channel-range-imbalance, confidence 90 %: one scale serves" in text and "(features.3.conv.0.0, " in text
-    )
 
 
 def test_verbose_in_ascii(diagnosis: Diagnosis, golden: Golden) -> None:
@@ -73,10 +64,13 @@ def test_colour_only_where_asked(diagnosis: Diagnosis, monkeypatch: pytest.Monke
     assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy"])
-def test_lines_but_snippets_and_layers_fit_the_width(name: str, request: pytest.FixtureRequest) -> None:
-    text = render_console(request.getfixturevalue(name), verbosity="verbose")
-    assert not [line for line in text.splitlines() if len(line) > WIDTH and not re.match(" {9}| +\\d+  | +#  ", line)]
+def test_lines_but_snippets_and_layers_fit_the_width(subtests: pytest.Subtests, request: pytest.FixtureRequest) -> None:
+    for name in ["diagnosis", "proven", "healthy"]:
+        with subtests.test(name=name):
+            text = render_console(request.getfixturevalue(name), verbosity="verbose")
+            assert not [
+                line for line in text.splitlines() if len(line) > WIDTH and not re.match(" {9}| +\\d+  | +#  ", line)
+            ]
 
 
 def test_names_move_no_cursor_and_command_no_runner(hostile_proven: Diagnosis) -> None:
@@ -109,27 +103,18 @@ def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> N
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
+def test_operators_without_a_twin_are_counted(subtests: pytest.Subtests, patient_case: Path) -> None:
+    for names, said in [
         (("a",), "1 operator has no twin in the float model and is not measured: a"),
         (
             tuple("abcdefg"),
             "7 operators have no twin in the float model and are not measured: a, b, c, d, e and 2 more",
         ),
-    ],
-)
-def test_operators_without_a_twin_are_counted(patient_case: Path, names: tuple[str, ...], said: str) -> None:
-    case = quantmedic.load_case(patient_case)
-    lacking = replace(case, record=case.record.model_copy(update={"unmatched": names}))
-    assert said in quantmedic.judge(lacking).warnings
-
-
-def test_headline_equals_json(diagnosis: Diagnosis) -> None:
-    metrics = json.loads(render_json(diagnosis))["metrics"]
-    text = render_console(diagnosis)
-    for key in ("float_value", "quantized_value", "drop", "drop_low", "drop_high"):
-        assert f"{100 * metrics[key]:.2f}" in text
+    ]:
+        with subtests.test(names=names, said=said):
+            case = quantmedic.load_case(patient_case)
+            lacking = replace(case, record=case.record.model_copy(update={"unmatched": names}))
+            assert said in quantmedic.judge(lacking).warnings
 
 
 def test_golden_files_are_all_in_use() -> None:
@@ -184,9 +169,10 @@ def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: 
     ]
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_lines_fit_a_narrow_terminal(proven: Diagnosis, columns: int) -> None:
-    text = render_console(proven)
-    narrow = fit_text(text, columns)
-    assert max(map(len, narrow.splitlines())) <= columns
-    assert narrow.split() == text.split()
+def test_lines_fit_a_narrow_terminal(subtests: pytest.Subtests, proven: Diagnosis) -> None:
+    for columns in [40, 60, 80, 120]:
+        with subtests.test(columns=columns):
+            text = render_console(proven)
+            narrow = fit_text(text, columns)
+            assert max(map(len, narrow.splitlines())) <= columns
+            assert narrow.split() == text.split()

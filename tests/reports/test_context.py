@@ -13,7 +13,6 @@ from builders.gates import regression
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, MetricFacts, RelationFacts
 from quantmedic.engine.case.proof import ExecutionRecord
-from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Recovery
 from quantmedic.reports.context import ReportContext, build_context
@@ -38,24 +37,26 @@ def dataclasses_of(cls: type) -> set[type]:
     return found
 
 
-@pytest.mark.parametrize("cls", sorted(dataclasses_of(ReportContext), key=lambda cls: cls.__name__))
-def test_every_field_of_a_context_is_frozen_and_documented(cls: type) -> None:
-    assert cls.__dataclass_params__.frozen
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
-        documented = getattr(hint, "__metadata__", ("",))[0]
-        assert documented, f"{cls.__name__}.{name}: write Annotated[…, 'what it holds']"
+def test_every_field_of_a_context_is_frozen_and_documented(subtests: pytest.Subtests) -> None:
+    for cls in sorted(dataclasses_of(ReportContext), key=lambda cls: cls.__name__):
+        with subtests.test(cls=cls):
+            assert cls.__dataclass_params__.frozen
+            for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+                documented = getattr(hint, "__metadata__", ("",))[0]
+                assert documented, f"{cls.__name__}.{name}: write Annotated[…, 'what it holds']"
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_templates_use_documented_variables_only(name: str) -> None:
-    environment = markdown_environment() if name.endswith(".md") else html_environment()
-    source, *_ = environment.loader.get_source(environment, name)
-    tree = environment.parse(source)
-    used = jinja2.meta.find_undeclared_variables(tree)
-    imported = {macro for node in tree.find_all(jinja2.nodes.FromImport) for macro in node.names}
-    fields = {field.name for field in dataclasses.fields(ReportContext)}
-    unknown = used - fields - set(OTHER_VARIABLES) - imported - set(environment.globals)
-    assert not unknown, f"{name}: document {unknown} in ReportContext or OTHER_VARIABLES"
+def test_templates_use_documented_variables_only(subtests: pytest.Subtests) -> None:
+    for name in TEMPLATES:
+        with subtests.test(name=name):
+            environment = markdown_environment() if name.endswith(".md") else html_environment()
+            source, *_ = environment.loader.get_source(environment, name)
+            tree = environment.parse(source)
+            used = jinja2.meta.find_undeclared_variables(tree)
+            imported = {macro for node in tree.find_all(jinja2.nodes.FromImport) for macro in node.names}
+            fields = {field.name for field in dataclasses.fields(ReportContext)}
+            unknown = used - fields - set(OTHER_VARIABLES) - imported - set(environment.globals)
+            assert not unknown, f"{name}: document {unknown} in ReportContext or OTHER_VARIABLES"
 
 
 @pytest.mark.thorough
@@ -192,18 +193,19 @@ def test_data_sets_stand_side_by_side(diagnosis: Diagnosis) -> None:
     assert table.relation == "both sets were prepared alike"
 
 
-@pytest.mark.parametrize("remedy, sound", [("calibrate-again", True), ("recalibrate-on-proper-data", False)])
-def test_a_set_that_mends_the_model_is_not_called_wrong(diagnosis: Diagnosis, remedy: str, sound: bool) -> None:
+def test_a_set_that_mends_the_model_is_not_called_wrong(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
     """Of a model that was calibrated on other data, the set that was given is the right one."""
-    cause = diagnosis.causes[0]
-    advice = cause.remedies[0].model_copy(update={"id": remedy})
-    own = {"subjects": ("representative",), "layers": (), "remedies": (advice,)}
-    found = diagnosis.model_copy(update={"causes": (cause.model_copy(update=own),)})
-    context = build_context(found, {})
-    box = next(box for box in context.sets.sets if box.role == "representative")
-    assert box.faults and box.sound == sound
-    for text in (render_index(context, found), render_markdown(context)):
-        assert ("of the model, not of this set" in text) == sound
+    for remedy, sound in [("calibrate-again", True), ("recalibrate-on-proper-data", False)]:
+        with subtests.test(remedy=remedy, sound=sound):
+            cause = diagnosis.causes[0]
+            advice = cause.remedies[0].model_copy(update={"id": remedy})
+            own = {"subjects": ("representative",), "layers": (), "remedies": (advice,)}
+            found = diagnosis.model_copy(update={"causes": (cause.model_copy(update=own),)})
+            context = build_context(found, {})
+            box = next(box for box in context.sets.sets if box.role == "representative")
+            assert box.faults and box.sound == sound
+            for text in (render_index(context, found), render_markdown(context)):
+                assert ("of the model, not of this set" in text) == sound
 
 
 def test_every_relation_has_a_sentence() -> None:
@@ -294,24 +296,18 @@ def test_a_diagnosis_is_shown_in_one_line(diagnosis: Diagnosis) -> None:
     assert "degraded" in shown and diagnosis.causes[0].cause in shown
 
 
-@pytest.mark.parametrize(
-    "nothing",
-    [
-        pytest.param(Recovery(gain_db=-0.1, low_db=-1.5, high_db=1.4, share=-0.01, bound=True), id="at-most"),
-        pytest.param(Recovery(gain_db=4.1, low_db=-190.0, high_db=198.0, share=0.6, bound=False), id="anything"),
-    ],
-)
-def test_a_remedy_that_gains_nothing_or_anything_does_not_lead(diagnosis: Diagnosis, nothing: Recovery) -> None:
-    def without_gain(cause: CauseReport) -> CauseReport:
-        remedies = tuple(advice.model_copy(update={"predicted": nothing}) for advice in cause.remedies)
-        return cause.model_copy(update={"remedies": remedies})
-
-    first, hopeless = (
-        build_context(each, {}).first
-        for each in (diagnosis, diagnosis.model_copy(update={"causes": tuple(map(without_gain, diagnosis.causes))}))
-    )
+def test_a_remedy_that_gains_nothing_or_anything_does_not_lead(diagnosis: Diagnosis) -> None:
+    first = build_context(diagnosis, {}).first
     assert first is not None and first.code
-    assert hopeless is None or not hopeless.code
+    at_most = Recovery(gain_db=-0.1, low_db=-1.5, high_db=1.4, share=-0.01, bound=True)
+    anything = Recovery(gain_db=4.1, low_db=-190.0, high_db=198.0, share=0.6, bound=False)
+    for nothing in (at_most, anything):
+        causes = []
+        for cause in diagnosis.causes:
+            remedies = tuple(advice.model_copy(update={"predicted": nothing}) for advice in cause.remedies)
+            causes.append(cause.model_copy(update={"remedies": remedies}))
+        hopeless = build_context(diagnosis.model_copy(update={"causes": tuple(causes)}), {}).first
+        assert hopeless is None or not hopeless.code
 
 
 def test_without_a_metric_the_agreement_is_told(diagnosis: Diagnosis) -> None:

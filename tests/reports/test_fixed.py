@@ -53,6 +53,7 @@ def test_without_labels_the_noise_is_told_alone() -> None:
     assert "+12.5 dB" in line
 
 
-@pytest.mark.parametrize("metric", [TOP1, None])
-def test_nothing_is_told_where_other_samples_calibrated(metric: MetricTrial | None) -> None:
-    assert list(calibration_lines(diagnosis_with("the representative samples", metric))) == []
+def test_nothing_is_told_where_other_samples_calibrated(subtests: pytest.Subtests) -> None:
+    for metric in [TOP1, None]:
+        with subtests.test(metric=metric):
+            assert list(calibration_lines(diagnosis_with("the representative samples", metric))) == []

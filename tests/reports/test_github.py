@@ -1,7 +1,6 @@
 """GitHub Actions: commands read back as the runner documents it, and summaries that it does not drop."""
 
 import re
-import socket
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import pytest
 from builders.gates import accepted, check_report, unmeasured, with_check
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.errors import OutputError, QuantmedicError
+from quantmedic.engine.errors import OutputError
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.markdown import render_markdown
@@ -124,16 +123,6 @@ def test_escapes_come_back(checked: Diagnosis) -> None:
     assert note.message == f"{name}."
 
 
-def test_nothing_of_the_machine_is_told(checked: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QUANTMEDIC_CANARY", "canary-value-4711")
-    monkeypatch.setenv("USER", "canary-user-4712")
-    monkeypatch.chdir(tmp_path)
-    text = "\n".join(annotations(with_check(checked, location="/home/canary/ci/quantmedic.toml")))
-    assert "file=quantmedic.toml" in text
-    for told in ("canary", str(tmp_path), str(Path(__file__).parents[2]), socket.gethostname()):
-        assert told not in text
-
-
 def test_a_report_is_its_own_summary_without_links_to_files(checked: Diagnosis) -> None:
     report = render_markdown(build_context(checked, {"W001": "# W001\n"}))
     text = job_summary(report)
@@ -174,11 +163,6 @@ def test_a_summary_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write the job summary") as caught:
         append_summary(tmp_path / "missing" / "summary.md", "x")
     assert "GITHUB_STEP_SUMMARY" in (caught.value.help or "") and caught.value.where
-
-
-def test_without_a_gate_there_is_nothing_to_show(diagnosis: Diagnosis) -> None:
-    with pytest.raises(QuantmedicError, match="no verdict of a gate"):
-        annotations(diagnosis)
 
 
 def test_what_was_not_measured_is_a_warning_where_the_verdict_rests_on_it(healthy: Diagnosis) -> None:

@@ -48,13 +48,14 @@ def test_each_environment_has_its_own(folder: Path) -> None:
     assert render("{{ x }}") == ("&lt;", 0)
 
 
-@pytest.mark.parametrize("keep", [0, 10, -1])
-def test_a_damaged_template_is_compiled_again(folder: Path, keep: int) -> None:
-    render("{{ x }}")
-    (path,) = (folder / "templates").iterdir()
-    path.write_bytes(path.read_bytes()[:keep])
-    assert render("{{ x }}") == ("&lt;", 1)
-    assert render("{{ x }}") == ("&lt;", 0)
+def test_a_damaged_template_is_compiled_again(subtests: pytest.Subtests, folder: Path) -> None:
+    for keep in [0, 10, -1]:
+        with subtests.test(keep=keep):
+            render("{{ x }}")
+            (path,) = (folder / "templates").iterdir()
+            path.write_bytes(path.read_bytes()[:keep])
+            assert render("{{ x }}") == ("&lt;", 1)
+            assert render("{{ x }}") == ("&lt;", 0)
 
 
 def test_pages_are_rendered_once(folder: Path) -> None:

@@ -61,22 +61,20 @@ def order(*facts: str, language: LanguageFacts = LANGUAGE) -> list[str]:
     return [starts[text] for text in box.told if text in starts]
 
 
-@pytest.mark.parametrize(
-    "facts, first",
-    [
+def test_what_the_first_cause_is_about_is_told_first(subtests: pytest.Subtests) -> None:
+    for facts, first in [
         (("harmed", "language.cache_gain", "language.text_scales_share"), CACHE),
         (("language.activations_gain", "language.activation_block_share"), INPUTS),
         (("model.harmed", "block_gain"), BLOCK),
         (("language.head_gain",), HEAD),
         (("weight.rounding.sqnr_db",), CACHE),
         ((), CACHE),
-    ],
-)
-def test_what_the_first_cause_is_about_is_told_first(facts: tuple[str, ...], first: str) -> None:
-    told = order(*facts)
-    assert told[0] == first and sorted(told) == sorted([BLOCK, HEAD, INPUTS, CACHE])
-    rest = [start for start in (CACHE, INPUTS, HEAD, BLOCK) if start != first]
-    assert told[1:] == rest, "what costs more comes before what costs less"
+    ]:
+        with subtests.test(facts=facts, first=first):
+            told = order(*facts)
+            assert told[0] == first and sorted(told) == sorted([BLOCK, HEAD, INPUTS, CACHE])
+            rest = [start for start in (CACHE, INPUTS, HEAD, BLOCK) if start != first]
+            assert told[1:] == rest, "what costs more comes before what costs less"
 
 
 def test_a_cause_that_another_explains_does_not_lead() -> None:
@@ -144,9 +142,10 @@ def test_all_scales_that_are_off_are_told_as_they_are_stored() -> None:
     assert "and 2 more, in report.json" in text and "is the inverse of the scale" in text
 
 
-@pytest.mark.parametrize(("stored", "needed"), [(None, 1.0), (0.0, 1.0), (1.0, 0.0), (float("nan"), 1.0)])
-def test_scales_that_are_no_numbers_are_no_accident(stored: float | None, needed: float) -> None:
-    own = {} if stored is None else {"a.k_scale": stored}
-    found = LANGUAGE.model_copy(update={"cache_scales": {"a.k_scale": needed}, "cache_scales_stored": own})
-    box = language_box(diagnosis_of(found, "language.cache_gain"))
-    assert box is not None and any("a.k_scale" in text for text in box.told)
+def test_scales_that_are_no_numbers_are_no_accident(subtests: pytest.Subtests) -> None:
+    for stored, needed in [(None, 1.0), (0.0, 1.0), (1.0, 0.0), (float("nan"), 1.0)]:
+        with subtests.test(stored=stored, needed=needed):
+            own = {} if stored is None else {"a.k_scale": stored}
+            found = LANGUAGE.model_copy(update={"cache_scales": {"a.k_scale": needed}, "cache_scales_stored": own})
+            box = language_box(diagnosis_of(found, "language.cache_gain"))
+            assert box is not None and any("a.k_scale" in text for text in box.told)

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-import pytest
+from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -80,6 +80,7 @@ def test_many_texts_are_as_many_bars_as_fit() -> None:
         lambda columns: some.lists(some.lists(NOISES, min_size=columns, max_size=columns), min_size=1, max_size=60)
     )
 )
+@examples(20)
 def test_maps_are_sound_drawings_whatever_was_measured(noises: list[list[float | None]]) -> None:
     columns = len(noises[0])
     language = LanguageFacts(
@@ -94,14 +95,9 @@ def test_maps_are_sound_drawings_whatever_was_measured(noises: list[list[float |
         assert row.y + found.height <= found.whole[1] and row.cells[-1].x + found.width <= found.whole[0]
 
 
-@pytest.mark.parametrize("macro", ["heat_map", "texts_chart"])
-def test_drawings_are_escaped_and_parse(macro: str) -> None:
+def test_drawings_are_escaped_and_parse() -> None:
     module = html_environment().get_template("_language.html").module
-    text = str(
-        module.heat_map(position_map(LANGUAGE), "Block")
-        if macro == "heat_map"
-        else module.texts_chart(texts_box(LANGUAGE))
-    )
-    drawing = re.search(r"<svg.*?</svg>", text, re.DOTALL)
-    assert drawing is not None and ElementTree.fromstring(drawing[0]).findall(".//rect")
-    assert "<b>so" not in text
+    for made in (module.heat_map(position_map(LANGUAGE), "Block"), module.texts_chart(texts_box(LANGUAGE))):
+        drawing = re.search(r"<svg.*?</svg>", str(made), re.DOTALL)
+        assert drawing is not None and ElementTree.fromstring(drawing[0]).findall(".//rect")
+        assert "<b>so" not in str(made)

@@ -1,6 +1,5 @@
 """The Markdown report."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -11,7 +10,6 @@ from builders.gates import regression
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.templating import code_fence, code_span, escape_markdown
 
@@ -48,30 +46,19 @@ def test_what_is_exempted_is_struck_through(proven: Diagnosis) -> None:
     assert "*1 of 3 layers is exempted: swish" in text
 
 
-def test_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
-    report = json.loads(render_json(diagnosis))
-    text = render_markdown(build_context(diagnosis, manuals))
-    for key in ("float_value", "quantized_value", "drop", "drop_low", "drop_high"):
-        assert f"{100 * report['metrics'][key]:.2f}" in text
-    for row in report["causes"][0]["evidence"]:
-        if row["fact"] == "weight.channel_range_ratio":
-            assert f"`{row['fact']}` | {row['value']:.3g} | &gt; | {row['threshold']:.3g} |" in text
-        elif row["fact"].endswith("sqnr_db"):
-            assert f"`{row['fact']}` | {row['value']:.1f} dB | &lt; | {row['threshold']:.1f} dB |" in text
-
-
-@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
 def test_every_table_row_has_the_columns_of_its_head(
-    name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest
+    subtests: pytest.Subtests, manuals: Mapping[str, str], request: pytest.FixtureRequest
 ) -> None:
-    found = request.getfixturevalue(name)
-    gate = request.getfixturevalue("hostile_gate") if name.startswith("hostile") else regression
-    text = render_markdown(build_context(gate(found), manuals))
-    columns = 0
-    for line in text.splitlines():
-        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
-        assert not columns or not cells or cells == columns, line
-        columns = cells
+    for name in ["diagnosis", "proven", "healthy", "hostile", "hostile_proven"]:
+        with subtests.test(name=name):
+            found = request.getfixturevalue(name)
+            gate = request.getfixturevalue("hostile_gate") if name.startswith("hostile") else regression
+            text = render_markdown(build_context(gate(found), manuals))
+            columns = 0
+            for line in text.splitlines():
+                cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+                assert not columns or not cells or cells == columns, line
+                columns = cells
 
 
 def test_no_value_becomes_markup(

@@ -17,11 +17,12 @@ from quantmedic.reports.machines.metrics import figures_of, render_metrics
 NAME = re.compile(r"[\w. /-]+", re.ASCII)
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile"])
-def test_flat_names_and_finite_numbers(name: str, request: pytest.FixtureRequest) -> None:
-    found = json.loads(render_metrics(request.getfixturevalue(name)))
-    assert found and all(NAME.fullmatch(key) and key.startswith("quantmedic.") for key in found)
-    assert all(type(value) is float and math.isfinite(value) for value in found.values())
+def test_flat_names_and_finite_numbers(subtests: pytest.Subtests, request: pytest.FixtureRequest) -> None:
+    for name in ["diagnosis", "proven", "healthy", "hostile"]:
+        with subtests.test(name=name):
+            found = json.loads(render_metrics(request.getfixturevalue(name)))
+            assert found and all(NAME.fullmatch(key) and key.startswith("quantmedic.") for key in found)
+            assert all(type(value) is float and math.isfinite(value) for value in found.values())
 
 
 def test_they_are_the_figures_of_the_diagnosis(diagnosis: Diagnosis) -> None:

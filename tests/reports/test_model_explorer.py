@@ -63,11 +63,12 @@ def refuse(literal: str) -> float:
     raise AssertionError(f"{literal} is no JSON")
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile"])
-def test_it_is_node_data(name: str, request: pytest.FixtureRequest) -> None:
-    text = render_model_explorer(request.getfixturevalue(name))
-    jsonschema.validate(json.loads(text, parse_constant=refuse), NODE_DATA)
-    assert text.isascii() and "<" not in text
+def test_it_is_node_data(subtests: pytest.Subtests, request: pytest.FixtureRequest) -> None:
+    for name in ["diagnosis", "proven", "healthy", "hostile"]:
+        with subtests.test(name=name):
+            text = render_model_explorer(request.getfixturevalue(name))
+            jsonschema.validate(json.loads(text, parse_constant=refuse), NODE_DATA)
+            assert text.isascii() and "<" not in text
 
 
 def test_values_are_the_noise_on_the_judged_set_by_quantized_name(diagnosis: Diagnosis) -> None:
@@ -92,47 +93,40 @@ def test_a_layer_without_noise_has_no_value(diagnosis: Diagnosis) -> None:
     assert (row.quantized_name or row.name) not in json.loads(text, parse_constant=refuse)["results"]
 
 
-@pytest.fixture(scope="module", params=["image_example1.tflite", "int8.onnx"])
-def laid_over(request: pytest.FixtureRequest) -> tuple[Path, str]:
+def laid_over(name: str) -> tuple[Path, str]:
     """A quantized model, and the node data of its diagnosis."""
-    if request.param == "int8.onnx":
+    if name == "int8.onnx":
         (float_model, model), data = patient()
         found = quantmedic.diagnose(float_model, model, samples=32, prove=None, **data)
         return Path(model), render_model_explorer(found)
     pytest.importorskip("ai_edge_litert")
-    model = RECORDINGS / "litert" / request.param
+    model = RECORDINGS / "litert" / name
     images = np.random.default_rng(0).normal(size=(8, 96, 96, 1)).astype(np.float32)
     found = quantmedic.diagnose(model.with_suffix(".float32.tflite"), model, representative=images)
     return model, render_model_explorer(found)
 
 
 @pytest.mark.thorough
-class TestViewer:
-    """What Model Explorer itself makes of it: recorded, and where it is installed, asked."""
-
-    def test_every_value_belongs_to_a_node_that_its_adapters_name(self, laid_over: tuple[Path, str]) -> None:
-        model, text = laid_over
-        nodes = json.loads((RECORDINGS / "model_explorer" / "nodes.json").read_text(encoding="utf-8"))[model.name]
-        known = {*nodes.get("id", ()), *nodes.get("tensor_name", ())}
-        assert len(json.loads(text)["results"]) >= 8 and {*json.loads(text)["results"]} <= known
-
-    def test_its_own_classes_hold_it_without_loss(self, laid_over: tuple[Path, str]) -> None:
-        builder = pytest.importorskip("model_explorer.node_data_builder")
-        dacite = pytest.importorskip("dacite")
-        own = json.loads(laid_over[1])
-        held = dacite.from_dict(builder.GraphNodeData, own, dacite.Config(strict=True))
-        written = json.loads(held.to_json_string())
-        assert {name: written[name] for name in own} == own
-
-    def test_its_adapters_still_name_what_was_recorded(self, laid_over: tuple[Path, str]) -> None:
-        model, text = laid_over
-        adapter, utils = adapter_of(model), pytest.importorskip("model_explorer.utils")
-        found = utils.convert_adapter_response(adapter.convert(str(model), {}))
-        graphs = [*found.get("graphs", ()), *(g for each in found.get("graphCollections", ()) for g in each["graphs"])]
-        nodes = [node for graph in graphs for node in graph["nodes"]]
-        pairs = [pair for node in nodes for output in node.get("outputsMetadata", ()) for pair in output["attrs"]]
-        named = {node["id"] for node in nodes} | {pair["value"] for pair in pairs if pair["key"] == "tensor_name"}
-        assert {*json.loads(text)["results"]} <= named
+@pytest.mark.parametrize("name", ["image_example1.tflite", "int8.onnx"])
+def test_every_value_belongs_to_a_node_that_the_viewer_names(name: str) -> None:
+    """As it was recorded, and where Model Explorer is installed, as its classes and adapters say."""
+    model, text = laid_over(name)
+    own = json.loads(text)
+    nodes = json.loads((RECORDINGS / "model_explorer" / "nodes.json").read_text(encoding="utf-8"))[model.name]
+    known = {*nodes.get("id", ()), *nodes.get("tensor_name", ())}
+    assert len(own["results"]) >= 8 and {*own["results"]} <= known
+    builder = pytest.importorskip("model_explorer.node_data_builder")
+    dacite = pytest.importorskip("dacite")
+    held = dacite.from_dict(builder.GraphNodeData, own, dacite.Config(strict=True))
+    written = json.loads(held.to_json_string())
+    assert {key: written[key] for key in own} == own
+    adapter, utils = adapter_of(model), pytest.importorskip("model_explorer.utils")
+    found = utils.convert_adapter_response(adapter.convert(str(model), {}))
+    graphs = [*found.get("graphs", ()), *(g for each in found.get("graphCollections", ()) for g in each["graphs"])]
+    every = [node for graph in graphs for node in graph["nodes"]]
+    pairs = [pair for node in every for output in node.get("outputsMetadata", ()) for pair in output["attrs"]]
+    named = {node["id"] for node in every} | {pair["value"] for pair in pairs if pair["key"] == "tensor_name"}
+    assert {*own["results"]} <= named
 
 
 def adapter_of(model: Path) -> Any:

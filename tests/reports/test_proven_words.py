@@ -34,32 +34,42 @@ def test_points_whose_interval_includes_zero_are_not_proven_with_the_noise() -> 
     assert proven_word(metric_trial("psnr", -1.0, 3.0)).startswith("proven in dB, not in ")
 
 
-@pytest.mark.parametrize("bound", [False, True])
-@pytest.mark.parametrize("low_db", [-1.0, 5.0])
-@pytest.mark.parametrize("executed", [False, True])
-def test_what_is_called_proven_is_never_taken_back(low_db: float, bound: bool, executed: bool) -> None:
-    run = trial(low_db, bound=bound)
-    one = {"executions": (ExecutionRecord.model_construct(trial=run),)} if executed else {"trials": (run,)}
-    record = ProofRecord.model_construct(**{"trials": (), "executions": (), **one})
-    assert ("no remedy was proven" in record.unwritten) == (not run.proven)
+def test_what_is_called_proven_is_never_taken_back(subtests: pytest.Subtests) -> None:
+    for executed in [False, True]:
+        for low_db in [-1.0, 5.0]:
+            for bound in [False, True]:
+                with subtests.test(executed=executed, low_db=low_db):
+                    run = trial(low_db, bound=bound)
+                    one = (
+                        {"executions": (ExecutionRecord.model_construct(trial=run),)}
+                        if executed
+                        else {"trials": (run,)}
+                    )
+                    record = ProofRecord.model_construct(**{"trials": (), "executions": (), **one})
+                    assert ("no remedy was proven" in record.unwritten) == (not run.proven)
 
 
-@pytest.mark.parametrize("share, said", [(0.9, True), (0.86, True), (0.5, False), (None, False)])
 def test_what_quantizing_again_recovers_as_well_is_no_merit_of_a_remedy(
-    proven: Diagnosis, share: float | None, said: bool
+    subtests: pytest.Subtests, proven: Diagnosis
 ) -> None:
     """The remedy recovers 95 % of the noise; the same options on the same data recover this much."""
-    first, proof = proven.causes[0], proven.proof
-    assert proof is not None
-    remedy = first.remedies[0].model_copy(update={"measured": trial(9.0, (0.02, 0.15), share=0.95)})
-    cause = first.model_copy(update={"remedies": (remedy, *first.remedies[1:]), "proven": True})
-    again = ExecutionRecord.model_construct(trial=trial(8.0, share=share), own=None, choices=(), titles=("again",))
-    tried = proof.model_copy(update={"executions": (again,), "baseline": 0})
-    found = proven.model_copy(update={"causes": (cause, *proven.causes[1:]), "proof": tried})
-    (gain, *_) = (card := cause_cards(found, ())[0]).gains
-    assert ("no merit of it alone" in gain.judged) == said == ("no merit of it alone" in card.remedies[0].measured)
-    assert gain.look == ("unproven" if said else "measured")
-    assert ("quantizing again with nothing changed" in render_markdown(build_context(found, {}))) == said
+    for share, said in [(0.9, True), (0.86, True), (0.5, False), (None, False)]:
+        with subtests.test(share=share, said=said):
+            first, proof = proven.causes[0], proven.proof
+            assert proof is not None
+            remedy = first.remedies[0].model_copy(update={"measured": trial(9.0, (0.02, 0.15), share=0.95)})
+            cause = first.model_copy(update={"remedies": (remedy, *first.remedies[1:]), "proven": True})
+            again = ExecutionRecord.model_construct(
+                trial=trial(8.0, share=share), own=None, choices=(), titles=("again",)
+            )
+            tried = proof.model_copy(update={"executions": (again,), "baseline": 0})
+            found = proven.model_copy(update={"causes": (cause, *proven.causes[1:]), "proof": tried})
+            (gain, *_) = (card := cause_cards(found, ())[0]).gains
+            assert (
+                ("no merit of it alone" in gain.judged) == said == ("no merit of it alone" in card.remedies[0].measured)
+            )
+            assert gain.look == ("unproven" if said else "measured")
+            assert ("quantizing again with nothing changed" in render_markdown(build_context(found, {}))) == said
 
 
 def test_quantizing_again_with_nothing_changed_is_confirmed_by_the_toolchain_and_not_refuted(proven: Diagnosis) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from html import unescape
 from html.parser import HTMLParser
@@ -110,12 +110,13 @@ def odd_numbers(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> dict[str, l
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "checked"])
 def test_every_number_that_is_read_is_one_of_report_json(
-    name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest
+    subtests: pytest.Subtests, manuals: Mapping[str, str], request: pytest.FixtureRequest
 ) -> None:
-    found = request.getfixturevalue(name)
-    assert odd_numbers(found, manuals) == {}
+    for name in ["diagnosis", "proven", "healthy", "checked"]:
+        with subtests.test(name=name):
+            found = request.getfixturevalue(name)
+            assert odd_numbers(found, manuals) == {}
 
 
 @pytest.mark.thorough
@@ -124,10 +125,9 @@ def test_so_it_is_with_a_measured_model(patient_case: Path, manuals: Mapping[str
     assert odd_numbers(found, manuals) == {}
 
 
-@pytest.mark.parametrize("change", [lambda drop: drop + 0.013, lambda drop: drop * 2], ids=["a little", "twice"])
-def test_a_number_that_report_json_does_not_have_is_noticed(
-    diagnosis: Diagnosis, change: Callable[[float], float]
-) -> None:
-    other = diagnosis.metrics.model_copy(update={"drop": change(diagnosis.metrics.drop or 0)})
-    shown = render_console(diagnosis.model_copy(update={"metrics": other}))
-    assert strangers(render_json(diagnosis), shown)
+def test_a_number_that_report_json_does_not_have_is_noticed(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
+    for change in [lambda drop: drop + 0.013, lambda drop: drop * 2]:
+        with subtests.test(change=change):
+            other = diagnosis.metrics.model_copy(update={"drop": change(diagnosis.metrics.drop or 0)})
+            shown = render_console(diagnosis.model_copy(update={"metrics": other}))
+            assert strangers(render_json(diagnosis), shown)

@@ -117,19 +117,20 @@ def test_the_same_record_gives_the_same_bytes_also_when_it_was_stored(record: Se
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("size", [1, 2, 5, 40, 150, 500])
-def test_the_graph_is_readable_at_any_size(size: int) -> None:
-    chart = sensitivity_chart(made(layers(size)))
-    assert [len(panel.marks) for panel in chart.panels[:2]] == [size, size]
-    places = [label.at for label in chart.names]
-    assert all(b - a >= 10.9 for a, b in pairwise(places))
-    assert all(chart.left <= place <= chart.right for place in places)
-    assert len(chart.names) == size if size <= 40 else 20 < len(chart.names) <= 48
-    red = {mark.x for panel in chart.panels for mark in panel.marks if mark.leading}
-    assert red and {label.x for label in chart.names if label.flagged} == red
-    for panel in chart.panels:
-        assert all(panel.top <= mark.y <= panel.bottom for mark in panel.marks)
-    assert len(svg(sensitivity_chart(made(layers(size))))) < 200_000
+def test_the_graph_is_readable_at_any_size(subtests: pytest.Subtests) -> None:
+    for size in [1, 5, 40, 150]:
+        with subtests.test(size=size):
+            chart = sensitivity_chart(made(layers(size)))
+            assert [len(panel.marks) for panel in chart.panels[:2]] == [size, size]
+            places = [label.at for label in chart.names]
+            assert all(b - a >= 10.9 for a, b in pairwise(places))
+            assert all(chart.left <= place <= chart.right for place in places)
+            assert len(chart.names) == size if size <= 40 else 20 < len(chart.names) <= 48
+            red = {mark.x for panel in chart.panels for mark in panel.marks if mark.leading}
+            assert red and {label.x for label in chart.names if label.flagged} == red
+            for panel in chart.panels:
+                assert all(panel.top <= mark.y <= panel.bottom for mark in panel.marks)
+            assert len(svg(sensitivity_chart(made(layers(size))))) < 200_000
 
 
 def test_worse_is_up_and_bars_of_absent_layers_hang_from_the_line(record: SensitivityRecord) -> None:

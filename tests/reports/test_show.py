@@ -60,20 +60,18 @@ def test_the_end_of_a_key_means_the_judged_set(inspection: Inspection) -> None:
         assert [column.key for column in select_layers(inspection, columns=[asked]).columns] == [SQNR]
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
+def test_a_slip_is_named(subtests: pytest.Subtests, inspection: Inspection) -> None:
+    for asked, said in [
         ({"columns": ["nmae"]}, "did you mean name?"),
         ({"columns": ["mse"]}, "write one in full"),
         ({"columns": ["weight.group_size"]}, "was not measured"),
         ({"sort": "name:down"}, "write KEY or KEY:desc"),
         ({"table": "weight"}, "did you mean weights?"),
-    ],
-)
-def test_a_slip_is_named(inspection: Inspection, asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(QuantmedicError) as error:
-        select_layers(inspection, **asked)
-    assert said in str(error.value)
+    ]:
+        with subtests.test(asked=asked, said=said):
+            with pytest.raises(QuantmedicError) as error:
+                select_layers(inspection, **asked)
+            assert said in str(error.value)
 
 
 def test_filters_narrow_the_layers(inspection: Inspection) -> None:
@@ -176,10 +174,9 @@ def test_a_case_without_a_budget_says_so(healthy_case: Path, tmp_path: Path) -> 
         CliRunner().invoke(cli, ["show", str(tmp_path / "older.case"), "--loss-budget"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize(
-    ("gain", "said"), [(20.0, "v1"), (-20.0, "none; the best other one is worse: v1"), (None, "v1")]
-)
-def test_another_way_to_read_codes_that_fits_worse_reads_as_none(gain: float | None, said: str) -> None:
-    layer = LayerFacts.model_validate({"weight": {"better_reading": "v1", "reading_gain_db": gain}})
-    (line,) = [line for line in _fact_lines(layer) if "better_reading" in line]
-    assert line.split(maxsplit=1)[1].strip() == said
+def test_another_way_to_read_codes_that_fits_worse_reads_as_none(subtests: pytest.Subtests) -> None:
+    for gain, said in [(20.0, "v1"), (-20.0, "none; the best other one is worse: v1"), (None, "v1")]:
+        with subtests.test(gain=gain, said=said):
+            layer = LayerFacts.model_validate({"weight": {"better_reading": "v1", "reading_gain_db": gain}})
+            (line,) = [line for line in _fact_lines(layer) if "better_reading" in line]
+            assert line.split(maxsplit=1)[1].strip() == said

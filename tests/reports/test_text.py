@@ -9,9 +9,8 @@ from quantmedic.reports import text
 from quantmedic.reports.sections.proof import signed_gain
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
+def test_numbers_have_three_significant_digits_and_counts_stay_exact(subtests: pytest.Subtests) -> None:
+    for value, shown in [
         (None, "not measured"),
         (0, "0"),
         (0.0, "0"),
@@ -26,10 +25,9 @@ from quantmedic.reports.sections.proof import signed_gain
         (math.inf, "∞"),
         (-math.inf, "-∞"),
         (math.nan, "not a number"),
-    ],
-)
-def test_numbers_have_three_significant_digits_and_counts_stay_exact(value: float | None, shown: str) -> None:
-    assert text.number(value) == shown
+    ]:
+        with subtests.test(value=value, shown=shown):
+            assert text.number(value) == shown
 
 
 def test_levels_shares_and_metrics() -> None:
@@ -110,15 +108,13 @@ def test_links_between_pages_become_the_words_that_explain_takes() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("gain", "metric", "shown"),
-    [
+def test_a_gain_has_one_sign(subtests: pytest.Subtests) -> None:
+    for gain, metric, shown in [
         (-0.0, "rmse", "±0"),
         (0.0, "top1", "±0 points"),
         (-0.00001, "top1", "±0 points"),
         (0.793, "top1", "+79.30 points"),
         (-0.5, "rmse", "-0.5"),
-    ],
-)
-def test_a_gain_has_one_sign(gain: float, metric: str, shown: str) -> None:
-    assert signed_gain(gain, metric) == shown
+    ]:
+        with subtests.test(gain=gain, metric=metric):
+            assert signed_gain(gain, metric) == shown

@@ -106,15 +106,16 @@ def test_the_terminal_shows_what_the_golden_file_shows(golden: Callable[[str, st
     golden("trend.md", trend_markdown(nightly(), pictures=True))
 
 
-@pytest.mark.parametrize("runs", [1, 2, 12, 50, 90, 300])
-@pytest.mark.parametrize("width", [60, 100, 160])
-def test_nothing_is_wider_than_the_terminal(runs: int, width: int) -> None:
-    for ascii_only in (False, True):
-        lines = render_trend(nightly(runs), width=width, ascii_only=ascii_only).splitlines()
-        table = (
-            ("figure", "findings", "size", "latency", "causes") if width < 100 else ()
-        )  # its columns keep their width
-        assert not [line for line in lines if len(line) > width and not line.startswith(table)]
+def test_nothing_is_wider_than_the_terminal(subtests: pytest.Subtests) -> None:
+    for width in [60, 100, 160]:
+        for runs in [1, 2, 12, 50, 90, 300]:
+            with subtests.test(width=width, runs=runs):
+                for ascii_only in (False, True):
+                    lines = render_trend(nightly(runs), width=width, ascii_only=ascii_only).splitlines()
+                    table = (
+                        ("figure", "findings", "size", "latency", "causes") if width < 100 else ()
+                    )  # its columns keep their width
+                    assert not [line for line in lines if len(line) > width and not line.startswith(table)]
 
 
 def test_ascii_is_ascii_and_colour_is_only_colour() -> None:
@@ -178,13 +179,14 @@ def test_a_figure_that_the_last_run_lacks_is_not_measured() -> None:
     assert (line.last, line.shift, line.limit) == ("not measured", "", "")
 
 
-@pytest.mark.parametrize("value", [0.0, -3.0, 1e-12, 1e12, math.inf, -math.inf])
-def test_a_flat_line_is_drawn_too(value: float) -> None:
-    assert render_trend(constant(value))
-    for render in TREND_TEXTS.values():
-        assert render(constant(value))
-    for content in trend_files(constant(value), ["markdown"]).values():
-        assert b"nan" not in content and b'inf"' not in content
+def test_a_flat_line_is_drawn_too(subtests: pytest.Subtests) -> None:
+    for value in [0.0, -3.0, 1e-12, 1e12, math.inf, -math.inf]:
+        with subtests.test(value=value):
+            assert render_trend(constant(value))
+            for render in TREND_TEXTS.values():
+                assert render(constant(value))
+            for content in trend_files(constant(value), ["markdown"]).values():
+                assert b"nan" not in content and b'inf"' not in content
 
 
 def test_one_run_and_none() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
@@ -24,56 +24,51 @@ def with_rule(diagnosis: Diagnosis, code: str) -> Diagnosis:
 
 
 @pytest.mark.source("horizon-workflow")
-@pytest.mark.parametrize(
-    ("code", "title"),
-    [
+def test_the_search_stands_where_a_cause_was_found(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
+    for code, title in [
         ("S020", "Pipeline"),
         ("D005", "Data and configuration"),
         ("A004", "Calibration"),
         ("W001", "Single operators"),
         ("M012", "Single operators"),
-    ],
-)
-def test_the_search_stands_where_a_cause_was_found(diagnosis: Diagnosis, code: str, title: str) -> None:
-    found = with_rule(diagnosis, code)
-    assert here(found) == title
-    steps = {step.title: step for step in workflow_steps(found)}
-    assert steps[title].found == (code,)
-    order = [step.state for step in workflow_steps(found)]
-    place = order.index("here")
-    assert order == ["passed"] * place + ["here"] + ["later"] * (len(STEPS) - place - 1)
+    ]:
+        with subtests.test(code=code, title=title):
+            found = with_rule(diagnosis, code)
+            assert here(found) == title
+            steps = {step.title: step for step in workflow_steps(found)}
+            assert steps[title].found == (code,)
+            order = [step.state for step in workflow_steps(found)]
+            place = order.index("here")
+            assert order == ["passed"] * place + ["here"] + ["later"] * (len(STEPS) - place - 1)
 
 
 @pytest.mark.source("horizon-qat", "horizon-debug-tool")
-@pytest.mark.parametrize(
-    ("size", "title"),
-    [
+def test_without_a_cause_the_size_of_the_loss_says_where(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
+    for size, title in [
         ("large", "Data and configuration"),
         ("moderate", "Calibration"),
         ("small", "Single operators"),
         (None, "Training with quantizers"),
-    ],
-)
-def test_without_a_cause_the_size_of_the_loss_says_where(
-    diagnosis: Diagnosis, size: DropClass | None, title: str
-) -> None:
-    assert here(diagnosis.model_copy(update={"causes": (), "drop_class": size})) == title
+    ]:
+        with subtests.test(size=size, title=title):
+            assert here(diagnosis.model_copy(update={"causes": (), "drop_class": size})) == title
 
 
-@pytest.mark.parametrize("proven", [True, False])
-def test_a_loss_larger_than_the_step_costs_is_explained(diagnosis: Diagnosis, proven: bool) -> None:
+def test_a_loss_larger_than_the_step_costs_is_explained(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
     """The ladder says that losses of this size are searched for further above."""
-    found = with_rule(diagnosis, "W001").model_copy(update={"drop_class": "large"})
-    cause = found.causes[0].model_copy(update={"proven": proven})
-    found = found.model_copy(update={"causes": (cause,)})
-    notes = {step.title: step.note for step in workflow_steps(found)}
-    assert ("was measured" in notes.pop("Single operators")) == proven
-    assert set(notes.values()) == {""}
-    assert "larger than such a step costs" in render_markdown(build_context(found, {}))
-    small = found.model_copy(update={"drop_class": "small"})
-    assert {step.note for step in workflow_steps(small)} == {""}
-    data = with_rule(diagnosis, "D005").model_copy(update={"drop_class": "large"})
-    assert {step.note for step in workflow_steps(data)} == {""}
+    for proven in [True, False]:
+        with subtests.test(proven=proven):
+            found = with_rule(diagnosis, "W001").model_copy(update={"drop_class": "large"})
+            cause = found.causes[0].model_copy(update={"proven": proven})
+            found = found.model_copy(update={"causes": (cause,)})
+            notes = {step.title: step.note for step in workflow_steps(found)}
+            assert ("was measured" in notes.pop("Single operators")) == proven
+            assert set(notes.values()) == {""}
+            assert "larger than such a step costs" in render_markdown(build_context(found, {}))
+            small = found.model_copy(update={"drop_class": "small"})
+            assert {step.note for step in workflow_steps(small)} == {""}
+            data = with_rule(diagnosis, "D005").model_copy(update={"drop_class": "large"})
+            assert {step.note for step in workflow_steps(data)} == {""}
 
 
 def test_page_and_markdown_show_it(diagnosis: Diagnosis, healthy: Diagnosis, manuals: Mapping[str, str]) -> None:

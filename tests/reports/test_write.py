@@ -3,15 +3,22 @@
 import errno
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from builders.gates import with_check
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
+from quantmedic.reports.machines.comment import render_comment
+from quantmedic.reports.machines.github import annotations
+from quantmedic.reports.machines.junit import render_junit
+from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, packed_text, program_of
+from quantmedic.reports.terminal.check import render_check
 from quantmedic.reports.write import FORMATS, write_report
 
 
@@ -86,12 +93,6 @@ def test_a_prescription_of_an_earlier_report_goes(diagnosis: Diagnosis, healthy:
     assert not (tmp_path / "prescription.py").exists()
 
 
-def test_a_second_report_replaces_the_first(diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path) -> None:
-    write_report(diagnosis, {}, tmp_path, ("json",))
-    write_report(healthy, {}, tmp_path, ("json",))
-    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "healthy"
-
-
 def test_a_file_in_the_way(diagnosis: Diagnosis, tmp_path: Path) -> None:
     (tmp_path / "report").write_text("mine")
     with pytest.raises(OutputError) as caught:
@@ -100,33 +101,22 @@ def test_a_file_in_the_way(diagnosis: Diagnosis, tmp_path: Path) -> None:
     assert (tmp_path / "report").read_text() == "mine"
 
 
-@pytest.mark.parametrize("step", ["write_bytes", "replace"])
-def test_a_full_disk_leaves_nothing_half_written(
-    step: str, diagnosis: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_leaves_nothing_half_written_and_keeps_the_old_report(
+    diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path
 ) -> None:
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(args[0]))
 
-    monkeypatch.setattr(*((Path, "write_bytes", full) if step == "write_bytes" else (os, "replace", full)))
-    with pytest.raises(OutputError, match="No space left on device"):
-        write_report(diagnosis, {}, tmp_path / "report", ("json",))
-    assert not tree(tmp_path)
-
-
-def test_a_full_disk_keeps_the_old_report(
-    diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_report(diagnosis, {}, tmp_path, ("json",))
-    before = (tmp_path / "report.json").read_bytes()
-
-    def full(*args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OutputError):
-        write_report(healthy, {}, tmp_path, ("json",))
-    assert (tmp_path / "report.json").read_bytes() == before
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".quantmedic")]
+    write_report(diagnosis, {}, tmp_path / "old", ("json",))
+    before = (tmp_path / "old" / "report.json").read_bytes()
+    for owner, step in ((Path, "write_bytes"), (os, "replace")):
+        for name in ("new", "old"):
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(OutputError, match="No space left on device"):
+                patch.setattr(owner, step, full)
+                write_report(healthy, {}, tmp_path / name, ("json",))
+    assert not tree(tmp_path / "new")
+    assert (tmp_path / "old" / "report.json").read_bytes() == before
+    assert not [path for path in (tmp_path / "old").iterdir() if path.name.startswith(".quantmedic")]
 
 
 def test_unknown_formats_and_page_names_are_errors(diagnosis: Diagnosis, tmp_path: Path) -> None:
@@ -151,14 +141,22 @@ def test_hostile_names_are_inert_in_every_file(
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::")], file.path
 
 
-def test_nothing_of_the_author_s_machine_is_in_a_report(
-    diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_nothing_of_the_author_s_machine_is_told(
+    checked: Diagnosis, manuals: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUANTMEDIC_CANARY", "canary-value-4711")
-    for file in write_report(diagnosis, manuals, tmp_path, FORMATS[:3]):
-        text = file.path.read_text(encoding="utf-8")
-        assert "canary-value-4711" not in text
-        assert str(tmp_path) not in text and str(Path(__file__).parents[2]) not in text
+    monkeypatch.setenv("USER", "canary-user-4712")
+    monkeypatch.chdir(tmp_path)
+    moved = with_check(checked, location="/home/canary/ci/quantmedic.toml")
+    texts = {"annotations": "\n".join(annotations(moved))}
+    assert "file=quantmedic.toml" in texts["annotations"]
+    for found, formats in ((checked, FORMATS[:3]), (moved, ("sarif", "junit"))):
+        written = write_report(found, manuals, tmp_path / formats[0], formats)
+        texts |= {file.path.name: file.path.read_text(encoding="utf-8") for file in written}
+    for told in ("canary", str(tmp_path), str(Path(__file__).parents[2])):
+        assert not [name for name, text in texts.items() if told in text], told
+    for name in ("annotations", "check.sarif", "check.xml"):
+        assert socket.gethostname() not in texts[name]
 
 
 def test_the_verdict_of_a_gate_goes_beside_the_report(
@@ -180,9 +178,17 @@ def test_a_verdict_of_an_earlier_report_goes(checked: Diagnosis, diagnosis: Diag
     assert {name for name in tree(tmp_path) if name.startswith("check.")} == {"check.txt"}
 
 
-@pytest.mark.parametrize("form", ["sarif", "junit"])
-def test_a_verdict_that_was_not_asked_for_cannot_be_written(form: str, diagnosis: Diagnosis, tmp_path: Path) -> None:
-    with pytest.raises(QuantmedicError, match=f"no verdict of a gate to write as {form}") as caught:
-        write_report(diagnosis, {}, tmp_path / "report", ("html", form))
-    assert "quantmedic check" in (caught.value.help or "")
+def test_a_verdict_that_was_not_asked_for_cannot_be_written(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    for form in ("sarif", "junit"):
+        with pytest.raises(QuantmedicError, match=f"no verdict of a gate to write as {form}") as caught:
+            write_report(diagnosis, {}, tmp_path / "report", ("html", form))
+        assert "quantmedic check" in (caught.value.help or "")
     assert not (tmp_path / "report").exists()
+    renderers = (render_comment, annotations, render_junit, lambda found: render_sarif(found, {}), check_lines)
+    for render in renderers:
+        with pytest.raises(QuantmedicError, match="no verdict of a gate"):
+            render(diagnosis)
+
+
+def check_lines(diagnosis: Diagnosis) -> str:
+    return render_check(diagnosis, verbosity="normal")
