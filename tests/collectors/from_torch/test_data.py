@@ -13,6 +13,7 @@ from builders.torch_models import Keywords, Many, TwoInputs, batches, images, ma
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 import quantmedic  # noqa: E402
+from quantmedic.api.opening import open_pair  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import DataError, QuantmedicError  # noqa: E402
 
@@ -106,13 +107,31 @@ def expected() -> dict[str, Any]:
     return numbers(collected(PAIR, X))
 
 
-@pytest.mark.parametrize("form", ONE_INPUT)
-def test_every_form_of_one_input_gives_the_same_numbers(expected, form):
-    case = collected(PAIR, ONE_INPUT[form]())
-    assert numbers(case) == expected
-    assert case.record.datasets["validation"].labelled == (form in LABELLED)
-    if form in LABELLED:
-        assert case.statistics["validation"].samples["label"].tolist() == LABELS.tolist()
+def assert_read(pair: Any, data: Any, wanted: list[Any], labelled: bool) -> None:
+    """Samples as they arrive at the module, and their labels."""
+    (dataset,) = open_pair(*pair, {"validation": data}, preprocessing={})[1].values()
+    read = list(dataset.batches(8))
+    for name, x in zip(sorted(read[0].inputs), wanted, strict=True):
+        np.testing.assert_array_equal(np.concatenate([batch.inputs[name] for batch in read]), x.numpy())
+    assert dataset.labelled == labelled
+    if labelled:
+        assert np.concatenate([batch.labels for batch in read]).tolist() == LABELS.tolist()
+
+
+def test_every_form_of_one_input_is_read(subtests):
+    for form, give in ONE_INPUT.items():
+        with subtests.test(form):
+            assert_read(PAIR, give(), [X], form in LABELLED)
+
+
+def test_forms_give_the_same_numbers(expected, subtests):
+    for form in ("function of float64 arrays", "changing batch sizes", "DataLoader of a data set", "nested pairs"):
+        with subtests.test(form):
+            case = collected(PAIR, ONE_INPUT[form]())
+            assert numbers(case) == expected
+            assert case.record.datasets["validation"].labelled == (form in LABELLED)
+            if form in LABELLED:
+                assert case.statistics["validation"].samples["label"].tolist() == LABELS.tolist()
 
 
 TWO_INPUTS: dict[str, Callable[[], Any]] = {
@@ -130,15 +149,16 @@ TWO_INPUTS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", TWO_INPUTS)
-def test_every_form_of_two_inputs_gives_the_same_numbers(form):
-    case = collected(TWO_PAIR, TWO_INPUTS[form]())
+def test_every_form_of_two_inputs_is_read(subtests):
+    for form, give in TWO_INPUTS.items():
+        with subtests.test(form):
+            assert_read(TWO_PAIR, give(), [LEFT, RIGHT], "label" in form)
+    case = collected(TWO_PAIR, TWO_INPUTS["dicts in another order"]())
     found = {t.float_name: i for i, t in enumerate(case.record.tensors)}
     for name, x in (("left", LEFT), ("right", RIGHT)):
         statistics = case.statistics["validation"].tensor(found[name])
         assert statistics.min.min() == pytest.approx(float(x.min()))
         assert statistics.max.max() == pytest.approx(float(x.max()))
-    assert case.record.datasets["validation"].labelled == ("label" in form)
 
 
 def test_arguments_that_can_only_be_named():
@@ -206,15 +226,13 @@ def failing() -> Iterator[Any]:
     raise KeyError("next batch")
 
 
-def test_a_function_that_runs_dry_is_told_apart():
+def dry() -> Callable[[], Iterator[Any]]:
     shared = iter([x for (x,) in chunks(X)])
 
     def same() -> Iterator[Any]:
         yield from shared
 
-    with pytest.raises(DataError) as caught:
-        collected(PAIR, same)
-    assert "used up" in str(caught.value) or "no samples" in str(caught.value) or "anew" in str(caught.value)
+    return same
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -222,6 +240,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an iterator": (lambda: iter([X]), "iterator"),
     "zip": (lambda: zip(X, LABELS, strict=True), "zip"),
     "the same used-up generator": (used_up, "used up"),
+    "a function that runs dry": (dry, "no samples"),
     "nothing": (lambda: [], "no batch"),
     "an empty tensor": (lambda: X[:0], "sample"),
     "nothing at every call": (lambda: lambda: iter(()), "no batch"),
@@ -258,14 +277,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("form", REFUSED)
-def test_what_cannot_be_read_is_said(form):
-    give, said = REFUSED[form]
-    with pytest.raises(QuantmedicError) as caught:
-        collected(PAIR, give())
-    assert said in str(caught.value)
-    assert caught.value.where, "names no place"
-    assert caught.value.help, "names no next step"
+def test_what_cannot_be_read_is_said(subtests):
+    for form, (give, said) in REFUSED.items():
+        with subtests.test(form):
+            with pytest.raises(QuantmedicError) as caught:
+                collected(PAIR, give())
+            assert said in str(caught.value)
+            assert caught.value.where, "names no place"
+            assert caught.value.help, "names no next step"
 
 
 def test_both_sets_may_come_in_different_forms():
@@ -302,22 +321,19 @@ def test_the_users_tensors_stay_as_they_are():
 
 
 def test_loaders_that_shuffle_leave_the_users_random_numbers_alone():
-    loader = DataLoader(TensorDataset(X, LABELS), batch_size=6, shuffle=True)
-    torch.manual_seed(3)
-    before = torch.random.get_rng_state()
-    case = collected(PAIR, loader)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert case.record.datasets["validation"].seen == 24
+    """Also where they fail."""
 
-
-def test_a_loader_that_fails_leaves_the_users_random_numbers_alone():
     class Broken(Pairs):
         def __getitem__(self, i: int) -> Any:
             if i == 17:
                 raise OSError("the disk is full")
             return super().__getitem__(i)
 
+    torch.manual_seed(3)
     before = torch.random.get_rng_state()
+    case = collected(PAIR, DataLoader(TensorDataset(X, LABELS), batch_size=6, shuffle=True))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert case.record.datasets["validation"].seen == 24
     with pytest.raises(DataError, match="the disk is full"):
         collected(PAIR, DataLoader(Broken(), batch_size=6, shuffle=True))
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -120,38 +120,54 @@ def floats_of(net: Any, x: Any) -> dict[str, Any]:
 
 
 @every_toolchain
-def test_layers_go_by_their_names_in_the_float_module(toolchain):
-    found = [layer.name for layer in measured(toolchain).facts.layers]
+def test_layers_weights_and_outputs_are_those_of_the_toolchain(toolchain):
+    """Names are those of the float module, figures those of plain torch."""
+    found = measured(toolchain)
+    layers = LAYERS[kind_of(toolchain)]
     # Only the eager mode keeps the normalization.
-    expected = [name for name in LAYERS[kind_of(toolchain)] if name != "bn1" or toolchain == "eager"]
-    assert found == expected
-    assert measured(toolchain).case.record.unmatched == ()
-    assert measured(toolchain).facts.model.framework == "torch"
-    assert measured(toolchain).facts.model.matched_share == 1.0
-
-
-@every_toolchain
-def test_weights_have_the_bits_and_steps_of_their_toolchain(toolchain):
+    assert [layer.name for layer in found.facts.layers] == [n for n in layers if n != "bn1" or toolchain == "eager"]
+    assert found.case.record.unmatched == ()
+    model = found.facts.model
+    assert (model.framework, model.matched_share, model.observed) == ("torch", 1.0, "deployed")
     for name in WEIGHTED[kind_of(toolchain)]:
-        weight = measured(toolchain).layer(name).weight
-        assert weight.quantizer.bits == BITS[toolchain]
-        blocks = toolchain == "int4 weights" or "int4" in toolchain
-        assert weight.quantizer.granularity == ("per_block" if blocks else "per_channel")
+        quantizer = found.layer(name).weight.quantizer
+        assert quantizer.bits == BITS[toolchain]
+        assert quantizer.granularity == ("per_block" if "int4" in toolchain else "per_channel")
+        if toolchain != "pt2e":  # the exported program keeps its weights under names of its own
+            assert_rounding_errors(found, toolchain, name)
+    with torch.no_grad():
+        # Kernels that round while they run do so on their own batch of one sample.
+        y = torch.cat([found.quantized(part) for part in found.x.split(1 if "dynamic" in toolchain else 24)])
+        expected = sqnr_db(found.net(found.x), y)
+    assert found.layer(layers[-1]).output.data.accumulated.sqnr_db == pytest.approx(expected, abs=1e-3)
+    if toolchain in CONVOLUTIONAL:
+        assert_attributes(found)
+        assert_statistics_per_channel(found)
 
 
-@pytest.mark.parametrize("toolchain", CONVOLUTIONAL)
-def test_attributes_are_those_of_the_float_call(toolchain):
-    """Integer kernels keep them to themselves."""
-    found = {op.name: op for op in measured(toolchain).case.record.operators}
-    assert found["conv1"].attributes == {
-        "group": "1",
-        "kernel_shape": "3, 3",
-        "strides": "1, 1",
-        "pads": "1, 1, 1, 1",
-        "dilations": "1, 1",
-    }
-    assert found["cat"].attributes == {"axis": "1"}
-    assert found["mean"].attributes["axes"] == "2, 3"
+def assert_attributes(found: Measured) -> None:
+    """Those of the float call: integer kernels keep them to themselves."""
+    attributes = {op.name: op.attributes for op in found.case.record.operators}
+    sides = {"strides": "1, 1", "pads": "1, 1, 1, 1", "dilations": "1, 1"}
+    assert attributes["conv1"] == {"group": "1", "kernel_shape": "3, 3", **sides}
+    assert attributes["cat"] == {"axis": "1"}
+    assert attributes["mean"]["axes"] == "2, 3"
+
+
+def assert_statistics_per_channel(found: Measured) -> None:
+    statistics = found.case.statistics["validation"]
+    known = [tensor.float_name for tensor in found.facts.tensors]
+    seen = {name: x for name, x in floats_of(found.net, found.x).items() if name in known}
+    assert len(seen) >= 6
+    for name, x in seen.items():
+        record, tensor = found.case.record.tensors[found.index(name)], statistics.tensor(found.index(name))
+        assert record.axis == 1, name
+        channels = x.double().transpose(0, 1).flatten(1)
+        assert tensor.count.tolist() == [channels.shape[1]] * len(channels)
+        assert np.allclose(tensor.mean, channels.mean(1), atol=1e-6)
+        assert np.allclose(tensor.m2, ((channels - channels.mean(1, keepdim=True)) ** 2).sum(1), rtol=1e-5, atol=1e-6)
+        assert np.allclose(tensor.min, channels.amin(1), atol=1e-5)
+        assert np.allclose(tensor.max, channels.amax(1), atol=1e-5)
 
 
 def stored_weights(toolchain: str, quantized: Any, name: str) -> Any:
@@ -170,23 +186,19 @@ def stored_weights(toolchain: str, quantized: Any, name: str) -> Any:
     return part.weight.dequantize()
 
 
-@every_toolchain
-def test_rounding_errors_of_weights(toolchain):
-    if toolchain == "pt2e":
-        pytest.skip("the exported program keeps its weights under names of its own")
-    found = measured(toolchain)
-    for name in WEIGHTED[kind_of(toolchain)]:
-        with torch.no_grad():
-            folded = name == "conv1" and toolchain != "eager"
-            source = fuse_conv_bn_eval(found.net.conv1, found.net.bn1) if folded else found.net.get_submodule(name)
-            stored = stored_weights(toolchain, found.quantized, name)
-            expected = sqnr_db(source.weight, stored)
-        assert found.layer(name).weight.rounding.sqnr_db == pytest.approx(expected, abs=2e-3)
-        assert found.layer(name).weight.stored_max == pytest.approx(float(stored.max()), rel=1e-4)
-        arrays = found.case.weights[next(i for i, op in enumerate(found.case.record.operators) if op.name == name)]
-        assert len(arrays.index) == len(source.weight)
-        assert arrays.stored_low.min() == pytest.approx(float(stored.min()), rel=1e-4)
-        assert arrays.floats.sum() == source.weight.numel()
+def assert_rounding_errors(found: Measured, toolchain: str, name: str) -> None:
+    with torch.no_grad():
+        folded = name == "conv1" and toolchain != "eager"
+        source = fuse_conv_bn_eval(found.net.conv1, found.net.bn1) if folded else found.net.get_submodule(name)
+        stored = stored_weights(toolchain, found.quantized, name)
+        expected = sqnr_db(source.weight, stored)
+    weight = found.layer(name).weight
+    assert weight.rounding.sqnr_db == pytest.approx(expected, abs=2e-3)
+    assert weight.stored_max == pytest.approx(float(stored.max()), rel=1e-4)
+    arrays = found.case.weights[next(i for i, op in enumerate(found.case.record.operators) if op.name == name)]
+    assert len(arrays.index) == len(source.weight)
+    assert arrays.stored_low.min() == pytest.approx(float(stored.min()), rel=1e-4)
+    assert arrays.floats.sum() == source.weight.numel()
 
 
 def test_exported_programs_hold_the_weights_of_the_reference():
@@ -197,19 +209,6 @@ def test_exported_programs_hold_the_weights_of_the_reference():
 
 
 # --- errors of activations -------------------------------------------------------------------------------------------
-
-
-@every_toolchain
-def test_accumulated_error_of_the_output(toolchain):
-    found = measured(toolchain)
-    with torch.no_grad():
-        # Kernels that round while they run do so on their own batch of one sample.
-        sizes = 1 if "dynamic" in toolchain else 24
-        y = torch.cat([found.quantized(part) for part in found.x.split(sizes)])
-        expected = sqnr_db(found.net(found.x), y)
-    name = LAYERS[kind_of(toolchain)][-1]
-    assert found.layer(name).output.data.accumulated.sqnr_db == pytest.approx(expected, abs=1e-3)
-    assert found.facts.model.observed == "deployed"
 
 
 def quantizers_of(toolchain: str, quantized: Any) -> dict[str, tuple[float, int, int, int]]:
@@ -255,26 +254,6 @@ def test_quantizers_are_those_of_the_module(toolchain):
         assert tensor.data.rounding.sqnr_db == pytest.approx(sqnr_db(floats[name], rounded_), abs=0.01), name
         checked += 1
     assert checked >= 3
-
-
-@pytest.mark.parametrize("toolchain", CONVOLUTIONAL)
-def test_statistics_per_channel(toolchain):
-    found = measured(toolchain)
-    statistics = found.case.statistics["validation"]
-    checked = 0
-    for name, x in floats_of(found.net, found.x).items():
-        if name not in [tensor.float_name for tensor in found.facts.tensors]:
-            continue
-        record, tensor = found.case.record.tensors[found.index(name)], statistics.tensor(found.index(name))
-        assert record.axis == 1, name
-        channels = x.double().transpose(0, 1).flatten(1)
-        assert tensor.count.tolist() == [channels.shape[1]] * len(channels)
-        assert np.allclose(tensor.mean, channels.mean(1), atol=1e-6)
-        assert np.allclose(tensor.m2, ((channels - channels.mean(1, keepdim=True)) ** 2).sum(1), rtol=1e-5, atol=1e-6)
-        assert np.allclose(tensor.min, channels.amin(1), atol=1e-5)
-        assert np.allclose(tensor.max, channels.amax(1), atol=1e-5)
-        checked += 1
-    assert checked >= 6
 
 
 def test_errors_of_every_tensor_of_a_module_with_hooks():
@@ -336,7 +315,7 @@ def run(net: Any, x: Any) -> list[Any]:
     return list(y.values()) if isinstance(y, dict) else list(y) if isinstance(y, tuple) else [y]
 
 
-@pytest.mark.parametrize("toolchain", [name for name in CONVOLUTIONAL if name != "pt2e"])
+@pytest.mark.parametrize("toolchain", ["fx", "eager"])
 def test_memory_that_is_written_to_twice(toolchain):
     net, x = made(InPlace), images()
     with torch.no_grad():
@@ -413,31 +392,29 @@ def test_the_simulation_equals_the_deployed_module(toolchain):
 FAKE = [name for name in TOOLCHAINS if name not in ("fx",) and "dynamic" not in name]
 
 
-@pytest.mark.parametrize("kind", ["float", "float-weights", "float-tensors", "sixteen-bit", "requantized"])
 @pytest.mark.parametrize("toolchain", FAKE)
-def test_edited_and_simulated_modules_agree(toolchain, kind):
+def test_edited_and_simulated_modules_agree(toolchain, subtests):
     found = measured(toolchain)
     ward = Ward.of(found)
-    change = change_of(kind, found.case, found.facts, everything(found.facts))
-    if not change:
-        pytest.skip("nothing of the kind is quantized")
-    try:
-        edited = ward.edited(found.case, change)
-    except ModelError as error:
-        # Of quantized weights alone there is no tensor to leave in float.
-        assert error.help and not any(tensor.quantizer.scale for tensor in found.facts.tensors)
-        return
     power = ward.simulation.record.power
-    simulated, deployed = (db(power, r.noise) for r in (ward.simulation.run(change), ward.simulation.record.deployed))
-    assert min(edited, 60) == pytest.approx(min(simulated, 60), abs=0.5)
-    assert edited > deployed - 0.5
-
-
-@pytest.mark.parametrize("toolchain", ["eager", "fx reference", "pt2e", "int8 weights", "int4 weights"])
-def test_a_module_without_any_quantizer_is_the_float_one(toolchain):
-    found = measured(toolchain)
-    change = change_of("float", found.case, found.facts, everything(found.facts))
-    assert Ward.of(found).edited(found.case, change) > 100
+    deployed = db(power, ward.simulation.record.deployed.noise)
+    for kind in ("float", "float-weights", "float-tensors", "sixteen-bit", "requantized"):
+        change = change_of(kind, found.case, found.facts, everything(found.facts))
+        if not change:  # nothing of the kind is quantized
+            assert kind != "float" and toolchain not in CONVOLUTIONAL
+            continue
+        with subtests.test(kind):
+            try:
+                edited = ward.edited(found.case, change)
+            except ModelError as error:
+                # Of quantized weights alone there is no tensor to leave in float.
+                assert error.help and not any(tensor.quantizer.scale for tensor in found.facts.tensors)
+                continue
+            simulated = db(power, ward.simulation.run(change).noise)
+            assert min(edited, 60) == pytest.approx(min(simulated, 60), abs=0.5)
+            assert edited > deployed - 0.5
+            if kind == "float":  # without any quantizer it is the float module
+                assert edited > 100
 
 
 def test_integer_kernels_cannot_be_edited():

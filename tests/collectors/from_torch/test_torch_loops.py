@@ -75,28 +75,24 @@ def test_any_tensor_gives_what_numpy_makes_of_it(name, seed, shape, kind, magnit
             )
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float32])
-def test_tensors_of_any_precision_are_measured_as_float32(dtype, monkeypatch):
+def test_tensors_of_any_precision_are_measured_as_float32_and_codes_keep_their_type(monkeypatch):
     monkeypatch.setenv(TORCH_LOOPS, "1")
-    tensor = torch.randn(3, 5, 7, dtype=torch.float64).to(dtype)
-    found = _values_to_measure(tensor)
-    assert isinstance(found, TorchValues)
-    assert (found.dtype, found.shape, found.size, found.ndim) == (np.float32, (3, 5, 7), 105, 3)
-    np.testing.assert_array_equal(np.asarray(found), tensor.float().numpy())
-
-
-def test_codes_keep_their_type(monkeypatch):
-    monkeypatch.setenv(TORCH_LOOPS, "1")
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.float32):
+        tensor = torch.randn(3, 5, 7, dtype=torch.float64).to(dtype)
+        found = _values_to_measure(tensor)
+        assert isinstance(found, TorchValues)
+        assert (found.dtype, found.shape, found.size, found.ndim) == (np.float32, (3, 5, 7), 105, 3)
+        np.testing.assert_array_equal(np.asarray(found), tensor.float().numpy())
     quantized = torch.quantize_per_tensor(torch.randn(2, 3), 0.1, 3, torch.qint8)
     assert _values_to_measure(quantized).dtype == np.int8
     assert _values_to_measure(torch.zeros(2, dtype=torch.int64)).dtype == np.int64
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (4, 5, 6, 3), (2, 3, 2, 4), (4, 3), (6,), ()])
-def test_rows_are_arranged_as_those_of_arrays(shape):
-    x = torch.arange(int(np.prod(shape)), dtype=torch.float32).reshape(shape)
-    for axis in (None, *range(1, len(shape))):
-        np.testing.assert_array_equal(np.asarray(TorchValues(x).as_rows(axis)), as_rows(x.numpy(), axis))
+def test_rows_are_arranged_as_those_of_arrays():
+    for shape in ((4, 3, 5, 6), (2, 3, 2, 4), (4, 3), (6,), ()):
+        x = torch.arange(int(np.prod(shape)), dtype=torch.float32).reshape(shape)
+        for axis in (None, *range(1, len(shape))):
+            np.testing.assert_array_equal(np.asarray(TorchValues(x).as_rows(axis)), as_rows(x.numpy(), axis))
 
 
 def test_a_pair_in_two_places_is_measured_in_the_memory_of_the_processor():
