@@ -21,6 +21,7 @@ from builders.processes import start_python
 from click.testing import CliRunner
 
 import quantmedic
+from quantmedic.api.remedies import simulate_remedies
 from quantmedic.cli.main import cli
 from quantmedic.collectors.from_onnx import view as onnx_view
 from quantmedic.collectors.measure import collect as from_onnx
@@ -29,12 +30,12 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError
 
-pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
+pytestmark = pytest.mark.thorough
 
 X = images(42)
 LABELS = np.arange(42) % 5
 RULES = quantmedic.load_rulebase()
-MANY = images(100, seed=8)
+MANY, OTHER = images(100, seed=8), images(22, seed=9)
 
 
 def conv_pair(**options: Any) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -69,15 +70,13 @@ _TOKENS = (token_net(), qdq(token_net(), {"ids": _IDS}))
 SCENES = {
     "one set": Scene(conv_pair(), {"validation": X}),
     "two sets": Scene(conv_pair(), {"representative": X[:22], "validation": X}),
-    "labels": Scene(conv_pair(), {"validation": {"image": X, "labels": LABELS}}),
-    "fixed batch": Scene(conv_pair(batch=4), {"representative": X[:22], "validation": X}),
-    "files": Scene(conv_pair(), {"validation": {"image": X, "labels": LABELS}}, ("validation",)),
+    "labels": Scene(conv_pair(), {"validation": {"image": X, "labels": LABELS}}, ("validation",)),
+    "fixed batch": Scene(conv_pair(batch=4), {"representative": OTHER, "validation": X}),
     "function": Scene(conv_pair(), {"validation": in_pieces(X[:3], X[3:20], X[20:])}),
     "limited": Scene(conv_pair(), {"validation": X, "samples": 30}),
     "operator error": Scene(conv_pair(), {"validation": X, "operator_error": True, "step_error": True}),
     "integers": Scene(_TOKENS, {"validation": {"ids": _IDS}}),
-    "fast": Scene(conv_pair(), {"validation": MANY, "mode": "fast"}),
-    "fast, two sets": Scene(conv_pair(), {"representative": MANY[:70], "validation": MANY, "mode": "fast"}),
+    "fast, two sets": Scene(conv_pair(), {"representative": images(70, seed=9), "validation": MANY, "mode": "fast"}),
     "fast, one set small": Scene(conv_pair(), {"representative": X, "validation": MANY, "mode": "fast"}),
     "fast, function": Scene(conv_pair(), {"validation": in_pieces(MANY[:31], MANY[31:]), "mode": "fast"}),
     "fast, fixed batch": Scene(conv_pair(batch=4), {"validation": MANY, "mode": "fast"}),
@@ -102,11 +101,6 @@ def wholes(tmp_path_factory) -> Callable[[str], tuple[Scene, Path]]:
         return known[name]
 
     return whole
-
-
-@pytest.fixture(params=SCENES)
-def whole(request, wholes) -> tuple[Scene, Path]:
-    return wholes(request.param)
 
 
 class StopAfter:
@@ -167,35 +161,10 @@ def check_unfinished(path: Path) -> int:
 # --- threads and checkpoints ---------------------------------------------------------------------------------------
 
 
-def test_one_thread_changes_no_bit(whole, tmp_path):
-    scene, path = whole
-    assert_identical(scene.collect(threads=1), path, tmp_path)
-
-
-@pytest.mark.parametrize("name", ["labels", "fast, two sets"])
-def test_more_threads_than_lanes_change_no_bit(wholes, name, tmp_path):
-    scene, path = wholes(name)
-    assert_identical(scene.collect(threads=16), path, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "two sets",
-        "fixed batch",
-        "operator error",
-        "fast, two sets",
-        "fast, function",
-    ],
-)
+@pytest.mark.parametrize("name", ["operator error", "fast, two sets"])
 def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkeypatch):
-    """What is on the disk when the process is killed: the pass goes on from there to the same end.
-
-    The loss is divided behind the pass, and anew each time.
-    """
-    scene, _ = wholes(name)
-    path = tmp_path / "whole.case"
-    quantmedic.save_case(scene.collect(attribution=False), path)
+    """What is on the disk when the process is killed: the pass goes on from there to the same end."""
+    scene, path = wholes(name)
     save, kept = quantmedic.api.collect.save_case, []
 
     def keep(case: Case, target: Path) -> None:
@@ -204,35 +173,26 @@ def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkey
 
     monkeypatch.setattr(from_onnx, "CHECKPOINT_SECONDS", 0.0)  # after every batch
     monkeypatch.setattr(quantmedic.api.collect, "save_case", keep)
-    case = scene.collect(checkpoint=tmp_path / "c.case", attribution=False)
+    case = scene.collect(checkpoint=tmp_path / "c.case", threads=16)
     monkeypatch.undo()
     assert_identical(case, path, tmp_path)
     assert len(kept) >= 4
-    for file in kept[:: len(kept) // 4]:
+    for file in (kept[0], kept[len(kept) // 2], kept[-1]):
         check_unfinished(file)
-        assert_identical(scene.collect(checkpoint=file, resume=True, attribution=False), path, tmp_path)
+        assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
 
 
-@pytest.mark.parametrize("samples", [1, 42, 63])
-def test_too_few_samples_for_a_selection_are_measured_exactly(wholes, samples, tmp_path):
+def test_too_few_samples_for_a_selection_are_measured_exactly(wholes, tmp_path):
     scene, _ = wholes("one set")
-    data = {"representative": MANY[: samples // 2 + 1], "validation": in_pieces(MANY[:samples])}
-    exact, fast = (scene.collect(**data, mode=mode) for mode in ("exact", "fast"))
-    exact.record.run["mode"] = "fast"
-    quantmedic.save_case(exact, tmp_path / "exact.case")
-    assert_identical(fast, tmp_path / "exact.case", tmp_path)
+    for samples in (1, 63):
+        data = {"representative": MANY[: samples // 2 + 1], "validation": in_pieces(MANY[:samples])}
+        exact, fast = (scene.collect(**data, mode=mode) for mode in ("exact", "fast"))
+        exact.record.run["mode"] = "fast"
+        quantmedic.save_case(exact, tmp_path / "exact.case")
+        assert_identical(fast, tmp_path / "exact.case", tmp_path)
 
 
 # --- interruptions ---------------------------------------------------------------------------------------------------
-
-
-def test_an_interrupted_pass_goes_on_to_the_same_end(whole, tmp_path):
-    scene, path = whole
-    file = tmp_path / "c.case"
-    case = interrupted(scene, file, 7)
-    assert check_unfinished(file) == sum(known.seen for known in case.record.datasets.values())
-    assert content(file).keys() <= content(path).keys()
-    assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
 
 
 def of_samples(progress: Callable[..., None]) -> Callable[..., None]:
@@ -245,10 +205,10 @@ def of_samples(progress: Callable[..., None]) -> Callable[..., None]:
     return told
 
 
-@pytest.mark.parametrize("whole", list(SCENES), indirect=True)
-def test_interrupted_again_and_again(whole, tmp_path):
-    """With another number of threads each time."""
-    scene, path = whole
+@pytest.mark.parametrize("name", SCENES)
+def test_a_pass_that_is_interrupted_again_and_again_ends_with_the_same_bits(wholes, name, tmp_path):
+    """With another number of threads each time; and once it is finished, nothing is read any more."""
+    scene, path = wholes(name)
     file, seen = tmp_path / "c.case", 0
     for turn in range(40):
         try:
@@ -261,15 +221,29 @@ def test_interrupted_again_and_again(whole, tmp_path):
     assert turn >= 2
     assert_identical(case, path, tmp_path)
 
+    shutil.copy(path, file)
+    shown: list[Any] = []
+    case = scene.collect(checkpoint=file, resume=True, progress=lambda *told: shown.append(told))
+    assert shown == []
+    assert_identical(case, path, tmp_path)
+    assert content(file) == content(path)
 
-@pytest.mark.parametrize("whole", list(SCENES), indirect=True)
-def test_interrupted_behind_the_last_sample(whole, tmp_path):
-    scene, path = whole
+
+@pytest.fixture
+def attributed(monkeypatch) -> None:
+    """The loss is divided behind the pass, and anew each time."""
+    monkeypatch.setattr(quantmedic.api.collect, "simulate_remedies", simulate_remedies)
+
+
+@pytest.mark.parametrize("name", ["fixed batch", "fast, function"])
+def test_interrupted_behind_the_last_sample(wholes, name, tmp_path, attributed):
+    scene, _ = wholes(name)
     calls: list[int] = []
-    scene.collect(progress=lambda stage, done, total: calls.append(done))
+    whole = scene.collect(progress=lambda stage, done, total: calls.append(done))
+    quantmedic.save_case(whole, tmp_path / "whole.case")
     file = tmp_path / "c.case"
     interrupted(scene, file, len(calls))
-    assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
+    assert_identical(scene.collect(checkpoint=file, resume=True), tmp_path / "whole.case", tmp_path)
 
 
 def test_an_interrupted_case_is_reported(wholes, tmp_path):
@@ -279,17 +253,6 @@ def test_an_interrupted_case_is_reported(wholes, tmp_path):
         done = CliRunner().invoke(cli, ["report", str(file), "-o", str(tmp_path / name)])
         assert done.exit_code == 0, done.output
         assert (tmp_path / name / "index.html").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("whole", list(SCENES), indirect=True)
-def test_a_finished_case_reads_nothing_and_stays_as_it_is(whole, tmp_path):
-    scene, path = whole
-    file = Path(shutil.copy(path, tmp_path / "c.case"))
-    shown: list[Any] = []
-    case = scene.collect(checkpoint=file, resume=True, progress=lambda *told: shown.append(told))
-    assert shown == []
-    assert_identical(case, path, tmp_path)
-    assert content(file) == content(path)
 
 
 def test_going_on_without_a_case_starts_anew(wholes, tmp_path):
@@ -349,15 +312,16 @@ def scene_of(model: onnx.ModelProto, quantized: onnx.ModelProto, folder: Path, *
     return scene
 
 
-@pytest.mark.parametrize("calls", [3, 10])
-def test_a_first_axis_that_turned_out_to_hold_no_samples_stays_known(calls, tmp_path):
+def test_a_first_axis_that_turned_out_to_hold_no_samples_stays_known(tmp_path):
     model = swapping_net()
     quantized = qdq(model, {"image": X})
     scene = scene_of(model, quantized, tmp_path, representative=X[:4], validation=X[:25], batch_size=3)
-    file, path = tmp_path / "c.case", tmp_path / "whole.case"
+    path = tmp_path / "whole.case"
     quantmedic.save_case(scene.collect(), path)
-    interrupted(scene, file, calls)
-    assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
+    for calls in (3, 10):
+        file = tmp_path / f"{calls}.case"
+        interrupted(scene, file, calls)
+        assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
 
 
 def test_features_of_another_width_stay_left_out(tmp_path):
@@ -393,45 +357,31 @@ OTHERS = {
     "step error": ({"step_error": True}, "step_error"),
     "metric": ({"metric": "top5"}, "metric"),
     "no labels": ({"validation": {"image": X}}, "metric"),
+    "other labels": ({"validation": {"image": X, "labels": (LABELS + 1) % 5}}, ""),
 }
 
 
-@pytest.mark.parametrize("name", list(OTHERS))
-def test_other_data_or_options_are_refused(wholes, name, tmp_path):
+def test_other_data_labels_options_or_models_are_refused(wholes, tmp_path, subtests):
     scene, _ = wholes("labels")
     file = tmp_path / "c.case"
     interrupted(scene, file, 4)
     before = file.read_bytes()
-    options, words = OTHERS[name]
-    with pytest.raises(CaseError) as refused:
-        scene.collect(checkpoint=file, resume=True, **options)
-    assert words in str(refused.value)
-    assert file.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["c.case"]
-
-
-@pytest.mark.parametrize("position", [0, 1])
-def test_other_models_are_refused(wholes, position, tmp_path):
-    scene, _ = wholes("one set")
-    file = tmp_path / "c.case"
-    interrupted(scene, file, 4)
-    before = file.read_bytes()
-    other = onnx.load(scene.paths[position])
-    other.doc_string = "trained a little longer"
-    paths = list(scene.paths)
-    paths[position] = tmp_path / "other.onnx"
-    onnx.save(other, str(paths[position]))
-    with pytest.raises(CaseError, match="float_sha256" if position == 0 else "quantized_sha256"):
-        quantmedic.collect(*paths, validation=X, batch_size=4, checkpoint=file, resume=True)
-    assert file.read_bytes() == before
-
-
-def test_other_labels_are_refused(wholes, tmp_path):
-    scene, _ = wholes("labels")
-    file = tmp_path / "c.case"
-    interrupted(scene, file, 4)
-    with pytest.raises(CaseError):
-        scene.collect(checkpoint=file, resume=True, validation={"image": X, "labels": (LABELS + 1) % 5})
+    for name, (options, words) in OTHERS.items():
+        with subtests.test(name):
+            with pytest.raises(CaseError) as refused:
+                scene.collect(checkpoint=file, resume=True, **options)
+            assert words in str(refused.value)
+            assert file.read_bytes() == before
+            assert [path.name for path in tmp_path.iterdir()] == ["c.case"]
+    for position, words in enumerate(("float_sha256", "quantized_sha256")):
+        other = onnx.load(scene.paths[position])
+        other.doc_string = "trained a little longer"
+        paths = list(scene.paths)
+        paths[position] = tmp_path / "other.onnx"
+        onnx.save(other, str(paths[position]))
+        with pytest.raises(CaseError, match=words):
+            quantmedic.collect(*paths, **scene.options, batch_size=4, checkpoint=file, resume=True)
+        assert file.read_bytes() == before
 
 
 def test_a_metric_of_another_output_is_refused(tmp_path):
@@ -467,14 +417,7 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize(
-    "threads",
-    [
-        1,
-        2,
-        4,
-    ],
-)
+@pytest.mark.parametrize("threads", [1, 4])
 def test_ctrl_c_in_the_middle_of_a_batch_keeps_what_was_measured(wholes, threads, ctrl_c, tmp_path, monkeypatch):
     scene, _ = wholes("labels")
     calls: list[int] = []
@@ -497,7 +440,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_keeps_what_was_measured(wholes, threads
     assert_identical(scene.collect(checkpoint=file, resume=True, **options), tmp_path / "whole.case", tmp_path)
 
 
-def test_ctrl_c_while_remedies_are_simulated_keeps_all_that_was_measured(tmp_path, monkeypatch):
+def test_ctrl_c_while_remedies_are_simulated_keeps_all_that_was_measured(tmp_path, attributed):
     (float_model, int8), options = patient()
 
     def progress(stage: str, done: int, total: int | None) -> None:
@@ -631,7 +574,6 @@ BRIEF = (*DATA, "--no-attribution")
 @pytest.mark.parametrize(
     ("number", "command", "options", "file", "given"),
     [
-        (signal.SIGINT, "collect", (*BRIEF, "-o", "c.case"), "c.case", 120),
         (signal.SIGTERM, "collect", (*BRIEF, "-o", "c.case", "--mode", "fast"), "c.case", 400),
         (signal.SIGINT, "diagnose", (*DATA, "-o", "r"), "r/quantmedic.case", 120),
     ],
@@ -690,9 +632,9 @@ def test_a_finished_case_stays_until_the_next_one_is_finished(commands):
     assert not Path("c.unfinished.case").exists()
 
 
-def test_a_case_that_nothing_was_tried_on_says_so(wholes, tmp_path, monkeypatch):
+def test_a_case_that_nothing_was_tried_on_says_so(wholes, tmp_path, attributed, monkeypatch):
     """An interrupt behind the last sample: the data were read to their end, and yet the work is not done."""
-    scene, path = wholes("one set")
+    scene, _ = wholes("one set")
     file = tmp_path / "c.case"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("quantmedic.api.collect.simulate_remedies", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -700,4 +642,5 @@ def test_a_case_that_nothing_was_tried_on_says_so(wholes, tmp_path, monkeypatch)
     done = CliRunner().invoke(cli, ["report", str(file), "-o", str(tmp_path / "report")])
     assert "interrupted before the noise was divided" in done.stdout.replace("\n  ", " ")
     assert "interrupted before the noise was divided" in (tmp_path / "report/report.md").read_text()
-    assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
+    quantmedic.save_case(scene.collect(), tmp_path / "whole.case")
+    assert_identical(scene.collect(checkpoint=file, resume=True), tmp_path / "whole.case", tmp_path)
