@@ -5,8 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,33 +115,42 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing may be done behind it."""
 
 
-@pytest.mark.parametrize("step", range(12))
-def test_whatever_step_is_the_last_one_all_files_are_old_or_new(tmp_path: Path, monkeypatch, step: int) -> None:
-    """The system calls of the second writer end after so many of them."""
-    write_together(tmp_path, OLD)
-    left = [step]
+class Dying:
+    """System calls that go on until so many were made."""
 
-    def dying(real):
-        def call(*args, **kwargs):
-            if left[0] == 0:
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def around(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.left == 0:
                 raise Killed
-            left[0] -= 1
+            self.left -= 1
             return real(*args, **kwargs)
 
         return call
 
-    with monkeypatch.context() as patched:
-        for owner, name in ((os, "rename"), (os, "replace"), (Path, "write_bytes"), (Path, "unlink")):
-            patched.setattr(owner, name, dying(getattr(owner, name)))
-        patched.setattr(shutil, "rmtree", dying(shutil.rmtree))
-        with suppress(Killed):
-            write_together(tmp_path, NEW, ["gone.txt"])
-    settle_files(tmp_path)
-    found = {name: content for name, content in tree(tmp_path).items() if not name.startswith(".")}
-    assert found in (OLD, NEW)
-    assert not (tmp_path / READY).exists()
-    write_together(tmp_path, NEW, ["gone.txt"])
-    assert {name for name in tree(tmp_path) if not name.startswith(".")} == NEW.keys()
+
+def test_whatever_step_is_the_last_one_all_files_are_old_or_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """The system calls of the second writer end after so many of them."""
+    for step in range(12):
+        with subtests.test(step=step):
+            folder, dying = tmp_path / str(step), Dying(step)
+            write_together(folder, OLD)
+            with monkeypatch.context() as patched:
+                for owner, name in ((os, "rename"), (os, "replace"), (Path, "write_bytes"), (Path, "unlink")):
+                    patched.setattr(owner, name, dying.around(getattr(owner, name)))
+                patched.setattr(shutil, "rmtree", dying.around(shutil.rmtree))
+                with suppress(Killed):
+                    write_together(folder, NEW, ["gone.txt"])
+            settle_files(folder)
+            found = {name: content for name, content in tree(folder).items() if not name.startswith(".")}
+            assert found in (OLD, NEW)
+            assert not (folder / READY).exists()
+            write_together(folder, NEW, ["gone.txt"])
+            assert {name for name in tree(folder) if not name.startswith(".")} == NEW.keys()
 
 
 def test_a_folder_in_the_way_changes_nothing(tmp_path: Path) -> None:
@@ -189,9 +200,3 @@ def test_links_within_an_output_folder_are_not_followed(tmp_path: Path) -> None:
         write_together(tmp_path / "report", {"index.html": b"", "manual/A.html": b""})
     assert not list((tmp_path / "elsewhere").iterdir())
     assert [path.name for path in (tmp_path / "report").iterdir()] == ["manual"]
-
-
-def test_no_files_at_all_are_written_too(tmp_path: Path) -> None:
-    (tmp_path / "old.txt").write_text("old")
-    write_together(tmp_path, {}, stale=["old.txt"])
-    assert not list(tmp_path.iterdir())

@@ -6,7 +6,6 @@ import math
 import pytest
 from builders.commands import run_quantmedic
 
-import quantmedic
 from quantmedic import collect, diagnose, fallback, load_rulebase
 from quantmedic.api.options import DEFAULT_BUDGET, CollectArguments, ProofOptions
 from quantmedic.demo import patient
@@ -14,9 +13,8 @@ from quantmedic.engine.errors import QuantmedicError, for_python
 from quantmedic.engine.parameters import FLAGS, NAMES, SAME, with_parameters
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_options_become_parameters() -> None:
+    for text, found in [
         ("pass --labels with --metric, or set the goal", "pass labels=… with metric=…, or set the goal"),
         ("give --metric f1; pick another", 'give metric="f1"; pick another'),
         ("write --metric module:function", 'write metric="module:function"'),
@@ -33,10 +31,8 @@ from quantmedic.engine.parameters import FLAGS, NAMES, SAME, with_parameters
         ("with: quantmedic rules new x --rules y", "with: quantmedic rules new x --rules y"),
         ("pip install --upgrade quantmedic", "pip install --upgrade quantmedic"),
         ("the array a--b", "the array a--b"),
-    ],
-)
-def test_options_become_parameters(text: str, found: str) -> None:
-    assert with_parameters(text) == found
+    ]:
+        assert with_parameters(text) == found
 
 
 def test_an_error_says_in_python_what_python_takes() -> None:
@@ -66,11 +62,6 @@ def test_python_and_the_command_line_are_told_their_own_words() -> None:
     assert "quantmedic.Preprocessing(scale=…)" in str(error.value) and "--" not in str(error.value)
     done = run_quantmedic("diagnose", source, quantized, "-v", data["validation"])
     assert done.returncode == 2 and "pass --scale, --mean and --std" in done.stderr
-
-
-def test_public_functions_are_one_object_each_with_the_words_of_their_own() -> None:
-    assert quantmedic.collect is quantmedic.collect
-    assert quantmedic.collect.__doc__ and "Args:" in quantmedic.collect.__doc__
 
 
 def test_true_is_the_usual_budget() -> None:

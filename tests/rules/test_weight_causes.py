@@ -26,7 +26,7 @@ from quantmedic.engine.formulas.derive import derive
 pytestmark = pytest.mark.thorough
 
 Array = NDArray[Any]
-DATA = np.abs(random(3, 64, 8, 8, 8))
+DATA = np.abs(random(3, 32, 8, 8, 8))
 WIDE = {"activation_type": QuantType.QUInt16}
 
 
@@ -81,14 +81,10 @@ class Patient:
         return next(found.rules for found in self.diagnosis.causes if found.cause == cause)
 
 
-@pytest.fixture(scope="module")
-def rules():
-    return quantmedic.load_rulebase()
-
-
 @pytest.fixture
-def diagnose(tmp_path, rules):
+def diagnose(tmp_path):
     """Quantize with onnxruntime, change the file, and diagnose it on the calibration data."""
+    rules = quantmedic.load_rulebase()
 
     def diagnosed(
         model: onnx.ModelProto,
@@ -127,46 +123,37 @@ def scales_along_the_inputs(model: onnx.ModelProto, layer: str) -> None:
     axis.i = 1
 
 
+def cut_activations(quantized: onnx.ModelProto) -> None:
+    for name in ("a.relu_scale", "b.relu_scale"):
+        replace(quantized, name, initializer(quantized, name) / np.float32(20))
+
+
 # --- healthy networks ------------------------------------------------------------------------------------------------
 
-HEALTHY = {
-    "per tensor": {},
-    "per channel": {"per_channel": True},
-    "8-bit activations": {"activation_type": QuantType.QUInt8},
-    "asymmetric uint8 weights": {"weight_type": QuantType.QUInt8, "activation_type": QuantType.QUInt8},
-}
+
+def test_healthy_networks_are_clean(diagnose, subtests):
+    for options in ({}, {"per_channel": True}, {"weight_type": QuantType.QUInt8, "activation_type": QuantType.QUInt8}):
+        with subtests.test(options=options):
+            patient = diagnose(network(Weights()), **options)
+            assert patient.facts.model.harmed is False
+            assert patient.causes == []
+            for layer in patient.facts.layers:
+                if layer.weight.name is not None:
+                    assert (layer.weight.misplaced_share, layer.weight.found_as) == (0.0, "same")
+                    assert layer.weight.similarity > 0.999
 
 
-@pytest.mark.parametrize("options", HEALTHY.values(), ids=HEALTHY)
-def test_healthy_network_is_clean(diagnose, options):
-    patient = diagnose(network(Weights()), **options)
-    assert patient.facts.model.harmed is False
-    assert patient.causes == []
-    for layer in patient.facts.layers:
-        if layer.weight.name is not None:
-            assert (layer.weight.misplaced_share, layer.weight.found_as) == (0.0, "same")
-            assert layer.weight.similarity > 0.999
-
-
-@pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.source("insights-channel-layouts")
-def test_moderate_imbalance_is_clean(diagnose, per_channel):
-    """Channels that differ eightfold cost something, but nothing that the output feels."""
-    weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16))
-    patient = diagnose(network(weights), per_channel=per_channel, activation_type=QuantType.QUInt8)
+def test_moderate_imbalance_is_clean(diagnose):
+    """Channels that differ eightfold cost something, but nothing that the output feels.
+
+    Nor are weights blamed for the noise of two activations that are cut off.
+    """
+    model = network(Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16)))
+    patient = diagnose(model, activation_type=QuantType.QUInt8)
     assert patient.facts.model.harmed is False
     assert patient.causes == []
-
-
-def test_weights_are_not_blamed_for_the_noise_of_others(diagnose):
-    """Two activations are cut off: the weights, imbalanced though they are, make next to none of the noise."""
-
-    def cut(quantized: onnx.ModelProto) -> None:
-        for name in ("a.relu_scale", "b.relu_scale"):
-            replace(quantized, name, initializer(quantized, name) / np.float32(20))
-
-    weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16))
-    patient = diagnose(network(weights), cut, activation_type=QuantType.QUInt8)
+    patient = diagnose(model, cut_activations, activation_type=QuantType.QUInt8)
     assert patient.facts.model.harmed
     # The biases lie on the steps from before, which is a remark of its own.
     rules = {rule for cause in patient.diagnosis.causes for rule in cause.rules} - {"W020"}
@@ -199,36 +186,28 @@ def uneven_outputs() -> onnx.ModelProto:
 
 
 @pytest.mark.source("insights-per-channel")
-@pytest.mark.parametrize(
-    ("toolchain", "option"),
-    [("onnxruntime", "per_channel=True"), ("inc", '"granularity": ["per_channel"]')],
-)
-def test_per_channel_weights_come_first(diagnose, toolchain, option):
+def test_per_channel_weights_come_first(diagnose):
     """First of the remedies and of the prescription, in the words of the toolchain."""
-    patient = diagnose(uneven_outputs())
-    diagnosis = quantmedic.judge(patient.case, toolchain=toolchain)
-    (cause,) = (found for found in diagnosis.causes if found.cause == "channel-range-imbalance")
-    assert cause.remedies[0].id == "per-channel-weights"
-    (configuration,) = diagnosis.prescription.configurations
-    assert option in configuration.code
-    assert diagnosis.prescription.steps[0].remedy == "per-channel-weights"
+    case = diagnose(uneven_outputs()).case
+    for toolchain, option in {"onnxruntime": "per_channel=True", "inc": '"granularity": ["per_channel"]'}.items():
+        diagnosis = quantmedic.judge(case, toolchain=toolchain)
+        (cause,) = (found for found in diagnosis.causes if found.cause == "channel-range-imbalance")
+        assert cause.remedies[0].id == "per-channel-weights"
+        (configuration,) = diagnosis.prescription.configurations
+        assert option in configuration.code
+        assert diagnosis.prescription.steps[0].remedy == "per-channel-weights"
 
 
 @pytest.mark.source("insights-per-channel")
-@pytest.mark.parametrize("toolchain", ["onnxruntime", "inc"])
-def test_per_channel_weights_in_force_are_not_advised(diagnose, toolchain):
+def test_per_channel_weights_in_force_are_not_advised(diagnose):
     """The same network with a scale per channel, harmed by something else."""
-
-    def cut(quantized: onnx.ModelProto) -> None:
-        for name in ("a.relu_scale", "b.relu_scale"):
-            replace(quantized, name, initializer(quantized, name) / np.float32(20))
-
-    patient = diagnose(uneven_outputs(), cut, per_channel=True, activation_type=QuantType.QUInt8)
-    diagnosis = quantmedic.judge(patient.case, toolchain=toolchain)
-    assert diagnosis.verdict == "degraded"
-    advised = [advice.id for cause in diagnosis.causes for advice in cause.remedies]
-    assert advised and "per-channel-weights" not in advised
-    assert "per-channel-weights" not in [step.remedy for step in diagnosis.prescription.steps]
+    case = diagnose(uneven_outputs(), cut_activations, per_channel=True, activation_type=QuantType.QUInt8).case
+    for toolchain in ("onnxruntime", "inc"):
+        diagnosis = quantmedic.judge(case, toolchain=toolchain)
+        assert diagnosis.verdict == "degraded"
+        advised = [advice.id for cause in diagnosis.causes for advice in cause.remedies]
+        assert advised and "per-channel-weights" not in advised
+        assert "per-channel-weights" not in [step.remedy for step in diagnosis.prescription.steps]
 
 
 def test_imbalanced_input_channels_are_no_matter_of_granularity(diagnose):
@@ -295,14 +274,8 @@ def test_scales_of_many_channels_raised(diagnose):
 # --- bits ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_four_bits(diagnose, per_channel):
-    patient = diagnose(network(Weights()), weight_type=QuantType.QInt4, per_channel=per_channel)
-    assert patient.causes == ["too-few-weight-bits"]
-
-
-def test_two_bits(diagnose):
-    """Codes -1, 0 and 1, as int4 stores them."""
+def test_few_bits(diagnose):
+    """Two of them are the codes -1, 0 and 1, as int4 stores them."""
     weights = Weights()
 
     def cut(quantized: onnx.ModelProto) -> None:
@@ -313,8 +286,10 @@ def test_two_bits(diagnose):
             (found,) = (t for t in quantized.graph.initializer if t.name == f"{layer}.weight_quantized")
             found.CopyFrom(onnx.helper.make_tensor(found.name, found.data_type, found.dims, codes.astype(int).ravel()))
 
-    patient = diagnose(network(weights), cut, weight_type=QuantType.QInt4)
-    assert patient.causes[0] == "too-few-weight-bits"
+    for per_channel in (False, True):
+        four = diagnose(network(weights), weight_type=QuantType.QInt4, per_channel=per_channel)
+        assert four.causes == ["too-few-weight-bits"]
+    assert diagnose(network(weights), cut, weight_type=QuantType.QInt4).causes[0] == "too-few-weight-bits"
 
 
 # --- weights that are not the float ones -----------------------------------------------------------------------------
@@ -349,35 +324,30 @@ def test_scales_made_along_the_input_channels(diagnose):
     assert patient.causes == ["wrong-channel-axis"]
 
 
-def transposed(codes: Array) -> Array:
-    return np.swapaxes(codes, 0, 1)
-
-
-def reordered(codes: Array) -> Array:
-    return codes[::-1]
-
-
 def overwritten(codes: Array) -> Array:
     changed = codes.copy()
     changed[5] = np.random.default_rng(0).integers(-127, 127, codes[5].shape)
     return changed
 
 
-@pytest.mark.parametrize(
-    "change, found_as", [(transposed, "transposed"), (reordered, "reordered"), (overwritten, "same")]
-)
-def test_weights_that_were_changed_on_the_way(diagnose, change, found_as):
-    def edit(quantized: onnx.ModelProto) -> None:
-        replace(quantized, "b.weight_quantized", change(initializer(quantized, "b.weight_quantized")))
-
-    patient = diagnose(network(Weights()), edit)
-    assert patient.causes == ["foreign-weights"]
-    assert patient.layer("b").weight.found_as == found_as
+CHANGED: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "transposed": ("transposed", lambda codes: np.swapaxes(codes, 0, 1)),
+    "reordered": ("reordered", lambda codes: codes[::-1]),
+    "overwritten": ("same", overwritten),
+}
 
 
-def test_weights_of_another_training(diagnose):
-    other = network(Weights(b=random(77, 16, 16, 3, 3, scale=0.12)))
-    patient = diagnose(network(Weights()), source=other)
+def test_weights_that_are_not_those_of_the_float_model(diagnose, subtests):
+    """Changed on the way, or those of another training."""
+    for name, (found_as, change) in CHANGED.items():
+        with subtests.test(name):
+            patient = diagnose(
+                network(Weights()),
+                lambda own: replace(own, "b.weight_quantized", change(initializer(own, "b.weight_quantized"))),  # noqa: B023
+            )
+            assert patient.causes == ["foreign-weights"]
+            assert patient.layer("b").weight.found_as == found_as
+    patient = diagnose(network(Weights()), source=network(Weights(b=random(77, 16, 16, 3, 3, scale=0.12))))
     assert patient.causes == ["foreign-weights"]
     assert patient.layer("b").weight.found_as == "other"
 
@@ -476,27 +446,19 @@ def vanishing(channel: int = 4, variance: float = 1e-4) -> Array:
     return values
 
 
-@pytest.mark.parametrize("options", [{}, {"per_channel": True, "activation_type": QuantType.QUInt8}])
-def test_vanishing_variance_is_folded_into_the_weights(diagnose, options):
+def test_vanishing_variance_is_folded_into_the_weights(diagnose):
     weights, norm = Weights(), normalization(vanishing())
     weights.b[:, 4] /= 100
-    patient = diagnose(network(weights, norm), source=folded(weights, norm), **options)
+    patient = diagnose(network(weights, norm), source=folded(weights, norm))
     assert patient.causes == ["batch-norm-blow-up"]
     assert patient.diagnosis.causes[0].subjects == ("a",)
     assert patient.layer("a").weight.batch_norm_gain == pytest.approx(100, rel=1e-3)
     assert patient.layer("a").weight.batch_norm_variance_ratio == pytest.approx(1e4, rel=1e-2)
 
 
-def test_usual_variances_are_clean(diagnose):
-    norm = normalization(np.random.default_rng(0).uniform(0.3, 3, 16))
-    patient = diagnose(network(Weights(), norm), source=folded(Weights(), norm))
-    assert patient.causes == []
-    assert patient.layer("a").weight.batch_norm_gain_ratio < 4
-
-
-@pytest.mark.parametrize("variance", [1e-2, 1e-4])
-def test_batch_norm_that_was_left_in_the_graph(diagnose, variance):
+def test_batch_norm_that_was_left_in_the_graph(diagnose):
     """The quiet channel is on the grid of the loud ones before it is normalized."""
+    variance = 1e-2
     weights, norm = Weights(), normalization(vanishing(variance=variance))
     for array in (weights.a, weights.bias):
         array[4] *= np.sqrt(variance)
@@ -507,8 +469,12 @@ def test_batch_norm_that_was_left_in_the_graph(diagnose, variance):
     assert patient.diagnosis.causes[0].subjects == ("a.normed",)
 
 
-def test_batch_norm_that_does_no_harm_in_the_graph(diagnose):
+def test_batch_norms_of_usual_variances_are_clean(diagnose):
+    """Folded, and left in the graph."""
     norm = normalization(np.random.default_rng(0).uniform(0.3, 3, 16))
+    patient = diagnose(network(Weights(), norm), source=folded(Weights(), norm))
+    assert patient.causes == []
+    assert patient.layer("a").weight.batch_norm_gain_ratio < 4
     patient = diagnose(network(Weights(), norm), activation_type=QuantType.QUInt8, per_channel=True)
     assert "a.normed" in [layer.name for layer in patient.facts.layers]
     assert patient.causes == []
@@ -531,16 +497,15 @@ def floored(quantized: onnx.ModelProto) -> None:
         replace(quantized, name, array)
 
 
-@pytest.mark.parametrize("change", [lambda quantized: None, floored])
 @pytest.mark.source("insights-dead-channels")
-def test_dead_channel(diagnose, change):
+def test_dead_channel(diagnose):
     weights = Weights()
     weights.a[6], weights.bias[6] = 0, 3
-    patient = diagnose(network(weights), change, per_channel=True)
+    patient = diagnose(network(weights), per_channel=True)
     assert patient.layer("a").weight.dead_channels == 1
-    if change is floored:
-        assert patient.causes == ["dead-channels"]
-        assert [explained.rule for explained in patient.diagnosis.causes[0].absorbs] == ["W002"]
-        assert patient.layer("a").bias.overflowing_dead_channels == 1
-    else:
-        assert patient.causes == []
+    assert patient.causes == []
+    patient = diagnose(network(weights), floored, per_channel=True)
+    assert patient.layer("a").weight.dead_channels == 1
+    assert patient.causes == ["dead-channels"]
+    assert [explained.rule for explained in patient.diagnosis.causes[0].absorbs] == ["W002"]
+    assert patient.layer("a").bias.overflowing_dead_channels == 1

@@ -181,13 +181,14 @@ def test_statistics_of_known_values(module: ModuleType) -> None:
 
 
 @both
-@pytest.mark.parametrize("rows", [(1, 1, 4096), (64, 1, 64), (64, 8, 8)])
-def test_large_mean_does_not_hide_the_deviation(module: ModuleType, rows: tuple[int, int, int]) -> None:
-    x = np.random.default_rng(0).normal(1000.0, 0.1, rows).astype(np.float32)
-    statistics = SetStatistics.empty([rows[1]])
-    module.observe(x, statistics.tensor(0), np.full(rows[0], -1))
-    deviation = np.sqrt(statistics.columns["m2"] / statistics.columns["count"])
-    assert deviation == pytest.approx(x.astype(np.float64).std(axis=(0, 2)), rel=1e-4)
+def test_large_mean_does_not_hide_the_deviation(module: ModuleType, subtests: pytest.Subtests) -> None:
+    for rows in [(1, 1, 4096), (64, 1, 64), (64, 8, 8)]:
+        with subtests.test(rows=rows):
+            x = np.random.default_rng(0).normal(1000.0, 0.1, rows).astype(np.float32)
+            statistics = SetStatistics.empty([rows[1]])
+            module.observe(x, statistics.tensor(0), np.full(rows[0], -1))
+            deviation = np.sqrt(statistics.columns["m2"] / statistics.columns["count"])
+            assert deviation == pytest.approx(x.astype(np.float64).std(axis=(0, 2)), rel=1e-4)
 
 
 @both

@@ -76,14 +76,15 @@ def test_noise_ratio_is_that_of_mean_squares() -> None:
     assert noise_ratio([two], [compare_outputs(x, x, None)]) is None
 
 
-@pytest.mark.parametrize("slope, offset", [(23.0, -8.0), (0.1, 100.0), (-2.0, 0.0)])
-def test_a_line_is_found(slope: float, offset: float) -> None:
-    x = np.random.default_rng(0).standard_normal((500, 10)) + 1000
-    facts = affine_facts(compare_outputs(x, slope * x + offset, None))
-    assert facts.slope == pytest.approx(slope)
-    assert facts.offset == pytest.approx(offset, abs=1e-5)
-    assert facts.r2 == pytest.approx(1.0)
-    assert facts.slope_mismatch == pytest.approx(max(abs(slope), 1 / abs(slope)))
+def test_a_line_is_found(subtests: pytest.Subtests) -> None:
+    for slope, offset in [(23.0, -8.0), (0.1, 100.0), (-2.0, 0.0)]:
+        with subtests.test(slope=slope, offset=offset):
+            x = np.random.default_rng(0).standard_normal((500, 10)) + 1000
+            facts = affine_facts(compare_outputs(x, slope * x + offset, None))
+            assert facts.slope == pytest.approx(slope)
+            assert facts.offset == pytest.approx(offset, abs=1e-5)
+            assert facts.r2 == pytest.approx(1.0)
+            assert facts.slope_mismatch == pytest.approx(max(abs(slope), 1 / abs(slope)))
 
 
 def test_no_line_without_variation() -> None:

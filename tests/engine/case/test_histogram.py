@@ -118,20 +118,22 @@ def test_quantiles_rise_and_end_at_the_extremes(values: list[float]) -> None:
         assert found[0] == float(x.min())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("q", [0.0001, 0.01, 0.25, 0.5, 0.9, 0.99, 0.9999])
-def test_quantiles_of_smooth_data(kind: str, q: float) -> None:
-    x = sample(kind)
-    exact = float(np.quantile(x.astype(np.float64), q))
-    assert bins_of(x).quantile(q) == pytest.approx(exact, rel=0.063, abs=1e-3)
+def test_quantiles_of_smooth_data(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        for q in [0.0001, 0.01, 0.25, 0.5, 0.9, 0.99, 0.9999]:
+            with subtests.test(kind=kind, q=q):
+                x = sample(kind)
+                exact = float(np.quantile(x.astype(np.float64), q))
+                assert bins_of(x).quantile(q) == pytest.approx(exact, rel=0.063, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("q", [0.5, 0.99, 0.9999])
-def test_quantiles_of_magnitudes(kind: str, q: float) -> None:
-    x = sample(kind)
-    exact = float(np.quantile(np.abs(x.astype(np.float64)), q))
-    assert bins_of(x).magnitudes().quantile(q) == pytest.approx(exact, rel=0.063, abs=1e-3)
+def test_quantiles_of_magnitudes(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        for q in [0.5, 0.99, 0.9999]:
+            with subtests.test(kind=kind, q=q):
+                x = sample(kind)
+                exact = float(np.quantile(np.abs(x.astype(np.float64)), q))
+                assert bins_of(x).magnitudes().quantile(q) == pytest.approx(exact, rel=0.063, abs=1e-3)
 
 
 @given(st.lists(finite, min_size=1, max_size=60))
@@ -153,15 +155,16 @@ def test_quantiles_of_magnitudes_rise_to_the_largest() -> None:
     assert (np.diff(found) >= 0).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_share_above(kind: str) -> None:
-    x = sample(kind)
-    bins = bins_of(x)
-    for limit in np.quantile(x, [0.01, 0.3, 0.5, 0.8, 0.99]):
-        i = int(bin_of(limit))
-        assert float((x > HIGH[i]).mean()) <= bins.share_above(float(limit)) <= float((x >= LOW[i]).mean())
-        if kind != "far from zero":  # there, few bins hold everything
-            assert bins.share_above(float(limit)) == pytest.approx(float((x > limit).mean()), abs=0.005)
+def test_share_above(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            x = sample(kind)
+            bins = bins_of(x)
+            for limit in np.quantile(x, [0.01, 0.3, 0.5, 0.8, 0.99]):
+                i = int(bin_of(limit))
+                assert float((x > HIGH[i]).mean()) <= bins.share_above(float(limit)) <= float((x >= LOW[i]).mean())
+                if kind != "far from zero":  # there, few bins hold everything
+                    assert bins.share_above(float(limit)) == pytest.approx(float((x > limit).mean()), abs=0.005)
 
 
 @given(st.lists(finite, min_size=1, max_size=60), finite)
@@ -197,10 +200,11 @@ def test_power_is_within_the_bins(values: list[float]) -> None:
     assert power / (1 + WIDTH) ** 2 * (1 - 1e-9) <= bins_of(x).power() <= power * (1 + WIDTH) ** 2 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_power_of_smooth_data(kind: str) -> None:
-    x = sample(kind).astype(np.float64)
-    assert bins_of(x).power() == pytest.approx(float((x**2).mean()), rel=0.01)
+def test_power_of_smooth_data(subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            x = sample(kind).astype(np.float64)
+            assert bins_of(x).power() == pytest.approx(float((x**2).mean()), rel=0.01)
 
 
 def test_stored_histograms_are_those_that_were_stored() -> None:

@@ -30,9 +30,8 @@ def test_parts_that_fit() -> None:
     assert len(LossBudget.model_validate(with_piece()).pieces) == 2
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
+def test_parts_of_different_numbers_of_outputs_or_samples_are_refused(subtests: pytest.Subtests) -> None:
+    for found in [
         BUDGET | {"simulated": []},
         with_piece(shares=[0.5, 0.5]),
         with_piece(clipped_low=[0.5, 0.5]),
@@ -40,11 +39,10 @@ def test_parts_that_fit() -> None:
         with_piece(hidden={"clipped_low": [0.5, 0.5]}),
         with_piece(task={**TASK, "share": [0.0]}),
         BUDGET | {"departures": [{"tensor": 0, "nmse": 0.1, "shares": []}]},
-    ],
-)
-def test_parts_of_different_numbers_of_outputs_or_samples_are_refused(found: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="a loss budget with"):
-        LossBudget.model_validate(found)
+    ]:
+        with subtests.test(found=found):
+            with pytest.raises(ValidationError, match="a loss budget with"):
+                LossBudget.model_validate(found)
 
 
 def test_a_piece_without_a_source_is_refused() -> None:

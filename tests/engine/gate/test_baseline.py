@@ -32,13 +32,21 @@ def test_what_is_not_finite_is_kept_without_a_value() -> None:
     assert found.value is None
 
 
-@pytest.mark.parametrize("name", ["plain", 'quo"te', "line\nbreak", "</script>", "snow☃man", "bidi\u202e"])
-def test_it_is_read_back_the_same_with_one_finding_a_line(name: str) -> None:
-    written = baseline([layer(name, ratio=50.0), layer("b")])
-    text = render_baseline(written)
-    assert Baseline.model_validate(json.loads(text)) == written
-    assert text.isascii()
-    assert sum('"W001"' in line for line in text.splitlines()) == 1
+def test_it_is_read_back_the_same_with_one_finding_a_line(subtests: pytest.Subtests) -> None:
+    for name in [
+        "plain",
+        'quo"te',
+        "line\nbreak",
+        "</script>",
+        "snow☃man",
+        "bidi\u202e",
+    ]:
+        with subtests.test(name=name):
+            written = baseline([layer(name, ratio=50.0), layer("b")])
+            text = render_baseline(written)
+            assert Baseline.model_validate(json.loads(text)) == written
+            assert text.isascii()
+            assert sum('"W001"' in line for line in text.splitlines()) == 1
 
 
 def test_equal_findings_give_equal_bytes_in_any_order() -> None:

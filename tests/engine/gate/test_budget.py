@@ -135,16 +135,18 @@ def test_a_close_call_shows_its_digits() -> None:
     assert small.message.endswith("limit 0.00040")
 
 
-@pytest.mark.parametrize(
-    "unit, limit, shown, name",
-    [("points", 1.0, 10.0, "points"), ("percent", 1.0, 12.5, "%"), ("absolute", 0.01, 0.1, "share")],
-)
-def test_units_are_one_measurement(unit: Any, limit: float, shown: float, name: str) -> None:
-    line = judged(Budget(metric="top1", max_drop=limit, unit=unit), case(counted(68, 12, 2, 18)))
-    assert line.value == pytest.approx(shown) and line.unit == name
-    points = judged(TOP1, case(counted(68, 12, 2, 18)))
-    assert line.low is not None and points.low is not None
-    assert line.low / line.value == pytest.approx(points.low / points.value)  # type: ignore[operator]
+def test_units_are_one_measurement(subtests: pytest.Subtests) -> None:
+    for unit, limit, shown, name in [
+        ("points", 1.0, 10.0, "points"),
+        ("percent", 1.0, 12.5, "%"),
+        ("absolute", 0.01, 0.1, "share"),
+    ]:
+        with subtests.test(unit=unit, limit=limit, shown=shown, name=name):
+            line = judged(Budget(metric="top1", max_drop=limit, unit=unit), case(counted(68, 12, 2, 18)))
+            assert line.value == pytest.approx(shown) and line.unit == name
+            points = judged(TOP1, case(counted(68, 12, 2, 18)))
+            assert line.low is not None and points.low is not None
+            assert line.low / line.value == pytest.approx(points.low / points.value)  # type: ignore[operator]
 
 
 def errors(n: int = 200, more: float = 0.1) -> Any:
@@ -255,14 +257,15 @@ def test_one_sample_decides_nothing() -> None:
     assert line.message == "drop 0.50 of one sample, too few for an interval; limit 0.10"
 
 
-@pytest.mark.parametrize("drop", [0.0, 0.05, 0.5])
-def test_a_handful_of_equal_differences_decides_nothing(drop: float) -> None:
+def test_a_handful_of_equal_differences_decides_nothing(subtests: pytest.Subtests) -> None:
     """Their interval has no width, whatever the next sample may be."""
-    budget = Budget(metric="mae", max_drop=0.1)
-    few = judged(budget, case(rows([2.0] * 9, [2.0 + drop] * 9), "mae"))
-    assert few.status == "undecided" and "9 samples, too few for an interval" in few.message
-    more = judged(budget, case(rows([2.0] * 10, [2.0 + drop] * 10), "mae"))
-    assert more.status == ("fail" if drop > 0.1 else "pass")
+    for drop in [0.0, 0.05, 0.5]:
+        with subtests.test(drop=drop):
+            budget = Budget(metric="mae", max_drop=0.1)
+            few = judged(budget, case(rows([2.0] * 9, [2.0 + drop] * 9), "mae"))
+            assert few.status == "undecided" and "9 samples, too few for an interval" in few.message
+            more = judged(budget, case(rows([2.0] * 10, [2.0 + drop] * 10), "mae"))
+            assert more.status == ("fail" if drop > 0.1 else "pass")
 
 
 def test_all_discordant() -> None:
@@ -272,9 +275,8 @@ def test_all_discordant() -> None:
     assert line.status == "pass" and line.message.startswith("gain 100.00 points (")
 
 
-@pytest.mark.parametrize(
-    "budget, changes, message",
-    [
+def test_another_measurement_is_not_judged(subtests: pytest.Subtests) -> None:
+    for budget, changes, message in [
         (TOP1, {"metric": None}, "no task metric was measured: top1 needs labels"),
         (Budget(metric="top5", max_drop=1), {}, "top1 was measured, not top5"),
         (
@@ -292,12 +294,11 @@ def test_all_discordant() -> None:
             {"metric": "own:metric"},
             "own:metric reads all outputs, not scores alone",
         ),
-    ],
-)
-def test_another_measurement_is_not_judged(budget: Budget, changes: Any, message: str) -> None:
-    line = judged(budget, case(counted(300, 40, 10, 50), **changes))
-    assert (line.status, line.message) == ("not-judged", message)
-    assert line.value is None and line.samples is None and line.line == 5
+    ]:
+        with subtests.test(budget=budget, changes=changes, message=message):
+            line = judged(budget, case(counted(300, 40, 10, 50), **changes))
+            assert (line.status, line.message) == ("not-judged", message)
+            assert line.value is None and line.samples is None and line.line == 5
 
 
 def test_without_labels_nothing_is_judged() -> None:
@@ -333,25 +334,23 @@ def classes(same: int, other: int) -> Case:
     return case(table)
 
 
-@pytest.mark.parametrize(
-    "same, other, status, message",
-    [
+def test_agreement(subtests: pytest.Subtests) -> None:
+    for same, other, status, message in [
         (1998, 2, "pass", "99.9 % (99.6 … 100.0), required 99.0 %"),
         (900, 100, "fail", "90.0 % (88.0 … 91.8), required 99.0 %"),
         (988, 12, "undecided", "98.8 % (97.9 … 99.4) straddles the required 99.0 %; at this share about 11000 would"),
-    ],
-)
-def test_agreement(same: int, other: int, status: str, message: str) -> None:
-    line = judge_budget(
-        Budget(metric="agreement", min=0.99), classes(same, other), CaseFacts(), name="agreement", line=9
-    )
-    assert (line.kind, line.status) == ("agreement", status)
-    assert line.message.startswith(message)
-    assert (
-        line.value == pytest.approx(100 * same / (same + other))
-        and line.limit == pytest.approx(99)
-        and line.unit == "%"
-    )
+    ]:
+        with subtests.test(same=same, other=other, status=status, message=message):
+            line = judge_budget(
+                Budget(metric="agreement", min=0.99), classes(same, other), CaseFacts(), name="agreement", line=9
+            )
+            assert (line.kind, line.status) == ("agreement", status)
+            assert line.message.startswith(message)
+            assert (
+                line.value == pytest.approx(100 * same / (same + other))
+                and line.limit == pytest.approx(99)
+                and line.unit == "%"
+            )
 
 
 def test_agreement_needs_classes_of_the_output() -> None:

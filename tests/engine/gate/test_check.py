@@ -88,31 +88,32 @@ class TestFindings:
         assert (report.verdict, report.exit_code, report.failed) == ("ACCEPT", 0, ())
         assert gate(report, "findings").status == "pass"
 
-    @pytest.mark.parametrize(
-        "fail_on, verdict",
-        [
+    def test_the_policy_says_what_counts(self, subtests: pytest.Subtests) -> None:
+        for fail_on, verdict in [
             ({}, "ACCEPT"),
             ({"severity": "medium"}, "REGRESSION"),
             ({"severity": "never"}, "ACCEPT"),
             ({"severity": "never", "rules": ["A001"]}, "REGRESSION"),
             ({"severity": "never", "rules": ["noisy-tensors"]}, "REGRESSION"),
             ({"severity": "never", "rules": ["W"]}, "ACCEPT"),
-        ],
-    )
-    def test_the_policy_says_what_counts(self, fail_on: dict[str, Any], verdict: str) -> None:
-        noisy = [layer("a", rounding=12.0), layer("b")]
-        assert checked(noisy, {"check": {"fail_on": fail_on}}).verdict == verdict
+        ]:
+            with subtests.test(fail_on=fail_on, verdict=verdict):
+                noisy = [layer("a", rounding=12.0), layer("b")]
+                assert checked(noisy, {"check": {"fail_on": fail_on}}).verdict == verdict
 
-    @pytest.mark.parametrize(
-        "selector, verdict", [("W001", "INSUFFICIENT_DATA"), ("weight-spread", "INSUFFICIENT_DATA"), ("W", "ACCEPT")]
-    )
-    def test_a_rule_that_is_to_fail_and_was_not_judged_is_no_pass(self, selector: str, verdict: str) -> None:
-        policy = {"check": {"fail_on": {"severity": "never", "rules": [selector]}}}
-        report = checked([layer("a", ratio=None)], policy)
-        assert report.verdict == verdict
-        if verdict != "ACCEPT":
-            assert "weight.channel_range_ratio" in gate(report, "findings").message
-        assert checked([layer("a", ratio=None)], policy, static=True).verdict == "ACCEPT"
+    def test_a_rule_that_is_to_fail_and_was_not_judged_is_no_pass(self, subtests: pytest.Subtests) -> None:
+        for selector, verdict in [
+            ("W001", "INSUFFICIENT_DATA"),
+            ("weight-spread", "INSUFFICIENT_DATA"),
+            ("W", "ACCEPT"),
+        ]:
+            with subtests.test(selector=selector, verdict=verdict):
+                policy = {"check": {"fail_on": {"severity": "never", "rules": [selector]}}}
+                report = checked([layer("a", ratio=None)], policy)
+                assert report.verdict == verdict
+                if verdict != "ACCEPT":
+                    assert "weight.channel_range_ratio" in gate(report, "findings").message
+                assert checked([layer("a", ratio=None)], policy, static=True).verdict == "ACCEPT"
 
     def test_warn_only_changes_the_exit_code_alone(self) -> None:
         report = checked(SPREAD, warn_only=True)
@@ -137,19 +138,21 @@ class TestBaseline:
         report = checked(SPREAD, {"check": {"fail_on": {"known": True}}}, baseline=baseline(SPREAD))
         assert report.verdict == "REGRESSION"
 
-    @pytest.mark.parametrize("then, status", [(41.0, "known"), (38.0, "known"), (37.0, "worse"), (90.0, "known")])
-    def test_ten_percent_worse_fails(self, then: float, status: str) -> None:
-        known = baseline([layer("stem", ratio=then), layer("tail")])
-        report = checked([layer("stem", ratio=41.0), layer("tail")], baseline=known)
-        found = by_subject(report)["stem"]
-        assert (found.status, found.before) == (status, then)
-        assert report.verdict == ("REGRESSION" if status == "worse" else "ACCEPT")
+    def test_ten_percent_worse_fails(self, subtests: pytest.Subtests) -> None:
+        for then, status in [(41.0, "known"), (38.0, "known"), (37.0, "worse"), (90.0, "known")]:
+            with subtests.test(then=then, status=status):
+                known = baseline([layer("stem", ratio=then), layer("tail")])
+                report = checked([layer("stem", ratio=41.0), layer("tail")], baseline=known)
+                found = by_subject(report)["stem"]
+                assert (found.status, found.before) == (status, then)
+                assert report.verdict == ("REGRESSION" if status == "worse" else "ACCEPT")
 
-    @pytest.mark.parametrize("then, status", [(12.0, "known"), (12.4, "known"), (12.6, "worse"), (8.0, "known")])
-    def test_half_a_decibel_worse_fails(self, then: float, status: str) -> None:
-        policy = {"check": {"fail_on": {"severity": "medium"}}}
-        report = checked([layer("a", rounding=12.0)], policy, baseline=baseline([layer("a", rounding=then)]))
-        assert by_subject(report)["a"].status == status
+    def test_half_a_decibel_worse_fails(self, subtests: pytest.Subtests) -> None:
+        for then, status in [(12.0, "known"), (12.4, "known"), (12.6, "worse"), (8.0, "known")]:
+            with subtests.test(then=then, status=status):
+                policy = {"check": {"fail_on": {"severity": "medium"}}}
+                report = checked([layer("a", rounding=12.0)], policy, baseline=baseline([layer("a", rounding=then)]))
+                assert by_subject(report)["a"].status == status
 
     def test_another_layer_or_rule_is_new(self) -> None:
         report = checked([*SPREAD, layer("more", ratio=99.0)], baseline=baseline(SPREAD))
@@ -198,43 +201,40 @@ def ignore(**fields: Any) -> dict[str, Any]:
 
 
 class TestExemptions:
-    @pytest.mark.parametrize(
-        "layers, gated",
-        [
+    def test_layers_are_named_by_pattern(self, subtests: pytest.Subtests) -> None:
+        for layers, gated in [
             (["*"], []),
             (["head/*"], ["stem"]),
             (["head/?"], ["stem"]),
             (["stem", "head/a"], []),
             (["head"], ["stem", "head/a"]),
-        ],
-    )
-    def test_layers_are_named_by_pattern(self, layers: list[str], gated: list[str]) -> None:
-        report = checked(SPREAD, ignore(layers=layers))
-        assert [f.subject for f in report.findings if f.gated] == gated
-        assert report.verdict == ("REGRESSION" if gated else "ACCEPT")
+        ]:
+            with subtests.test(layers=layers, gated=gated):
+                report = checked(SPREAD, ignore(layers=layers))
+                assert [f.subject for f in report.findings if f.gated] == gated
+                assert report.verdict == ("REGRESSION" if gated else "ACCEPT")
 
     def test_brackets_are_part_of_a_name(self) -> None:
         assert checked([layer("conv[0]", ratio=50.0)], ignore(layers=["conv[0]"])).verdict == "ACCEPT"
         assert checked([layer("conv0", ratio=50.0)], ignore(layers=["conv[0]"])).verdict == "REGRESSION"
 
-    @pytest.mark.parametrize("selector", ["W001", "W0", "weight-spread", "weights"])
-    def test_rules_are_named_like_on_the_command_line(self, selector: str) -> None:
-        assert checked(SPREAD, ignore(rule=selector)).verdict == "ACCEPT"
+    def test_rules_are_named_like_on_the_command_line(self, subtests: pytest.Subtests) -> None:
+        for selector in ["W001", "W0", "weight-spread", "weights"]:
+            with subtests.test(selector=selector):
+                assert checked(SPREAD, ignore(rule=selector)).verdict == "ACCEPT"
 
-    @pytest.mark.parametrize(
-        "expires, status, days, verdict",
-        [
+    def test_they_expire(self, subtests: pytest.Subtests) -> None:
+        for expires, status, days, verdict in [
             ("never", "active", None, "ACCEPT"),
             (date(2027, 1, 1), "active", 41, "ACCEPT"),
             (date(2026, 12, 5), "expires-soon", 14, "ACCEPT"),
             (date(2026, 11, 21), "expires-soon", 0, "ACCEPT"),
             (date(2026, 11, 20), "expired", -1, "REGRESSION"),
-        ],
-    )
-    def test_they_expire(self, expires: Any, status: str, days: int | None, verdict: str) -> None:
-        report = checked(SPREAD, ignore(expires=expires))
-        (use,) = report.exemptions
-        assert (use.status, use.days, use.findings, report.verdict) == (status, days, 2, verdict)
+        ]:
+            with subtests.test(expires=expires, status=status, days=days, verdict=verdict):
+                report = checked(SPREAD, ignore(expires=expires))
+                (use,) = report.exemptions
+                assert (use.status, use.days, use.findings, report.verdict) == (status, days, 2, verdict)
 
     def test_ignored_findings_are_kept_with_their_exemption(self) -> None:
         report = checked(SPREAD, ignore(layers=["stem"]))
@@ -259,13 +259,16 @@ class TestExemptions:
 class TestVerdicts:
     BUDGET: ClassVar = {"budget": [{"metric": "top1", "max_drop": 2.0}]}
 
-    @pytest.mark.parametrize(
-        "right, verdict, code",
-        [(400, "ACCEPT", 0), (399, "ACCEPT", 0), (393, "INSUFFICIENT_DATA", 3), (300, "REGRESSION", 1)],
-    )
-    def test_a_budget_decides_by_its_interval(self, right: int, verdict: str, code: int) -> None:
-        report = checked([layer("a")], {"check": self.BUDGET}, samples={"validation": table(right)})
-        assert (report.verdict, report.exit_code) == (verdict, code)
+    def test_a_budget_decides_by_its_interval(self, subtests: pytest.Subtests) -> None:
+        for right, verdict, code in [
+            (400, "ACCEPT", 0),
+            (399, "ACCEPT", 0),
+            (393, "INSUFFICIENT_DATA", 3),
+            (300, "REGRESSION", 1),
+        ]:
+            with subtests.test(right=right, verdict=verdict, code=code):
+                report = checked([layer("a")], {"check": self.BUDGET}, samples={"validation": table(right)})
+                assert (report.verdict, report.exit_code) == (verdict, code)
 
     def test_too_few_samples_may_pass(self) -> None:
         policy = {"check": {**self.BUDGET, "verdicts": {"insufficient_data": "pass"}}}
@@ -310,12 +313,17 @@ class TestVerdicts:
         assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 3)
 
 
-@pytest.mark.parametrize(
-    "share, status", [(1.0, "pass"), (0.9, "pass"), (0.89, "fail"), (0.0, "fail"), (None, "not-judged")]
-)
-def test_coverage(share: float | None, status: str) -> None:
-    report = checked([layer("a")], {"check": {"coverage": {"min": 0.9}}}, model={"quantized_share": share})
-    assert gate(report, "coverage").status == status
+def test_coverage(subtests: pytest.Subtests) -> None:
+    for share, status in [
+        (1.0, "pass"),
+        (0.9, "pass"),
+        (0.89, "fail"),
+        (0.0, "fail"),
+        (None, "not-judged"),
+    ]:
+        with subtests.test(share=share, status=status):
+            report = checked([layer("a")], {"check": {"coverage": {"min": 0.9}}}, model={"quantized_share": share})
+            assert gate(report, "coverage").status == status
 
 
 def test_names_of_budgets_are_unique() -> None:

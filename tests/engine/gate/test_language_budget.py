@@ -26,9 +26,8 @@ def facts(metric: MetricFacts = PERPLEXITY, **language: Any) -> CaseFacts:
     return CaseFacts(model=ModelFacts(metric=metric, language=LanguageFacts(**known)))
 
 
-@pytest.mark.parametrize(
-    ("budget", "status"),
-    [
+def test_the_whole_interval_decides(subtests: pytest.Subtests) -> None:
+    for budget, status in [
         (Budget(metric="perplexity", max_drop=0.7), "pass"),
         (Budget(metric="perplexity", max_drop=0.1), "fail"),
         (Budget(metric="perplexity", max_drop=0.3), "undecided"),
@@ -40,44 +39,39 @@ def facts(metric: MetricFacts = PERPLEXITY, **language: Any) -> CaseFacts:
         (Budget(metric="same_top", min=0.88), "pass"),
         (Budget(metric="same_top", min=0.93), "fail"),
         (Budget(metric="same_top", min=0.9), "undecided"),
-    ],
-)
-def test_the_whole_interval_decides(budget: Budget, status: str) -> None:
-    line = judge_language_budget(budget, facts())
-    assert line.status == status and "on 12 texts, limit" in line.message
+    ]:
+        with subtests.test(budget=budget, status=status):
+            line = judge_language_budget(budget, facts())
+            assert line.status == status and "on 12 texts, limit" in line.message
 
 
-@pytest.mark.parametrize(
-    ("given_unit", "said"),
-    [
+def test_the_limit_has_its_unit_beside_it(subtests: pytest.Subtests) -> None:
+    for given_unit, said in [
         ({"max_drop": 0.3}, 'limit 0.30 of perplexity itself, for the budget gives no unit (unit = "percent"'),
         ({"max_drop": 0.3, "unit": "absolute"}, "limit 0.30 of perplexity;"),
         ({"max_drop": 5, "unit": "percent"}, "limit 5.00 %;"),
-    ],
-)
-def test_the_limit_has_its_unit_beside_it(given_unit: dict[str, Any], said: str) -> None:
-    assert said in judge_language_budget(Budget(metric="perplexity", **given_unit), facts()).message
+    ]:
+        with subtests.test(given_unit=given_unit, said=said):
+            assert said in judge_language_budget(Budget(metric="perplexity", **given_unit), facts()).message
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
+def test_undecided_says_how_many_texts_would_decide(subtests: pytest.Subtests) -> None:
+    """Intervals narrow with the square root of the texts: those of so many end at the limit."""
+    for budget in [
         Budget(metric="perplexity", max_drop=0.3),
         Budget(metric="perplexity", max_drop=6, unit="percent"),
         Budget(metric="kl", max=0.022),
         Budget(metric="same_top", min=0.895),
-    ],
-)
-def test_undecided_says_how_many_texts_would_decide(budget: Budget) -> None:
-    """Intervals narrow with the square root of the texts: those of so many end at the limit."""
-    line = judge_language_budget(budget, facts())
-    assert line.status == "undecided" and line.samples is not None and line.samples.at_measured is not None
-    assert f"12 texts are too few, about {line.samples.at_measured} would decide" in line.message
-    assert line.value is not None and line.low is not None and line.high is not None and line.limit is not None
-    narrow = (12 / line.samples.at_measured) ** 0.5
-    near = line.low if line.limit < line.value else line.high
-    assert abs(near - line.value) * narrow == pytest.approx(abs(line.limit - line.value), rel=0.02)
-    assert line.samples.at_measured > 12
+    ]:
+        with subtests.test(budget=budget):
+            line = judge_language_budget(budget, facts())
+            assert line.status == "undecided" and line.samples is not None and line.samples.at_measured is not None
+            assert f"12 texts are too few, about {line.samples.at_measured} would decide" in line.message
+            assert line.value is not None and line.low is not None and line.high is not None and line.limit is not None
+            narrow = (12 / line.samples.at_measured) ** 0.5
+            near = line.low if line.limit < line.value else line.high
+            assert abs(near - line.value) * narrow == pytest.approx(abs(line.limit - line.value), rel=0.02)
+            assert line.samples.at_measured > 12
 
 
 def test_a_figure_on_the_limit_is_not_decided_by_more_texts() -> None:
@@ -93,17 +87,15 @@ def test_a_pass_never_lies_beyond_the_limit(ends: list[float], limit: float) -> 
     assert {"pass": high <= limit, "fail": low > limit, "undecided": low <= limit < high}[line.status]
 
 
-@pytest.mark.parametrize(
-    ("language", "said"),
-    [
+def test_what_was_not_measured_is_no_pass(subtests: pytest.Subtests) -> None:
+    for language, said in [
         ({"texts": None}, NO_TEXTS),
         ({"kl_mean": None, "nonfinite_tokens": 3}, "no number for 3 tokens"),
         ({"kl_low": None, "kl_high": None}, "too few for an interval"),
-    ],
-)
-def test_what_was_not_measured_is_no_pass(language: dict[str, Any], said: str) -> None:
-    line = judge_language_budget(Budget(metric="kl", max=1), facts(**language))
-    assert line.status == "not-judged" and said in line.message
+    ]:
+        with subtests.test(language=language, said=said):
+            line = judge_language_budget(Budget(metric="kl", max=1), facts(**language))
+            assert line.status == "not-judged" and said in line.message
 
 
 def test_another_metric_or_another_confidence_is_not_judged() -> None:
@@ -111,9 +103,14 @@ def test_another_metric_or_another_confidence_is_not_judged() -> None:
     assert "95 %" in judge_language_budget(Budget(metric="kl", max=1, confidence=0.99), facts()).message
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"min": 0.1}, {"max_drop": 1}, {"max": 1, "min": 1}, {"max": -1}, {"max": 1, "unit": "percent"}]
-)
-def test_a_bound_of_another_kind_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Budget(metric="kl", **wrong)
+def test_a_bound_of_another_kind_is_refused(subtests: pytest.Subtests) -> None:
+    for wrong in [
+        {"min": 0.1},
+        {"max_drop": 1},
+        {"max": 1, "min": 1},
+        {"max": -1},
+        {"max": 1, "unit": "percent"},
+    ]:
+        with subtests.test(wrong=wrong):
+            with pytest.raises(ValidationError):
+                Budget(metric="kl", **wrong)

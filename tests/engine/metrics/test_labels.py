@@ -1,5 +1,7 @@
 """Labels that do not fit the model's classes are told apart, and labels that do are left alone."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -23,17 +25,13 @@ def fit(labels, predicted, halves):
     return fit_of_labels(labels, predicted, halves, MARGIN, SLIGHT)
 
 
-@pytest.mark.parametrize("right", [0.3, 0.7, 1.0])
-def test_labels_that_fit(right):
-    assert fit(*drawn(right)).fault == "none"
-
-
-@pytest.mark.parametrize("shift", [-1, 1])
-def test_shifted_labels_name_what_is_to_be_added(shift):
-    labels, predicted, halves = drawn(0.7)
-    found = fit(labels - shift, predicted, halves)
-    assert (found.fault, found.shift) == ("shifted", shift)
-    assert found.share == pytest.approx((labels == predicted).mean())
+def test_labels_that_fit_and_shifted_ones_that_name_what_is_to_be_added() -> None:
+    assert [fit(*drawn(right)).fault for right in (0.3, 0.7, 1.0)] == ["none"] * 3
+    for shift in (-1, 1):
+        labels, predicted, halves = drawn(0.7)
+        found = fit(labels - shift, predicted, halves)
+        assert (found.fault, found.shift) == ("shifted", shift)
+        assert found.share == pytest.approx((labels == predicted).mean())
 
 
 def test_reordered_labels_are_found_and_counted_on_samples_that_the_order_did_not_see():
@@ -44,12 +42,12 @@ def test_reordered_labels_are_found_and_counted_on_samples_that_the_order_did_no
     assert found.share == pytest.approx((labels == predicted).mean(), abs=0.02)
 
 
-@pytest.mark.parametrize(("classes", "samples"), [(10, 600), (300, 400)])
-def test_noise_is_no_order(classes, samples):
+def test_noise_is_no_order() -> None:
     """Of 300 classes and 400 samples, the best order fits most of the samples that it was made from."""
-    found = [fit(*drawn(0.0, classes, samples, seed)) for seed in range(5)]
-    assert {own.fault for own in found if own is not None} == {"chance"}
-    assert all(own.share is None for own in found if own is not None)
+    for classes, samples in ((10, 600), (300, 400)):
+        found = [fit(*drawn(0.0, classes, samples, seed)) for seed in range(5)]
+        assert {own.fault for own in found if own is not None} == {"chance"}
+        assert all(own.share is None for own in found if own is not None)
 
 
 def test_few_samples_leave_it_open():
@@ -58,15 +56,13 @@ def test_few_samples_leave_it_open():
     assert fit(labels, predicted, halves) is None
 
 
-@pytest.mark.parametrize("classes", [2, 5, 10, 100])
-@pytest.mark.parametrize("samples", [32, 400, 3000])
-@pytest.mark.parametrize("right", [0.08, 0.15, 0.5])
-def test_a_model_that_is_hardly_better_than_a_guess_is_weak(classes, samples, right):
+def test_a_model_that_is_hardly_better_than_a_guess_is_weak() -> None:
     """Its kappa decides, whatever the number of classes and samples."""
-    labels, predicted, halves = drawn(right, classes, samples, seed=classes + samples)
-    found = fit(labels, predicted, halves)
-    is_weak = found is not None and found.fault in ("chance", "weak")
-    assert is_weak == (kappa(labels, predicted) <= SLIGHT)
+    for classes, samples, right in itertools.product((2, 5, 10, 100), (32, 400, 3000), (0.08, 0.15, 0.5)):
+        labels, predicted, halves = drawn(right, classes, samples, seed=classes + samples)
+        found = fit(labels, predicted, halves)
+        is_weak = found is not None and found.fault in ("chance", "weak")
+        assert is_weak == (kappa(labels, predicted) <= SLIGHT), (classes, samples, right)
 
 
 def kappa(labels, predicted):
@@ -77,18 +73,15 @@ def kappa(labels, predicted):
     return (right - chance) / (1 - chance)
 
 
-@pytest.mark.parametrize(
-    ("kappa", "dataset", "said"),
-    [
+def test_which_of_two_sets_is_wrong_is_told_by_right_answers_on_the_validation_set() -> None:
+    for kappa, dataset, said in [
         (0.9, "validation", "the representative set is prepared wrongly"),
         (0.4, "validation", "one of both sets is prepared wrongly"),
         (0.1, "validation", "the validation set is prepared wrongly, if not both"),
         (None, "validation", "labels of the validation set would tell which"),
         (0.9, "representative", "labels of the validation set would tell which"),
-    ],
-)
-def test_which_of_two_sets_is_wrong_is_told_by_right_answers_on_the_validation_set(kappa, dataset, said):
-    assert said in odd_set_reading(MetricFacts(kappa=kappa, dataset=dataset), SLIGHT, 0.6)
+    ]:
+        assert said in odd_set_reading(MetricFacts(kappa=kappa, dataset=dataset), SLIGHT, 0.6)
 
 
 def test_samples_of_one_class_do_not_tell_a_good_model_from_one_that_always_says_the_same():

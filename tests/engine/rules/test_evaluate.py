@@ -1,6 +1,5 @@
 """Evaluation: three-valued logic, evidence, missing facts, messages and scopes."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -62,14 +61,6 @@ def kleene(node: Any, flags: tuple[bool | None, ...]) -> float:
     return (min if name == "all" else max)(kleene(part, flags) for part in parts)
 
 
-@pytest.mark.parametrize("flags", list(itertools.product(TRUTH, repeat=2)))
-def test_truth_tables(flags: tuple[bool | None, bool | None]) -> None:
-    both = [flag(0), flag(1)]
-    assert rank(verdict({"all": both}, *flags)) == min(map(rank, flags))
-    assert rank(verdict({"any": both}, *flags)) == max(map(rank, flags))
-    assert rank(verdict({"not": flag(0)}, *flags)) == 1 - rank(flags[0])
-
-
 trees = st.recursive(
     st.sampled_from(
         [flag(i) for i in range(3)] + [{"fact": name, "known": k} for name in FLAGS for k in (True, False)]
@@ -118,50 +109,33 @@ def test_evidence_is_what_holds(tree: Any, flags: tuple[bool | None, ...]) -> No
             assert (value is not None) is row.threshold if row.op == "known" else value is row.threshold
 
 
-@pytest.mark.parametrize(
-    "op, threshold, value, expected",
-    [
-        ("gt", 5, 5, False),
-        ("gt", 5, 5.1, True),
-        ("ge", 5, 5, True),
-        ("ge", 5, 4.9, False),
-        ("lt", 5, 5, False),
-        ("lt", 5, 4.9, True),
-        ("le", 5, 5, True),
-        ("le", 5, 5.1, False),
-        ("is", 5, 5, True),
-        ("is", 5, 4, False),
-        ("is_not", 5, 4, True),
-        ("is_not", 5, 5, False),
-        ("in", [4, 5], 5, True),
-        ("in", [4, 5], 6, False),
-        ("gt", 5, float("inf"), True),
-        ("lt", 5, float("-inf"), True),
-        ("gt", "$limit", 21, True),
-        ("gt", "$limit", 20, False),
-        ("known", True, 5, True),
-        ("known", False, 5, False),
-    ],
-)
-def test_comparisons(op: str, threshold: Any, value: float, expected: bool) -> None:
-    result = judge({"fact": "output_sqnr_db", op: threshold}, {"model": {"output_sqnr_db": value}})
-    assert bool(result.findings) is expected
-    assert result.judged == 1
+#: Operator and its threshold, with values for which it holds and for which it does not.
+COMPARISONS: list[tuple[str, Any, list[float], list[float]]] = [
+    ("gt", 5, [5.1, float("inf")], [5]),
+    ("ge", 5, [5], [4.9]),
+    ("lt", 5, [4.9, float("-inf")], [5]),
+    ("le", 5, [5], [5.1]),
+    ("is", 5, [5], [4]),
+    ("is_not", 5, [4], [5]),
+    ("in", [4, 5], [5], [6]),
+    ("gt", "$limit", [21], [20]),
+    ("known", True, [5, 0], []),
+    ("known", False, [], [5, 0]),
+]
 
 
-@pytest.mark.parametrize("op", ["is", "is_not", "gt", "ge", "lt", "le", "in"])
-def test_no_comparison_judges_what_was_not_measured(op: str) -> None:
-    result = judge({"fact": "output_sqnr_db", op: [1] if op == "in" else 1}, {})
-    assert result.verdict == "not-judged"
-    assert result.unknown[0].missing == ("output_sqnr_db",)
-
-
-@pytest.mark.parametrize("known, value, expected", [(True, None, False), (False, None, True), (True, 0, True)])
-def test_known_is_always_decided(known: bool, value: int | None, expected: bool) -> None:
-    """Zero is a measurement; None is none."""
-    result = judge({"fact": "opset", "known": known}, {"model": {"opset": value}})
-    assert bool(result.findings) is expected
-    assert not result.unknown
+def test_comparisons_and_what_was_not_measured() -> None:
+    """Whether a fact is known is always decided: zero is a measurement, None is none."""
+    for op, threshold, holding, failing in COMPARISONS:
+        when = {"fact": "output_sqnr_db", op: threshold}
+        for value in (*holding, *failing):
+            result = judge(when, {"model": {"output_sqnr_db": value}})
+            assert (bool(result.findings), result.judged) == (value in holding, 1), (op, threshold, value)
+        missing = judge(when, {})
+        if op == "known":
+            assert (bool(missing.findings), missing.unknown) == (not threshold, ())
+        else:
+            assert (missing.verdict, missing.unknown[0].missing) == ("not-judged", ("output_sqnr_db",)), op
 
 
 def test_evidence_holds_value_threshold_source_and_subject() -> None:
@@ -175,32 +149,25 @@ def test_evidence_holds_value_threshold_source_and_subject() -> None:
     assert (second.threshold, second.source, second.subject) == (20.0, "a book", "conv1")
 
 
-def test_evidence_of_any_is_the_parts_that_hold() -> None:
-    when = {"any": [{"fact": "opset", "lt": 10}, {"fact": "operators", "gt": 5}, {"fact": "dropped_taps", "gt": 0}]}
-    (finding,) = judge(when, {"model": {"opset": 9, "operators": 3}}).findings
-    assert [row.fact for row in finding.evidence] == ["opset"]
-
-
-def test_exclusion_is_no_evidence() -> None:
-    when = {"all": [{"fact": "opset", "lt": 10}, {"not": {"fact": "operators", "gt": 5}}]}
-    (finding,) = judge(when, {"model": {"opset": 9, "operators": 3}}).findings
-    assert [row.fact for row in finding.evidence] == ["opset"]
+def test_evidence_is_the_parts_that_hold_and_no_exclusion() -> None:
+    any_of = {"any": [{"fact": "opset", "lt": 10}, {"fact": "operators", "gt": 5}, {"fact": "dropped_taps", "gt": 0}]}
+    exclusion = {"all": [{"fact": "opset", "lt": 10}, {"not": {"fact": "operators", "gt": 5}}]}
+    for when in (any_of, exclusion):
+        (finding,) = judge(when, {"model": {"opset": 9, "operators": 3}}).findings
+        assert [row.fact for row in finding.evidence] == ["opset"]
 
 
 def test_facts_shown_stand_before_those_compared() -> None:
-    when = {"fact": "opset", "lt": 10}
-    model = {"opset": 9, "toolchain": "t"}
-    (finding,) = judge(when, {"model": model}, shows=["toolchain", "framework"]).findings
+    """What was not measured is not shown; zero is."""
+    when, shows = {"fact": "opset", "lt": 10}, ["toolchain", "framework", "dropped_taps"]
+    model = {"opset": 9, "toolchain": "t", "dropped_taps": 0}
+    (finding,) = judge(when, {"model": model}, shows=shows).findings
     rows = [(row.fact, row.value, row.op, row.threshold, row.source, row.subject) for row in finding.evidence]
-    assert rows == [("toolchain", "t", "shown", None, None, "model"), ("opset", 9, "lt", 10, None, "model")]
-
-
-def test_zero_is_shown() -> None:
-    model = {"opset": 9, "dropped_taps": 0, "input_nonfinite": False}
-    (finding,) = judge(
-        {"fact": "opset", "lt": 10}, {"model": model}, shows=["dropped_taps", "input_nonfinite"]
-    ).findings
-    assert [row.value for row in finding.evidence] == [0, False, 9]
+    assert rows == [
+        ("toolchain", "t", "shown", None, None, "model"),
+        ("dropped_taps", 0, "shown", None, None, "model"),
+        ("opset", 9, "lt", 10, None, "model"),
+    ]
 
 
 def test_missing_facts_are_those_that_leave_it_open() -> None:
@@ -335,29 +302,12 @@ def test_message_without_a_value_says_so() -> None:
     assert finding.message == "opset 13, not measured of 7 at not measured dB, {literal}"
 
 
-@pytest.mark.parametrize(
-    "message, value, text",
-    [
-        ("{x:.1f} dB", float("inf"), "inf dB"),
-        ("{x:.0%}", 0.5, "50%"),
-        ("{x}", True, "True"),
-        ("{x}", 0, "0"),
-        ("{x:.3g}", 0.0, "0"),
-        ("no field", None, "no field"),
-        ("", None, ""),
-    ],
-)
-def test_rendering(message: str, value: Any, text: str) -> None:
-    assert render_message(message, lambda path: value) == text
-
-
-def test_of_several_facts_the_first_that_has_a_value_is_written() -> None:
-    known = {"b": 2.0, "c": 3.0}
-    assert render_message("{a|b|c:.1f} {a|d}", known.get) == "2.0 not measured"
-
-
-def test_a_list_is_written_as_its_entries() -> None:
-    assert render_message("set: {a}", {"a": ("one: x", "two")}.get) == "set: one: x, two"
+def test_rendering() -> None:
+    """Of several facts the first that has a value is written; a list is written as its entries."""
+    facts = {"end": float("inf"), "half": 0.5, "yes": True, "zero": 0, "texts": ("one: x", "two"), "b": 2.0, "c": 3.0}
+    message = "{end:.1f} dB {half:.0%} {yes} {zero} {zero:.3g} {a|b|c:.1f} {a|d} {texts}"
+    assert render_message(message, facts.get) == "inf dB 50% True 0 0 2.0 not measured one: x, two"
+    assert render_message("no field", facts.get) == "no field"
 
 
 FACTS = {
@@ -378,35 +328,16 @@ SCOPED = {
 }
 
 
-@pytest.mark.parametrize("scope", SCOPED)
-def test_scopes_and_model_facts_from_everywhere(scope: str) -> None:
-    names, layers = SCOPED[scope]
-    prefix = "" if scope == "model" else "model."
-    when = {"all": [{"fact": prefix + "opset", "ge": 13}, {"fact": prefix + "metric.drop", "gt": 0.05}]}
-    result = judge(when, FACTS, scope, message=f"opset {{{prefix}opset}}")
-    assert [finding.subject for finding in result.findings] == names
-    assert [finding.layer for finding in result.findings] == layers
-    assert {finding.message for finding in result.findings} == {"opset 13"}
-    assert {row.subject for finding in result.findings for row in finding.evidence} == set(names)
-
-
-def test_rule_of_one_data_set() -> None:
-    when = {"all": [{"fact": "role", "is": "representative"}, {"fact": "samples", "lt": 100}]}
-    result = judge(when, FACTS, "dataset")
-    assert [finding.subject for finding in result.findings] == ["representative"]
-    assert result.judged == 2
-
-
-def test_the_other_data_set_of_a_tensor() -> None:
-    tensor = {"name": "t", "representative": {"values": {"max": 1.0}}, "validation": {"values": {"max": 9.0}}}
-    when = {"all": [{"fact": "validation.values.max", "gt": 5}, {"fact": "representative.values.max", "lt": 5}]}
-    assert judge(when, {"tensors": [tensor]}, "tensor").verdict == "fired"
-    assert judge(when, {"tensors": [{**tensor, "validation": {}}]}, "tensor").verdict == "not-judged"
-
-
-def test_every_scope_has_subjects_even_on_an_empty_case() -> None:
-    empty = CaseFacts()
-    assert [len(subjects(scope, empty)) for scope in SCOPED] == [1, 0, 0, 0, 0, 0]
+def test_scopes_and_model_facts_from_everywhere() -> None:
+    for scope, (names, layers) in SCOPED.items():
+        prefix = "" if scope == "model" else "model."
+        when = {"all": [{"fact": prefix + "opset", "ge": 13}, {"fact": prefix + "metric.drop", "gt": 0.05}]}
+        result = judge(when, FACTS, scope, message=f"opset {{{prefix}opset}}")
+        assert [finding.subject for finding in result.findings] == names, scope
+        assert [finding.layer for finding in result.findings] == layers, scope
+        assert {finding.message for finding in result.findings} == {"opset 13"}
+        assert {row.subject for finding in result.findings for row in finding.evidence} == set(names)
+        assert bool(subjects(scope, CaseFacts())) == (scope == "model"), "of an empty case"
 
 
 def test_names_of_subjects_without_a_name() -> None:
@@ -423,30 +354,19 @@ def test_look_up_of_a_misspelt_path_is_an_error() -> None:
 
 
 def test_rule_yields_where_a_better_one_fires() -> None:
-    """Only on the same subject, and only while the better one is in force."""
-    better = rule({"fact": "channels", "gt": 4}, "tensor", id="X002", name="better-rule")
-    weaker = rule({"fact": "channels", "gt": 1}, "tensor", yields_to=["X002"])
-    facts = CaseFacts.model_validate({"tensors": [{"name": "a", "channels": 2}, {"name": "b", "channels": 8}]})
-
-    def subjects(*rules: Rule) -> list[str]:
-        (result, *_) = evaluate(BASE.model_copy(update={"rules": rules}), facts)
-        return [finding.subject for finding in result.findings]
-
-    assert subjects(weaker, better) == ["a"]
-    assert subjects(weaker) == ["a", "b"]
-
-
-def test_rule_whose_findings_are_all_explained_by_others_did_not_pass() -> None:
+    """Only on the same subject, and only while the better one is in force; then it did not pass."""
     better = rule({"fact": "channels", "gt": 4}, "tensor", id="X002", name="better-rule")
     weaker = rule({"fact": "channels", "gt": 1}, "tensor", yields_to=["X002"])
 
-    def verdicts(channels: int) -> list[str]:
-        facts = CaseFacts.model_validate({"tensors": [{"name": "a", "channels": channels}]})
-        return [each.verdict for each in evaluate(BASE.model_copy(update={"rules": (weaker, better)}), facts)]
+    def judged(channels: dict[str, int], *rules: Rule) -> list[tuple[str, list[str]]]:
+        facts = CaseFacts.model_validate({"tensors": [{"name": a, "channels": k} for a, k in channels.items()]})
+        results = evaluate(BASE.model_copy(update={"rules": rules}), facts)
+        return [(each.verdict, [finding.subject for finding in each.findings]) for each in results]
 
-    assert verdicts(8) == ["not-applicable", "fired"]
-    assert verdicts(2) == ["fired", "passed"]
-    assert verdicts(1) == ["passed", "passed"]
+    assert judged({"a": 2, "b": 8}, weaker, better)[0] == ("fired", ["a"])
+    assert judged({"a": 2, "b": 8}, weaker) == [("fired", ["a", "b"])]
+    assert judged({"a": 8}, weaker, better) == [("not-applicable", []), ("fired", ["a"])]
+    assert judged({"a": 1}, weaker, better) == [("passed", []), ("passed", [])]
 
 
 def test_experiment_stands_in_for_the_symptom() -> None:

@@ -1,10 +1,10 @@
 """Options: filled, merged over remedies, and written so that Python, YAML and JSON read back what was meant."""
 
 import ast
+import itertools
 import json
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,21 +106,20 @@ def test_a_name_that_looks_like_a_field_stays_a_name() -> None:
 HOSTILE = ("=evil()", "evil()", "=[evil() for x in y]", "{layer}", "={layer}", '="', "='", "=a\nevil()", "a\nevil()")
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("many", [1, 5])
-def test_no_name_of_a_model_is_code(name: str, many: int) -> None:
+def test_no_name_of_a_model_is_code() -> None:
     options = {
         "exclude": "{layers}",
         "each": {"{layers}": {"bits": "{bits}", "kind": "{name}"}},
         "rows": {"{rows}": [{"low": "{0}", "name": "{key}", "code": "=f({1})"}]},
         "code": "=f({layers}, {name})",
     }
-    names = (name, *(f"{name}{k}" for k in range(1, many)))
-    fields = {"layers": names, "bits": 8, "name": name, "rows": dict.fromkeys(names, (name, name))}
-    filled = fill(options, fields)
-    assert "evil" not in called(write("g", Form(), filled))
-    assert "evil" not in called(write("g", Form(), merge(filled, filled, [])))
-    assert "evil" not in called(write("g", Form(), mark_changes(filled, fill(options, {**fields, "layers": ("b",)}))))
+    for name, many in itertools.product(HOSTILE, (1, 5)):
+        names = (name, *(f"{name}{k}" for k in range(1, many)))
+        fields = {"layers": names, "bits": 8, "name": name, "rows": dict.fromkeys(names, (name, name))}
+        filled = fill(options, fields)
+        changed = mark_changes(filled, fill(options, {**fields, "layers": ("b",)}))
+        for made in (filled, merge(filled, filled, []), changed):
+            assert "evil" not in called(write("g", Form(), made)), name
 
 
 def called(code: str) -> set[str]:
@@ -149,18 +148,15 @@ def test_merging_with_itself_changes_nothing(tree: dict[str, Any]) -> None:
     assert not conflicts
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
+def test_calls() -> None:
+    for options, text in [
         ({}, 'f("a.onnx", reader)'),
         ({0: "b.onnx", "x": None}, 'f("b.onnx", reader, x=None)'),
         ({"scope": {"g()": {"names": ["n"]}}}, 'f("a.onnx", reader, scope=g(names=["n"]))'),
         ({"kind": "=Kind.A", "text": "Kind.A"}, 'f("a.onnx", reader, kind=Kind.A, text="Kind.A")'),
-    ],
-)
-def test_calls(options: dict[Any, Any], text: str) -> None:
-    assert write("f", Form(positional=("a.onnx", "=reader")), options) == text
-    assert write("f", Form(positional=("a.onnx", "=reader"), assign="y"), options) == f"y = {text}"
+    ]:
+        assert write("f", Form(positional=("a.onnx", "=reader")), options) == text
+        assert write("f", Form(positional=("a.onnx", "=reader"), assign="y"), options) == f"y = {text}"
 
 
 def test_long_calls_have_an_argument_per_line_and_alike_entries_stand_once() -> None:

@@ -15,33 +15,24 @@ TOOLCHAINS = BASE.toolchains
 ORT = "quantizer relu > relu_QuantizeLinear_Output > relu_DequantizeLinear_Output"
 
 
-@pytest.mark.parametrize(
-    ("asked", "name"),
-    [
-        ("ort", "onnxruntime"),
-        ("ONNX-Runtime", "onnxruntime"),
-        ("ONNX Runtime", "onnxruntime"),
-        ("mct", "Sony MCT"),
-        ("litert", "ai-edge-quantizer"),
-        ("tflite", "TensorFlow converter"),
-        ("inc", "Intel Neural Compressor"),
-        ("horizon", "Horizon OpenExplorer"),
-        ("aimet", "AIMET"),
-        ("torchao", "torchao"),
-        ("quantize_", "torchao"),
-        ("pt2e", "PT2E"),
-        ("fx", "FX"),
-        ("nncf", "NNCF"),
-        ("TensorRT", "NVIDIA ModelOpt"),
-        ("llm-compressor", "llm-compressor"),
-        ("autogptq", "GPTQModel"),
-        ("awq", "AutoAWQ"),
-        ("bnb", "bitsandbytes"),
-        ("gguf", "llama.cpp"),
-    ],
-)
-def test_names_as_users_say_them(asked: str, name: str) -> None:
-    assert find_toolchain(asked, TOOLCHAINS).name == name
+def test_names_as_users_say_them() -> None:
+    for asked, name in {
+        "ort": "onnxruntime",
+        "ONNX-Runtime": "onnxruntime",
+        "ONNX Runtime": "onnxruntime",
+        "mct": "Sony MCT",
+        "litert": "ai-edge-quantizer",
+        "tflite": "TensorFlow converter",
+        "inc": "Intel Neural Compressor",
+        "horizon": "Horizon OpenExplorer",
+        "quantize_": "torchao",
+        "TensorRT": "NVIDIA ModelOpt",
+        "autogptq": "GPTQModel",
+        "awq": "AutoAWQ",
+        "bnb": "bitsandbytes",
+        "gguf": "llama.cpp",
+    }.items():
+        assert find_toolchain(asked, TOOLCHAINS).name == name
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
@@ -58,44 +49,40 @@ def test_no_two_toolchains_share_a_name_and_snippets_know_theirs() -> None:
     assert not unknown, "snippets of rules/remedies.yaml name toolchains that rules/toolchains.yaml does not hold"
 
 
-@pytest.mark.parametrize(
-    ("producer", "marks", "name", "how"),
-    [
-        ("onnx.quantize 0.1.0", (ORT,), "onnxruntime", "recognized by its producer onnx.quantize 0.1.0"),
-        ("pytorch 2.4", ("metadata onnx.infer", ORT), "onnxruntime", "recognized by its metadata onnx.infer"),
-        (
-            "onnx.quantize 0.1.0",
-            ("quantizer x_QuantizeInput > x_quantized > x",),
-            "Intel Neural Compressor",
-            "recognized by its names of quantizers (…_QuantizeInput)",
-        ),
-        (
-            "pytorch 2.4",
-            ("quantizer relu > q_output_relu_0 > dq_output_relu_0", "weights pass a QuantizeLinear"),
-            "NNCF",
-            "recognized by its names of quantizers (q_output_…, dq_output_…)",
-        ),
-        ("pytorch 2.4", ("domain mct_quantizers",), "Sony MCT", "recognized by its domain mct_quantizers"),
-        ("x", ("operator HzDequantize",), "Horizon OpenExplorer", "recognized by its operator HzDequantize"),
-        (
-            "pytorch 2.4",
-            ("weights pass a QuantizeLinear",),
-            "NVIDIA ModelOpt",
-            "guessed from its weights, which pass a QuantizeLinear as TensorRT wants it",
-        ),
-        ("pytorch 2.4", (), None, "not recognized from the model: the pytorch 2.4 that wrote it may be the exporter"),
-        (None, (), None, "not recognized from the model: it names no producer"),
-        (None, None, None, "not recognized from the model: it names no producer"),
-    ],
-)
-def test_marks_of_models(producer: str | None, marks: tuple[str, ...] | None, name: str | None, how: str) -> None:
-    found = choose(ModelFacts(toolchain=producer, toolchain_marks=marks), TOOLCHAINS)
-    assert (found.name, found.how, found.named) == (name, how, False)
+#: Producer and marks of a model, its toolchain, and how that was recognized.
+MARKS: list[tuple[str | None, tuple[str, ...] | None, str | None, str]] = [
+    ("onnx.quantize 0.1.0", (ORT,), "onnxruntime", "recognized by its producer onnx.quantize 0.1.0"),
+    ("pytorch 2.4", ("metadata onnx.infer", ORT), "onnxruntime", "recognized by its metadata onnx.infer"),
+    (
+        "onnx.quantize 0.1.0",
+        ("quantizer x_QuantizeInput > x_quantized > x",),
+        "Intel Neural Compressor",
+        "recognized by its names of quantizers (…_QuantizeInput)",
+    ),
+    (
+        "pytorch 2.4",
+        ("quantizer relu > q_output_relu_0 > dq_output_relu_0", "weights pass a QuantizeLinear"),
+        "NNCF",
+        "recognized by its names of quantizers (q_output_…, dq_output_…)",
+    ),
+    ("pytorch 2.4", ("domain mct_quantizers",), "Sony MCT", "recognized by its domain mct_quantizers"),
+    ("x", ("operator HzDequantize",), "Horizon OpenExplorer", "recognized by its operator HzDequantize"),
+    (
+        "pytorch 2.4",
+        ("weights pass a QuantizeLinear",),
+        "NVIDIA ModelOpt",
+        "guessed from its weights, which pass a QuantizeLinear as TensorRT wants it",
+    ),
+    ("pytorch 2.4", (), None, "not recognized from the model: the pytorch 2.4 that wrote it may be the exporter"),
+    (None, (), None, "not recognized from the model: it names no producer"),
+    (None, None, None, "not recognized from the model: it names no producer"),
+]
 
 
-def test_the_user_knows_better() -> None:
-    found = choose(ModelFacts(toolchain="onnx.quantize 0.1.0"), TOOLCHAINS, "horizon")
-    assert (found.name, found.named) == ("Horizon OpenExplorer", True)
+def test_marks_of_models() -> None:
+    for producer, marks, name, how in MARKS:
+        found = choose(ModelFacts(toolchain=producer, toolchain_marks=marks), TOOLCHAINS)
+        assert (found.name, found.how, found.named) == (name, how, False)
 
 
 def test_a_configuration_that_was_read_tells_it() -> None:
@@ -103,7 +90,8 @@ def test_a_configuration_that_was_read_tells_it() -> None:
     found = choose(model, TOOLCHAINS)
     assert (found.name, found.named) == ("Horizon OpenExplorer", False)
     assert found.how == "recognized by its files"
-    assert choose(model, TOOLCHAINS, "ort").name == "onnxruntime"
+    assert choose(model, TOOLCHAINS, "ort").name == "onnxruntime", "the user knows better"
+    assert choose(model, TOOLCHAINS, "ort").named
     strange = model.model_copy(update={"settings": SettingsFacts(toolchain="no such tool")})
     assert choose(strange, TOOLCHAINS).name == "onnxruntime"
 
@@ -152,12 +140,6 @@ def test_gptq_keeps_what_the_configuration_of_the_checkpoint_says() -> None:
     kept = options_in_force(toolchain, "QuantizeConfig", shown)
     assert kept == {"bits": 3, "group_size": -1, "sym": False, "desc_act": False}
     assert options_in_force(toolchain, "QuantizeConfig", SettingsInForce(declared_group_size=64)) == {}
-
-
-def test_llm_compressor_says_where_a_scheme_of_other_bits_stands() -> None:
-    """Presets have few bits and groups: what the checkpoint has may be none of them."""
-    said = find_toolchain("llm-compressor", TOOLCHAINS).given["scheme"]
-    assert "as config_groups in place of it" in said and "config.json of the quantized model" in said
 
 
 GROUPS = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "group", "group_size": 64}}}

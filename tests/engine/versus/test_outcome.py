@@ -123,22 +123,20 @@ def outputs(then: Any, now: Any, same: bool = True) -> Any:
     return output_changes(then, now, same_data=same, margin_db=1.0)
 
 
-@pytest.mark.parametrize(
-    "before, after, gain, direction",
-    [
+def test_outputs_change_by_levels(subtests: pytest.Subtests) -> None:
+    for before, after, gain, direction in [
         (20.0, 20.9, 0.9, "same"),
         (20.0, 21.0, 1.0, "better"),
         (20.0, 18.0, -2.0, "worse"),
         (math.inf, math.inf, 0.0, "same"),
         (20.0, math.inf, math.inf, "better"),
         (None, 20.0, None, None),
-    ],
-)
-def test_outputs_change_by_levels(before: Any, after: Any, gain: Any, direction: Any) -> None:
-    (found,) = outputs([output("y", before)], [output("y", after)])
-    assert (found.gain_db, found.direction) == (gain if gain is None else pytest.approx(gain), direction)
-    (elsewhere,) = outputs([output("y", before)], [output("y", after)], same=False)
-    assert elsewhere.direction is None
+    ]:
+        with subtests.test(before=before, after=after, gain=gain, direction=direction):
+            (found,) = outputs([output("y", before)], [output("y", after)])
+            assert (found.gain_db, found.direction) == (gain if gain is None else pytest.approx(gain), direction)
+            (elsewhere,) = outputs([output("y", before)], [output("y", after)], same=False)
+            assert elsewhere.direction is None
 
 
 def test_outputs_match_by_name_else_one_by_one() -> None:
@@ -161,9 +159,8 @@ def word(before: str, after: str, measured: Any, causes: Any = None, healed: boo
     return answer(*sides, measured, causes, all_healed=healed, all_new=new)
 
 
-@pytest.mark.parametrize(
-    "arguments, expected",
-    [
+def test_the_answer(subtests: pytest.Subtests) -> None:
+    for arguments, expected in [
         (("degraded", "healthy", "better"), "healed"),
         (("degraded", "healthy", "same", None, True), "healed"),
         (("degraded", "healthy", None, "better", True), "healed"),
@@ -179,10 +176,9 @@ def word(before: str, after: str, measured: Any, causes: Any = None, healed: boo
         (("degraded", "degraded", None), "undecided"),
         (("not-comparable", "healthy", "better"), "not-comparable"),
         (("degraded", "not-comparable", "same"), "not-comparable"),
-    ],
-)
-def test_the_answer(arguments: Any, expected: str) -> None:
-    assert word(*arguments) == expected
+    ]:
+        with subtests.test(arguments=arguments, expected=expected):
+            assert word(*arguments) == expected
 
 
 verdicts = st.sampled_from(["healthy", "degraded", "not-comparable"])

@@ -60,19 +60,27 @@ def test_causes_heal_break_and_change_by_layer(record: ComparisonReport) -> None
     assert samples.severity_before == "medium" and samples.severity_after is None
 
 
-@pytest.mark.parametrize(
-    "before, after, status",
-    [(20, 21.9, "unchanged"), (20, 22.1, "worse"), (22.1, 20, "better"), (20, 20, "unchanged"), (8, 20, "new")],
-)
-def test_ten_percent_of_the_smaller_value_count(before: float, after: float, status: str) -> None:
-    assert fates([layer("a", ratio=before)], [layer("a", ratio=after)])["weight-spread"].status == status
+def test_ten_percent_of_the_smaller_value_count(subtests: pytest.Subtests) -> None:
+    for before, after, status in [
+        (20, 21.9, "unchanged"),
+        (20, 22.1, "worse"),
+        (22.1, 20, "better"),
+        (20, 20, "unchanged"),
+        (8, 20, "new"),
+    ]:
+        with subtests.test(before=before, after=after, status=status):
+            assert fates([layer("a", ratio=before)], [layer("a", ratio=after)])["weight-spread"].status == status
 
 
-@pytest.mark.parametrize(
-    "before, after, status", [(15, 14.6, "unchanged"), (15, 14.4, "worse"), (14, 15, "better"), (15, 30, "healed")]
-)
-def test_half_a_decibel_counts_and_less_is_worse(before: float, after: float, status: str) -> None:
-    assert fates([layer("a", rounding=before)], [layer("a", rounding=after)])["noisy-tensors"].status == status
+def test_half_a_decibel_counts_and_less_is_worse(subtests: pytest.Subtests) -> None:
+    for before, after, status in [
+        (15, 14.6, "unchanged"),
+        (15, 14.4, "worse"),
+        (14, 15, "better"),
+        (15, 30, "healed"),
+    ]:
+        with subtests.test(before=before, after=after, status=status):
+            assert fates([layer("a", rounding=before)], [layer("a", rounding=after)])["noisy-tensors"].status == status
 
 
 def test_what_could_not_be_judged_has_not_healed() -> None:
