@@ -31,7 +31,7 @@ def test_edited_network_of_the_zoo_is_as_noisy_as_foretold(tmp_path: Path, name:
     bench = Bench(tmp_path / "float.onnx", tmp_path / "int8.onnx", data)
     half = Targets(bench.every.tensors[::2], bench.every.operators[1::2])
     for kind in KINDS:
-        for targets in (bench.every, half):
+        for targets in (bench.every, half) if kind in ("recalibrate", "float") else (bench.every,):
             change = bench.change(kind, targets)
             # As it is written: onnxruntime multiplies float inputs with 8-bit weights at less than full precision.
             assert agree(bench.edited_db(change, plain=True), bench.simulated_db(change)), (kind, len(targets.tensors))
