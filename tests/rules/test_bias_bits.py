@@ -83,9 +83,7 @@ def test_outputs_of_sixteen_bits_show_the_steps_of_any_bias(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "bits, scales",
-    [(32, [1e-6]), (8, [0.01] * 8), (8, [0.009])],
-    ids=["32-bit", "per-channel", "fine-enough"],
+    "bits, scales", [(32, [1e-6]), (8, [0.01] * 8), (8, [0.009])], ids=["32-bit", "per-channel", "fine-enough"]
 )
 def test_what_keeps_the_bias_is_no_finding(tmp_path: Path, bits: int, scales: list[float]) -> None:
     assert named(collected(tmp_path, EVEN, encodings(tmp_path, "1.0.0", bits, scales))) == ()

@@ -81,9 +81,7 @@ def diagnose(tmp_path: Path) -> Diagnose:
     """Quantize ``source`` with onnxruntime, change the file, and hold it against the network of usual constants."""
 
     def diagnosed(
-        source: Constants,
-        change: Callable[[onnx.ModelProto], None] = lambda quantized: None,
-        **options: Any,
+        source: Constants, change: Callable[[onnx.ModelProto], None] = lambda quantized: None, **options: Any
     ) -> Patient:
         quantized = static(network(source), {"x": DATA}, tmp_path, per_channel=True, **options)
         change(quantized)

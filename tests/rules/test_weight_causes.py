@@ -489,11 +489,7 @@ def floored(quantized: onnx.ModelProto) -> None:
     bias_scale[6] *= 1.19e-10 / scale[6]
     scale[6] = 1.19e-10
     codes[6] = min(value / float(bias_scale[6]), 2**31 - 1)
-    for name, array in (
-        ("a.weight_scale", scale),
-        ("a.bias_quantized_scale", bias_scale),
-        ("a.bias_quantized", codes),
-    ):
+    for name, array in (("a.weight_scale", scale), ("a.bias_quantized_scale", bias_scale), ("a.bias_quantized", codes)):
         replace(quantized, name, array)
 
 

@@ -75,24 +75,6 @@ def test_order_is_ascending_and_leaves_out_what_is_not_finite() -> None:
         assert int(bin_of(value)) in rest
 
 
-def test_extreme_floats_are_covered() -> None:
-    top = np.finfo(np.float32).max
-    bins = bins_of([-top, top])
-    assert bins.low[0] == -float(top)
-    assert bins.high[-1] == float(top)
-
-
-@given(st.lists(finite, min_size=1, max_size=60))
-@few
-def test_bins_keep_counts_and_extremes(values: list[float]) -> None:
-    x = np.array(values, np.float32)
-    bins = bins_of(x)
-    assert bins.total == len(x)
-    assert (bins.low <= bins.high).all()
-    assert (np.diff(bins.low) >= 0).all() and (np.diff(bins.high) >= 0).all()
-    assert bins.low[0] >= x.min() and bins.high[-1] <= x.max()
-
-
 @given(st.lists(finite, min_size=1, max_size=60), st.floats(0.0, 1.0))
 @few
 def test_quantile_lies_in_the_bin_of_the_order_statistic(values: list[float], q: float) -> None:
@@ -110,6 +92,7 @@ def test_quantile_lies_in_the_bin_of_the_order_statistic(values: list[float], q:
 def test_quantiles_rise_and_end_at_the_extremes(values: list[float]) -> None:
     x = np.array(values, np.float32)
     bins = bins_of(x)
+    assert bins.total == len(x)
     found = [bins.quantile(q) for q in np.linspace(0, 1, 21)]
     assert (np.diff(found) >= 0).all()
     if abs(x.max()) >= NEGLIGIBLE:
@@ -118,22 +101,23 @@ def test_quantiles_rise_and_end_at_the_extremes(values: list[float]) -> None:
         assert found[0] == float(x.min())
 
 
-def test_quantiles_of_smooth_data(subtests: pytest.Subtests) -> None:
+def test_smooth_data() -> None:
+    """Quantiles of values and of magnitudes, shares beyond a limit and the power are close to numpy's."""
     for kind in KINDS:
-        for q in [0.0001, 0.01, 0.25, 0.5, 0.9, 0.99, 0.9999]:
-            with subtests.test(kind=kind, q=q):
-                x = sample(kind)
-                exact = float(np.quantile(x.astype(np.float64), q))
-                assert bins_of(x).quantile(q) == pytest.approx(exact, rel=0.063, abs=1e-3)
-
-
-def test_quantiles_of_magnitudes(subtests: pytest.Subtests) -> None:
-    for kind in KINDS:
-        for q in [0.5, 0.99, 0.9999]:
-            with subtests.test(kind=kind, q=q):
-                x = sample(kind)
-                exact = float(np.quantile(np.abs(x.astype(np.float64)), q))
-                assert bins_of(x).magnitudes().quantile(q) == pytest.approx(exact, rel=0.063, abs=1e-3)
+        x = sample(kind)
+        exact, bins = x.astype(np.float64), bins_of(x)
+        for q in (0.0001, 0.01, 0.25, 0.5, 0.9, 0.99, 0.9999):
+            assert bins.quantile(q) == pytest.approx(np.quantile(exact, q), rel=0.063, abs=1e-3), (kind, q)
+        for q in (0.5, 0.99, 0.9999):
+            found = bins.magnitudes().quantile(q)
+            assert found == pytest.approx(np.quantile(np.abs(exact), q), rel=0.063, abs=1e-3), (kind, q)
+        for limit in np.quantile(x, [0.01, 0.3, 0.5, 0.8, 0.99]):
+            i = int(bin_of(limit))
+            found = bins.share_above(float(limit))
+            assert float((x > HIGH[i]).mean()) <= found <= float((x >= LOW[i]).mean()), (kind, limit)
+            if kind != "far from zero":  # there, few bins hold everything
+                assert found == pytest.approx(float((x > limit).mean()), abs=0.005), (kind, limit)
+        assert bins.power() == pytest.approx(float((exact**2).mean()), rel=0.01), kind
 
 
 @given(st.lists(finite, min_size=1, max_size=60))
@@ -146,25 +130,6 @@ def test_magnitudes_keep_the_values(values: list[float]) -> None:
     assert (np.diff(magnitudes.low) >= 0).all()
     assert magnitudes.power() == pytest.approx(bins.power())
     assert magnitudes.high.max() == max(abs(bins.low[0]), abs(bins.high[-1]))
-
-
-def test_quantiles_of_magnitudes_rise_to_the_largest() -> None:
-    magnitudes = bins_of([-1.12, 1.05, -1.12, 1.05]).magnitudes()
-    found = [magnitudes.quantile(q) for q in np.linspace(0, 1, 11)]
-    assert found[-1] == pytest.approx(1.12)
-    assert (np.diff(found) >= 0).all()
-
-
-def test_share_above(subtests: pytest.Subtests) -> None:
-    for kind in KINDS:
-        with subtests.test(kind=kind):
-            x = sample(kind)
-            bins = bins_of(x)
-            for limit in np.quantile(x, [0.01, 0.3, 0.5, 0.8, 0.99]):
-                i = int(bin_of(limit))
-                assert float((x > HIGH[i]).mean()) <= bins.share_above(float(limit)) <= float((x >= LOW[i]).mean())
-                if kind != "far from zero":  # there, few bins hold everything
-                    assert bins.share_above(float(limit)) == pytest.approx(float((x > limit).mean()), abs=0.005)
 
 
 @given(st.lists(finite, min_size=1, max_size=60), finite)
@@ -200,13 +165,6 @@ def test_power_is_within_the_bins(values: list[float]) -> None:
     assert power / (1 + WIDTH) ** 2 * (1 - 1e-9) <= bins_of(x).power() <= power * (1 + WIDTH) ** 2 * (1 + 1e-9)
 
 
-def test_power_of_smooth_data(subtests: pytest.Subtests) -> None:
-    for kind in KINDS:
-        with subtests.test(kind=kind):
-            x = sample(kind).astype(np.float64)
-            assert bins_of(x).power() == pytest.approx(float((x**2).mean()), rel=0.01)
-
-
 def test_stored_histograms_are_those_that_were_stored() -> None:
     rng = np.random.default_rng(0)
     dense = {i: np.zeros(BINS, np.int64) for i in (7, 0, 300)}
@@ -234,8 +192,3 @@ def test_a_stored_histogram_is_counted_into_once_it_is_set() -> None:
     assert list(stored) == [4]
     with pytest.raises(KeyError):
         del stored[3]
-
-
-def test_nothing_stored() -> None:
-    none = np.zeros(0, np.int64)
-    assert dict(StoredHistograms(none, none, none)) == {}

@@ -74,10 +74,6 @@ def test_figures_of_gates_come_first_and_carry_their_limit(measured: Diagnosis) 
     assert found["findings"].value == 2 and found["coverage"].value == 50.0, "not judged there, measured all the same"
 
 
-def test_an_accepted_case_counts_no_findings_where_the_gate_gives_none(measured: Diagnosis) -> None:
-    assert "findings" not in by_name(accepted(measured))
-
-
 def test_a_metric_that_is_no_share_keeps_its_own_unit(measured: Diagnosis) -> None:
     metric = MetricFacts(name="my:loss", higher_is_better=False, float_value=1.0, quantized_value=1.5, drop=0.5)
     found = by_name(measured.model_copy(update={"metrics": metric}))
@@ -134,13 +130,6 @@ def test_a_shift_is_proven_where_the_interval_of_the_difference_excludes_zero() 
     assert found.is_proven and not shift(1.0, 1.5 - 1e-9).is_proven
     assert shift(1.0, 0.4).is_proven and shift(1.0, 1.0).is_proven is False
     assert Shift(run=1, by=3.0).is_proven is None, "without intervals nobody can tell"
-
-
-def test_infinite_values_shift_by_something() -> None:
-    def shift(before: float, now: float) -> Shift:
-        (series,) = series_of(trend((figure(value=before),), (figure(value=now),)))
-        return series.shift
-
     assert shift(math.inf, math.inf).by == 0 and shift(math.inf, 30.0).by == -math.inf
     assert shift(30.0, math.inf).by == math.inf
 

@@ -26,7 +26,7 @@ def facts(metric: MetricFacts = PERPLEXITY, **language: Any) -> CaseFacts:
     return CaseFacts(model=ModelFacts(metric=metric, language=LanguageFacts(**known)))
 
 
-def test_the_whole_interval_decides(subtests: pytest.Subtests) -> None:
+def test_the_whole_interval_decides() -> None:
     for budget, status in [
         (Budget(metric="perplexity", max_drop=0.7), "pass"),
         (Budget(metric="perplexity", max_drop=0.1), "fail"),
@@ -40,29 +40,27 @@ def test_the_whole_interval_decides(subtests: pytest.Subtests) -> None:
         (Budget(metric="same_top", min=0.93), "fail"),
         (Budget(metric="same_top", min=0.9), "undecided"),
     ]:
-        with subtests.test(budget=budget, status=status):
-            line = judge_language_budget(budget, facts())
-            assert line.status == status and "on 12 texts, limit" in line.message
+        line = judge_language_budget(budget, facts())
+        assert line.status == status and "on 12 texts, limit" in line.message, budget
 
 
-def test_the_limit_has_its_unit_beside_it(subtests: pytest.Subtests) -> None:
+def test_the_limit_has_its_unit_beside_it() -> None:
     for given_unit, said in [
         ({"max_drop": 0.3}, 'limit 0.30 of perplexity itself, for the budget gives no unit (unit = "percent"'),
         ({"max_drop": 0.3, "unit": "absolute"}, "limit 0.30 of perplexity;"),
         ({"max_drop": 5, "unit": "percent"}, "limit 5.00 %;"),
     ]:
-        with subtests.test(given_unit=given_unit, said=said):
-            assert said in judge_language_budget(Budget(metric="perplexity", **given_unit), facts()).message
+        assert said in judge_language_budget(Budget(metric="perplexity", **given_unit), facts()).message
 
 
 def test_undecided_says_how_many_texts_would_decide(subtests: pytest.Subtests) -> None:
     """Intervals narrow with the square root of the texts: those of so many end at the limit."""
-    for budget in [
+    for budget in (
         Budget(metric="perplexity", max_drop=0.3),
         Budget(metric="perplexity", max_drop=6, unit="percent"),
         Budget(metric="kl", max=0.022),
         Budget(metric="same_top", min=0.895),
-    ]:
+    ):
         with subtests.test(budget=budget):
             line = judge_language_budget(budget, facts())
             assert line.status == "undecided" and line.samples is not None and line.samples.at_measured is not None
@@ -87,30 +85,22 @@ def test_a_pass_never_lies_beyond_the_limit(ends: list[float], limit: float) -> 
     assert {"pass": high <= limit, "fail": low > limit, "undecided": low <= limit < high}[line.status]
 
 
-def test_what_was_not_measured_is_no_pass(subtests: pytest.Subtests) -> None:
+def test_what_was_not_measured_is_no_pass() -> None:
     for language, said in [
         ({"texts": None}, NO_TEXTS),
         ({"kl_mean": None, "nonfinite_tokens": 3}, "no number for 3 tokens"),
         ({"kl_low": None, "kl_high": None}, "too few for an interval"),
     ]:
-        with subtests.test(language=language, said=said):
-            line = judge_language_budget(Budget(metric="kl", max=1), facts(**language))
-            assert line.status == "not-judged" and said in line.message
-
-
-def test_another_metric_or_another_confidence_is_not_judged() -> None:
+        line = judge_language_budget(Budget(metric="kl", max=1), facts(**language))
+        assert line.status == "not-judged" and said in line.message
     assert "not top1" in judge_language_budget(Budget(metric="top1", max_drop=1), facts()).message
     assert "95 %" in judge_language_budget(Budget(metric="kl", max=1, confidence=0.99), facts()).message
 
 
-def test_a_bound_of_another_kind_is_refused(subtests: pytest.Subtests) -> None:
-    for wrong in [
-        {"min": 0.1},
-        {"max_drop": 1},
-        {"max": 1, "min": 1},
-        {"max": -1},
-        {"max": 1, "unit": "percent"},
-    ]:
-        with subtests.test(wrong=wrong):
-            with pytest.raises(ValidationError):
-                Budget(metric="kl", **wrong)
+def test_a_bound_of_another_kind_is_refused() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"min": 0.1}, {"max_drop": 1}, {"max": 1, "min": 1}, {"max": -1}, {"max": 1, "unit": "percent"}
+    ]  # fmt: skip
+    for given_bound in wrong:
+        with pytest.raises(ValidationError):
+            Budget(metric="kl", **given_bound)

@@ -55,33 +55,25 @@ def test_it_is_a_schema() -> None:
     assert len(POLICIES) >= 3
 
 
-def test_every_policy_that_is_shown_is_accepted(subtests: pytest.Subtests) -> None:
-    for name in POLICIES:
-        with subtests.test(name=name):
-            jsonschema.validate(POLICIES[name], SCHEMA, jsonschema.Draft7Validator)
-            Policy.model_validate(POLICIES[name])
+def test_every_policy_that_is_shown_is_accepted() -> None:
+    for policy in POLICIES.values():
+        jsonschema.validate(policy, SCHEMA, jsonschema.Draft7Validator)
+        Policy.model_validate(policy)
 
 
-def test_a_misspelt_key_is_refused(subtests: pytest.Subtests) -> None:
-    for path in [
-        "chekc",
-        "check.budgte",
-        "check.fail_on.severty",
-        "check.budget.0.max_dorp",
-        "rules.x",
-    ]:
-        with subtests.test(path=path):
-            policy = copy.deepcopy(POLICIES["examples/ci/quantmedic.toml"])
-            table: Any = policy
-            *parents, key = path.split(".")
-            for parent in parents:
-                table = table[int(parent)] if parent.isdigit() else table.setdefault(parent, {})
-            table[key] = {}
-            assert refused(policy)
+def test_a_misspelt_key_is_refused() -> None:
+    for path in ("chekc", "check.budgte", "check.fail_on.severty", "check.budget.0.max_dorp", "rules.x"):
+        policy = copy.deepcopy(POLICIES["examples/ci/quantmedic.toml"])
+        table: Any = policy
+        *parents, key = path.split(".")
+        for parent in parents:
+            table = table[int(parent)] if parent.isdigit() else table.setdefault(parent, {})
+        table[key] = {}
+        assert refused(policy), path
 
 
-def test_a_wrong_value_is_refused(subtests: pytest.Subtests) -> None:
-    for check in [
+def test_a_wrong_value_is_refused() -> None:
+    checks: list[dict[str, Any]] = [
         {"fail_on": {"severity": "terrible"}},
         {"coverage": {"min": 1.5}},
         {"budget": [{"max_drop": 1.0}]},
@@ -89,9 +81,8 @@ def test_a_wrong_value_is_refused(subtests: pytest.Subtests) -> None:
         {"budget": [{"metric": "top1", "max_drop": 1, "unit": "percents"}]},
         {"verdicts": {"anomalous": "ignore"}},
         {"baseline": ""},
-    ]:
-        with subtests.test(check=check):
-            assert refused({"check": check})
+    ]
+    assert not [check for check in checks if not refused({"check": check})]
 
 
 def refused(policy: dict[str, Any]) -> bool:

@@ -384,9 +384,5 @@ def test_experiment_stands_in_for_the_symptom() -> None:
     facts = CaseFacts.model_validate({"tensors": tensors})
     result, _ = evaluate(BASE.model_copy(update={"rules": (proven, declared)}), facts)
     found = {finding.subject: (finding.message, finding.by_experiment) for finding in result.findings}
-    assert found == {
-        "loud": ("makes 50%", True),
-        "unknown": ("makes 40%", True),
-        "seen": ("declared", False),
-    }
+    assert found == {"loud": ("makes 50%", True), "unknown": ("makes 40%", True), "seen": ("declared", False)}
     assert not result.unknown

@@ -37,9 +37,7 @@ FIELDS: dict[str, Any] = {
     "scope": "layer",
     "severity": "high",
     "confidence": 0.5,
-    "when": {
-        "all": [{"fact": "weight.channel_range_ratio", "gt": "$ratio"}, {"fact": "model.harmed", "is": True}],
-    },
+    "when": {"all": [{"fact": "weight.channel_range_ratio", "gt": "$ratio"}, {"fact": "model.harmed", "is": True}]},
     "message": "bad",
     "remedies": ["some-remedy"],
 }

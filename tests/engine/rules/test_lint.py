@@ -82,10 +82,7 @@ CONTRADICTIONS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"fact": SHARE, "lt": 0}], "is never true"),
     ([{"fact": "is_last", "is": True}, {"fact": "is_last", "is_not": True}], "contradicts"),
     ([{"fact": GRANULARITY, "in": []}], "is never true"),
-    (
-        [{"fact": GRANULARITY, "is_not": name} for name in ("per_tensor", "per_channel", "per_block")],
-        "contradicts",
-    ),
+    ([{"fact": GRANULARITY, "is_not": name} for name in ("per_tensor", "per_channel", "per_block")], "contradicts"),
 ]
 
 
