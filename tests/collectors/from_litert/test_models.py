@@ -280,15 +280,12 @@ def test_a_repaired_file_is_not_written(tmp_path):
     assert "prescription" in caught.value.help and not (tmp_path / "fixed.tflite").exists()
 
 
-def test_layers_one_by_one(tmp_path):
-    found = quantmedic.sensitivity(*damaged(tmp_path), validation=X, modes=("one",), samples=16)
+def test_layers_are_tried_one_by_one_and_left_in_float(tmp_path):
+    paths = damaged(tmp_path)
+    found = quantmedic.sensitivity(*paths, validation=X, modes=("one",), samples=16)
     assert len(found.units) > 8 and len(found.runs) == len(found.units)
     assert found.simulated.sqnr_db == pytest.approx(found.deployed.sqnr_db, abs=1.0)
-
-
-def test_layers_to_leave_in_float(tmp_path):
-    found = quantmedic.fallback(*damaged(tmp_path), validation=X, min_sqnr_db=12.0, samples=16)
-    assert found.units
+    assert quantmedic.fallback(*paths, validation=X, min_sqnr_db=12.0, samples=16).units
 
 
 def test_what_has_no_translation_is_measured_and_not_simulated(tmp_path):
@@ -306,14 +303,18 @@ def test_what_has_no_translation_is_measured_and_not_simulated(tmp_path):
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_swapped_models_are_refused():
+def test_what_does_not_belong_together_is_refused(tmp_path):
     with pytest.raises(ModelError, match="swapped"):
         quantmedic.collect(*reversed(PAIR), validation=pictures(2))
-
-
-def test_models_that_do_not_belong_together_are_refused(tmp_path):
     with pytest.raises(ModelError, match="do not belong together"):
         quantmedic.collect(PAIR[0], DATA / "autoencoder_example.tflite", validation=pictures(2))
+    with pytest.raises(DataError, match="do not fit the model input"):
+        quantmedic.collect(*PAIR, validation=pictures(2)[:, :50])
+    path, _ = save_pair(tmp_path, conv_net(), conv_net())
+    for pair in ((path, PAIR[1]), (PAIR[0], path)):
+        with pytest.raises(ModelError, match="one model is a LiteRT file, the other is not") as caught:
+            quantmedic.collect(*pair, validation=pictures(2))
+        assert "ONNX" in str(caught.value) and caught.value.help
     twins = every_operator()
     twins.lite.tensors["stem/weight"] = (8, 3, 3, 3), random(99, 8, 3, 3, 3)
     for name in ("half/weight", "scores/weight", "gate/weight", "depth/weight"):
@@ -337,24 +338,11 @@ def test_a_crash_of_the_interpreter_is_an_error(tmp_path):
     require_survival([paths[0], PAIR[1]])
 
 
-def test_files_of_two_kinds_are_refused(tmp_path):
-    path, _ = save_pair(tmp_path, conv_net(), conv_net())
-    for pair in ((path, PAIR[1]), (PAIR[0], path)):
-        with pytest.raises(ModelError, match="one model is a LiteRT file, the other is not") as caught:
-            quantmedic.collect(*pair, validation=pictures(2))
-        assert "ONNX" in str(caught.value) and caught.value.help
-
-
 def test_a_file_is_known_by_what_it_holds(tmp_path):
     renamed = tmp_path / "float.bin", tmp_path / "int8.model"
     for path, source in zip(renamed, PAIR, strict=True):
         path.write_bytes(source.read_bytes())
     assert open_files(*renamed).framework == "litert"
-
-
-def test_data_that_do_not_fit_are_named():
-    with pytest.raises(DataError, match="do not fit the model input"):
-        quantmedic.collect(*PAIR, validation=pictures(2)[:, :50])
 
 
 # --- without data, and from the command line -------------------------------------------------------------------------

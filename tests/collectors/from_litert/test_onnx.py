@@ -600,46 +600,47 @@ TURNED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("kind", TURNED)
-def test_grids_of_weights_turn_with_them(kind: str, bits: int, tmp_path: Path) -> None:
-    sample, axis = TURNED[kind]
-    tensors = with_codes(sample, weight_high=2 ** (bits - 1) - 1)
-    model, shaped, _ = chain(tmp_path, tensors, sample.step)
-    place = WEIGHTED[sample.kind][0]
-    stored = shaped[place]
-    assert isinstance(stored, Operand) and stored.grid is not None
-    if bits == 4:  # as the file says it; not every kernel takes such codes
-        shaped[place] = Operand(stored.data, grid=stored.grid, kind="INT4")
-        model = read(tmp_path / "m.tflite", content(shaped, [sample.step], sample.step.outputs))
-    graph = graph_of(model)
-    (op,) = graph.operators
-    weight, bias = (graph.constants[name] for name in op.inputs[1:3])
-    assert weight.quantizer is not None and bias.quantizer is not None
-    assert (weight.quantizer.axis, weight.quantizer.bits, weight.name) == (axis, bits, f"t{place}")
-    np.testing.assert_allclose(weight.quantizer.scale, stored.grid.scale)
-    np.testing.assert_allclose(
-        bias.quantizer.scale, weight.quantizer.scale * graph.quantizers[op.inputs[0]][0].quantizer.scale
-    )
-    assert (bias.quantizer.bits, bias.quantizer.axis) == (32, 0)
-    run_onnx(model, feeds_of(shaped))
+def test_grids_of_weights_turn_with_them(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind, (sample, axis) in TURNED.items():
+        for bits in (8, 4):
+            with subtests.test(f"{kind}, {bits} bits"):
+                tensors = with_codes(sample, weight_high=2 ** (bits - 1) - 1)
+                model, shaped, _ = chain(tmp_path, tensors, sample.step)
+                place = WEIGHTED[sample.kind][0]
+                stored = shaped[place]
+                assert isinstance(stored, Operand) and stored.grid is not None
+                if bits == 4:  # as the file says it; not every kernel takes such codes
+                    shaped[place] = Operand(stored.data, grid=stored.grid, kind="INT4")
+                    model = read(tmp_path / "m.tflite", content(shaped, [sample.step], sample.step.outputs))
+                graph = graph_of(model)
+                (op,) = graph.operators
+                weight, bias = (graph.constants[name] for name in op.inputs[1:3])
+                assert weight.quantizer is not None and bias.quantizer is not None
+                assert (weight.quantizer.axis, weight.quantizer.bits, weight.name) == (axis, bits, f"t{place}")
+                np.testing.assert_allclose(weight.quantizer.scale, stored.grid.scale)
+                np.testing.assert_allclose(
+                    bias.quantizer.scale, weight.quantizer.scale * graph.quantizers[op.inputs[0]][0].quantizer.scale
+                )
+                assert (bias.quantizer.bits, bias.quantizer.axis) == (32, 0)
+                run_onnx(model, feeds_of(shaped))
 
 
-@pytest.mark.parametrize("kind", ["FULLY_CONNECTED", "CONV_2D", "ADD", "LOGISTIC"])
-def test_activations_of_16_bits(kind: str, tmp_path: Path) -> None:
-    sample = next(s for s in SAMPLES if s.kind == kind)
-    tensors = with_codes(sample, "i2")
-    model, shaped, content_ = chain(tmp_path, tensors, sample.step)
-    graph = graph_of(model)
-    assert {tap.quantizer.bits for taps in graph.quantizers.values() for tap in taps if tap.quantizer} == {16}
-    (a,), (b,) = run_onnx(model, feeds_of(shaped)), run_litert(content_, feeds_of(shaped))
-    grid = shaped[sample.step.outputs[0]].grid
-    assert grid is not None
-    # Tables of 16-bit kernels are interpolated.
-    assert np.abs(np.rint(a / grid.scale) - b).max() <= (32 if kind == "LOGISTIC" else 2)
-    if kind == "CONV_2D":
-        bias = graph.constants[graph.operators[0].inputs[2]]
-        assert bias.quantizer is not None and bias.quantizer.bits == 64
+def test_activations_of_16_bits(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind in ("FULLY_CONNECTED", "CONV_2D", "ADD", "LOGISTIC"):
+        with subtests.test(kind):
+            sample = next(s for s in SAMPLES if s.kind == kind)
+            tensors = with_codes(sample, "i2")
+            model, shaped, content_ = chain(tmp_path, tensors, sample.step)
+            graph = graph_of(model)
+            assert {tap.quantizer.bits for taps in graph.quantizers.values() for tap in taps if tap.quantizer} == {16}
+            (a,), (b,) = run_onnx(model, feeds_of(shaped)), run_litert(content_, feeds_of(shaped))
+            grid = shaped[sample.step.outputs[0]].grid
+            assert grid is not None
+            # Tables of 16-bit kernels are interpolated.
+            assert np.abs(np.rint(a / grid.scale) - b).max() <= (32 if kind == "LOGISTIC" else 2)
+            if kind == "CONV_2D":
+                bias = graph.constants[graph.operators[0].inputs[2]]
+                assert bias.quantizer is not None and bias.quantizer.bits == 64
 
 
 def test_a_bias_beyond_32_bits_keeps_its_codes(tmp_path: Path) -> None:

@@ -119,14 +119,6 @@ def conv_bias() -> np.ndarray:
     return numpy_helper.to_array(tensor)
 
 
-def test_every_opset():
-    for opset in (10, 13, 17, 21, 22, 23, 24, 25):
-        graph = graph_of(qdq(conv_net(opset), {"image": images(4)}))
-        assert graph.opset == opset
-        assert [op.op_type for op in graph.operators] == OPERATORS, opset
-        assert set(graph.quantizers) == {"image", "relu1", "relu2", "pool", "flat", "scores_raw"}, opset
-
-
 def test_type_of_the_codes_without_a_zero_point():
     """uint8 by default, else what ``output_dtype`` says."""
     net, x = dense(21)

@@ -32,19 +32,19 @@ def simulated(folder: Path, opset: int, ir_version: int) -> OnnxSimulated:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("opset, ir_version", [(9, 3), (11, 6), (13, 7)])
-def test_old_opsets_are_simulated_as_new_ones_are(opset: int, ir_version: int, tmp_path: Path) -> None:
-    for folder in ("new", "old"):
-        (tmp_path / folder).mkdir()
-    new, old = simulated(tmp_path / "new", 17, 8), simulated(tmp_path / "old", opset, ir_version)
+def test_old_opsets_are_simulated_as_new_ones_are(tmp_path: Path, subtests: pytest.Subtests) -> None:
     batch = Batch({"image": X})
-    every_off = Change(dict.fromkeys(old.tensors), dict.fromkeys(old.weighted, "float"), old.weighted)
-    assert old.tensors == new.tensors and len(old.tensors) > 3
+    new = simulated(tmp_path, 17, 8)
     (floats,), (changed,) = new.outputs(batch, None), new.outputs(batch, Change())
     assert np.abs(changed - floats).max() > 0.01
-    np.testing.assert_allclose(old.outputs(batch, None)[0], floats, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(old.outputs(batch, every_off)[0], floats, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(old.outputs(batch, Change())[0], changed, rtol=1e-5, atol=1e-6)
+    for opset, ir_version in ((9, 3), (11, 6), (13, 7)):
+        with subtests.test(f"opset {opset}"):
+            (tmp_path / str(opset)).mkdir()
+            old = simulated(tmp_path / str(opset), opset, ir_version)
+            every_off = Change(dict.fromkeys(old.tensors), dict.fromkeys(old.weighted, "float"), old.weighted)
+            assert old.tensors == new.tensors and len(old.tensors) > 3
+            for change, expected in ((None, floats), (every_off, floats), (Change(), changed)):
+                np.testing.assert_allclose(old.outputs(batch, change)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_an_opset_without_what_a_quantizer_is_made_of_is_refused(tmp_path: Path) -> None:

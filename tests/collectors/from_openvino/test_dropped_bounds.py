@@ -135,8 +135,7 @@ def kinds(graph: OpenVINOGraph) -> list[str]:
     return [op.op_type for op in graph.operators]
 
 
-@pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("act", [("Relu",), CLIP])
+@pytest.mark.parametrize(("act", "beside"), [(("Relu",), True), (CLIP, False), (CLIP, True)])
 def test_a_relu_or_clip_behind_a_sum_is_read_back(tmp_path, act, beside):
     _, path, models = opened(tmp_path, act=act, beside=beside)
     assert not {"Relu", "Clamp"} & {op.get_type_name() for op in read_ir(path).model.get_ordered_ops()}

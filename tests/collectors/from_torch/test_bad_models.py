@@ -156,14 +156,15 @@ def eager_prepared(net: Any, x: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("prepare", [fx_prepared, pt2e_prepared, eager_prepared])
-def test_a_model_that_is_only_prepared_is_told_so(prepare):
-    net, x = made(ConvNet), images()
-    diagnosis = quantmedic.diagnose(net, prepare(net, x), validation=batches(x))
-    # Where preparing left every weight as it is, both modules are one model.
-    assert {"not-quantized", "same-model"} & {cause.cause for cause in diagnosis.causes}
-    (notice,) = [text for text in diagnosis.warnings if "observers" in text]
-    assert "only prepared" in notice and "convert" in notice
+def test_a_model_that_is_only_prepared_is_told_so(subtests):
+    for prepare in (fx_prepared, pt2e_prepared, eager_prepared):
+        with subtests.test(prepare.__name__):
+            net, x = made(ConvNet), images()
+            diagnosis = quantmedic.diagnose(net, prepare(net, x), validation=batches(x))
+            # Where preparing left every weight as it is, both modules are one model.
+            assert {"not-quantized", "same-model"} & {cause.cause for cause in diagnosis.causes}
+            (notice,) = [text for text in diagnosis.warnings if "observers" in text]
+            assert "only prepared" in notice and "convert" in notice
 
 
 def test_fake_quantizers_that_are_off_are_told():
