@@ -9,7 +9,10 @@ from zoo.cases import TUNING_CONTROLS, TUNING_KINDS, TUNING_NETWORKS, Spec, all_
 from zoo.controls import CONTROLS
 from zoo.fault import FAMILIES, FAULTS
 from zoo.networks import NETWORKS
+from zoo.paste import Pasted
+from zoo.paste_table import counts, fixed_rows, is_healed, render_fixed, render_pasted, rows
 from zoo.patient import healthy
+from zoo.proof import metric_share, noise_share, render_proofs
 from zoo.quantizing import run
 from zoo.running import Asked, ask_all, results
 from zoo.score import place, render
@@ -24,16 +27,33 @@ def cache(tmp_path_factory):
 
 
 def test_cases_end_to_end(cache):
-    """A global fault, a local one and a control: built, checked, named."""
-    specs = [Spec("demo", ("not-normalized",)), Spec("demo", ("wide-branch",)), Spec("demo", control="per-channel")]
-    found = list(results(specs, cache, jobs=1))
-    assert [built.status for built, _ in found] == ["fault", "fault", "control"]
-    answers = [answer for _, answer in found]
-    assert [answer.error for answer in answers] == ["", "", ""]
-    assert answers[0].names[0] == "preprocessing-mismatch"
-    assert answers[1].names[0] == "unbalanced-concatenation"
-    assert not answers[2].severe
-    assert "false alarms on 1 healthy controls: 0 %" in render(found)
+    """A global fault is proved and its prescription followed, a local one and a control are given to ``fix``."""
+    ((ill, proved),) = results([Spec("demo", ("not-normalized",))], cache, jobs=1, prove=300.0, follow=True)
+    specs = [Spec("demo", ("wide-branch",)), Spec("demo", control="per-channel")]
+    repaired = list(results(specs, cache, jobs=1, fix=20.0))
+    (branch, second), (control, healthy) = repaired
+    assert [built.status for built in (ill, branch, control)] == ["fault", "fault", "control"]
+    assert [answer.error for answer in (proved, second, healthy)] == ["", "", ""]
+    assert (proved.names[0], second.names[0]) == ("preprocessing-mismatch", "unbalanced-concatenation")
+    assert not healthy.severe and "false alarms on 1 healthy controls: 0 %" in render(repaired)
+
+    proof = proved.proof
+    assert (proof.stopped, proof.remedy, proof.failed) == ("explained", "recalibrate", ())
+    assert proof.low_db > 10 and noise_share(ill, proof.gain_db) > 0.95 and metric_share(ill, proof) > 0.7
+    assert "at least 80 % back in 1 of 1 cases" in render_proofs([(ill, proof)])
+
+    pasted = proved.pasted
+    assert pasted.outcome == "ran" and counts(ill) and is_healed(ill, pasted)
+    assert pasted.samples in (128, 256) and not pasted.worse and pasted.is_near(pasted.same_db)
+    assert pasted.shown.is_proven and pasted.gain_db == pytest.approx(pasted.pooled_db, abs=0.01)
+    assert "1 of 1 (100 %) of those with a configuration" in render_pasted(rows([(ill, proved)]))
+
+    fixed = second.fixed
+    assert fixed.outcome == "ran" and is_healed(branch, fixed) and fixed.samples == 128
+    assert fixed.shown.grade == "executed" and fixed.shown.gain_db == pytest.approx(fixed.same_db, abs=0.01)
+    assert fixed.gain_db != fixed.same_db, "measured on samples held back"
+    assert healthy.fixed == Pasted("no prescription", reason="verdict healthy")
+    assert "healed by fix: 1 of 1 (100 %)" in render_fixed(fixed_rows(repaired))
 
 
 def test_without_a_reporting_seed_unseen_faults_are_only_built(cache):

@@ -12,38 +12,23 @@ from zoo.cases import RECIPE_VERSION, Built, Spec, build
 from zoo.fixing import repair
 from zoo.page_table import render_page_table
 from zoo.paste import Pasted, Shown
-from zoo.paste_table import fixed_rows, is_healed, reason, render_fixed
+from zoo.paste_table import is_healed, reason, render_fixed
 from zoo.protocol.case_row import row_of
 from zoo.protocol.entries import figures_of
 from zoo.protocol.ledger import Begun, LedgerError, begin
 from zoo.protocol.row import Cause, Said
 from zoo.quantizing import Standing
-from zoo.running import results
 from zoo.verdict import Answer
 
 
-@pytest.mark.thorough
-def test_a_repair_is_measured_on_samples_held_back(tmp_path: Path) -> None:
-    specs = [Spec("demo", ("wide-ranges",)), Spec("demo", control="per-channel")]
-    found = fixed_rows(results(specs, tmp_path, jobs=1, fix=20.0))
-    (ill, _, repaired), (_, _, healthy) = found
-    assert repaired.outcome == "ran" and is_healed(ill, repaired)
-    assert repaired.samples == 128
-    assert repaired.shown is not None and repaired.shown.grade == "executed"
-    assert repaired.shown.gain_db == pytest.approx(repaired.same_db, abs=0.01)
-    assert repaired.gain_db != repaired.same_db
-    assert healthy == Pasted("no prescription", reason="verdict healthy")
-    assert "healed by fix: 1 of 1 (100 %)" in render_fixed(found)
-
-
-@pytest.mark.parametrize("kind", ["one-scene", "codes-as-output"])
-@pytest.mark.thorough
-def test_a_model_is_repaired_that_scores_as_before(kind: str, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_a_model_is_repaired_that_scores_as_before(tmp_path: Path) -> None:
     """Noise at the output that changes few answers; codes that no float output can be held against."""
-    built = build(Spec("demo", (kind,), seed=2), tmp_path)
-    repaired = repair(built, 60.0)
-    assert repaired.outcome == "ran" and is_healed(built, repaired)
-    assert repaired.after is not None and repaired.after.sqnr_db > 20
+    for kind in ("one-scene", "codes-as-output"):
+        built = build(Spec("demo", (kind,), seed=2), tmp_path)
+        repaired = repair(built, 60.0)
+        assert repaired.outcome == "ran" and is_healed(built, repaired), kind
+        assert repaired.after is not None and repaired.after.sqnr_db > 20, kind
 
 
 def standing(sqnr: float, score: float) -> Standing:
@@ -96,9 +81,6 @@ def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
     assert "| right cause first | 100 % of 2 |" in lines
     assert "| `fix` heals, of all faults | 100 % of 1 |" in lines
     assert not any("pasted" in line for line in lines)
-
-
-def test_the_readme_takes_nothing_but_the_ledger(tmp_path: Path) -> None:
     (tmp_path / "zoo.json").write_text(json.dumps(fault_zoo.summary([], [])))
     with pytest.raises(LedgerError):
         render_page_table([tmp_path / "zoo.json"])

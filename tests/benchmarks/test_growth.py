@@ -46,7 +46,7 @@ def seconds_of_inputs(count: int, folder: Path) -> float:
     return seconds_of(lambda: run(session, ["total"], feed, folder))
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_running_grows_with_the_inputs(tmp_path: Path) -> None:
     # Four times as many; the square would take 16 times as long.
     assert seconds_of_inputs(8000, tmp_path) < TWICE**2 * seconds_of_inputs(2000, tmp_path)
@@ -68,7 +68,7 @@ def test_small_tensors_come_in_more_samples_and_large_ones_fit_the_cache(tmp_pat
     assert batch_size_for(open_models(*write_pair(tmp_path, 51, side=512))) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_whole_collection_grows_with_the_nodes(tmp_path: Path) -> None:
     data = np.random.default_rng(0).standard_normal((8, 8, 8, 8), dtype=np.float32)
     np.save(tmp_path / "data.npy", data)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,28 +73,25 @@ def test_a_fault_is_named(network: Network, tmp_path: Path) -> None:
     assert (again.plain, again.told, again.growth) == (result.plain, result.told, result.growth)
 
 
-@pytest.mark.parametrize("name", ["int8", "gptq-4-g32-on-texts", "llama.cpp-Q8_0", "smoothed-int8"])
-def test_a_control_is_healthy(name: str, network: Network) -> None:
-    result = ask(name, network)
-    assert result.counts and not result.plain.alarms and not result.told.alarms
+def test_a_control_is_healthy(network: Network) -> None:
+    for name in ("int8", "llama.cpp-Q8_0"):
+        result = ask(name, network)
+        assert result.counts and not result.plain.alarms and not result.told.alarms, name
 
 
-@pytest.mark.parametrize("change, factor", [(with_massive_tokens, 64.0), (with_loud_keys, 32.0)])
-@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
-def test_larger_activations_and_keys_leave_the_float_function(
-    change: Any, factor: float, architecture: str, network: Network, tmp_path: Path
-) -> None:
+def test_larger_activations_and_keys_leave_the_float_function(network: Network) -> None:
     """But they are larger: scales that are calibrated on them are."""
-    own = network if architecture == "llama" else trained(ARCHITECTURES[architecture], 1, tmp_path, steps=4)
-    patient = float_patient(own, 1).with_scheme(BASES["int8"])
-    changed = change(patient, factor)
+    patient = float_patient(network, 1).with_scheme(BASES["int8"])
     ids = torch.from_numpy(drawn_texts(held_out_bytes(), 2, 32, 5))
-    with torch.inference_mode():
-        before, after = (built_model(own, weights)(ids).logits for weights in (patient.floats, changed))
-    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
-    first, second = reached(own, patient.floats), reached(own, changed)
-    figures = [found.inputs if change is with_massive_tokens else found.caches for found in (first, second)]
-    assert any(np.max(figures[1][name]) > 4 * np.max(figures[0][name]) for name in figures[0])
+    first = reached(network, patient.floats)
+    for change, factor in ((with_massive_tokens, 64.0), (with_loud_keys, 32.0)):
+        changed = change(patient, factor)
+        with torch.inference_mode():
+            before, after = (built_model(network, weights)(ids).logits for weights in (patient.floats, changed))
+        torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+        second = reached(network, changed)
+        figures = [found.inputs if change is with_massive_tokens else found.caches for found in (first, second)]
+        assert any(np.max(figures[1][name]) > 4 * np.max(figures[0][name]) for name in figures[0]), change
 
 
 def test_a_constant_in_keys_hardly_changes_what_the_float_network_predicts(network: Network, tmp_path: Path) -> None:

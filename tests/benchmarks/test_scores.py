@@ -18,19 +18,16 @@ def figure(key: str, *rows: Row) -> tuple[int, int]:
     return found.part, found.whole
 
 
-@pytest.mark.parametrize(
-    ("names", "first", "three", "true"),
-    [
-        (("wide-range", "x"), 1, 1, 1),
-        (("x", "y", "wide-range"), 0, 1, 0),
-        (("x", "y", "z", "wide-range"), 0, 0, 0),
-        (("poor-range", "wide-range"), 0, 1, 1),
-        ((), 0, 0, 0),
-    ],
-)
-def test_right_is_what_is_expected_and_true_what_the_author_calls_true(names, first, three, true) -> None:
-    row = fault(said(*names))
-    assert [figure(key, row) for key in ("first", "three", "true")] == [(first, 1), (three, 1), (true, 1)]
+def test_right_is_what_is_expected_and_true_what_the_author_calls_true() -> None:
+    for names, counts in (
+        (("wide-range", "x"), (1, 1, 1)),
+        (("x", "y", "wide-range"), (0, 1, 0)),
+        (("x", "y", "z", "wide-range"), (0, 0, 0)),
+        (("poor-range", "wide-range"), (0, 1, 1)),
+        ((), (0, 0, 0)),
+    ):
+        row = fault(said(*names))
+        assert tuple(figure(key, row)[0] for key in ("first", "three", "true")) == counts, names
 
 
 def test_a_right_name_inside_the_first_card_is_a_figure_of_its_own() -> None:

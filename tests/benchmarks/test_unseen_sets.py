@@ -1,0 +1,146 @@
+"""Unseen sets of the fault zoo: networks, faults and controls of each are in no other part, sound, and can be built.
+
+Every run of a set builds all of its cases and looks at them; here it is one of each sort, with seeds that no figure
+comes from.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import fault_zoo
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from zoo.cases import UNSEEN_CONTROLS, Built, Spec, build, standing
+from zoo.controls import CONTROLS
+from zoo.fault import FAMILIES, FAULTS
+from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, OFF_DB, severe_loss, sqnr, wanted_loss
+from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
+from zoo.patient import healthy
+from zoo.quantizing import run
+from zoo.unseen_c.metrics import all_joints, class_map, peaks
+from zoo.unseen_c.samples import arms, plots, tables, words
+from zoo.unseen_d import plan as plan_d
+from zoo.unseen_d.samples import bags, beads, machines, prints, weaves
+from zoo.unseen_e import plan as plan_e
+from zoo.unseen_e.samples import last_words, orders, signatures, solids, swirls
+from zoo.unseen_f import plan as plan_f
+from zoo.unseen_f.samples import dials, fabrics, groves, mazes, webs
+
+SETS = "cdef"
+PLANS: Mapping[str, Any] = {"d": plan_d, "e": plan_e, "f": plan_f}
+#: Not every kind costs something with the settings that one seed draws.
+SEEDS = (11, 12, 13)
+#: A kind and a control of each set that are built.
+BUILT = {
+    "d": ("adapter-left-out", "peaks-cut-a-little"),
+    "e": ("half-of-the-cloud", "tight-where-nothing-is-lost"),
+    "f": ("addends-of-an-earlier-epoch", sorted(UNSEEN_CONTROLS["f"])[0]),
+}
+
+
+def kinds_of(letter: str) -> set[str]:
+    return {name for name, fault in FAULTS.items() if fault.unseen == letter}
+
+
+def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
+    parts = ("all", "real", *fault_zoo.UNSEEN)
+    specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
+    for letter in SETS:
+        own, controls, kinds = FRESH_NETWORKS[letter], UNSEEN_CONTROLS[letter], kinds_of(letter)
+        others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
+        earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
+        assert not set(own) & (earlier | set(NETWORKS) | set(REAL_NETWORKS)), letter
+        assert not set(controls) & ({spec.control for spec in others} | set(CONTROLS)), letter
+        assert not kinds & {kind for spec in others for kind in spec.kinds}, letter
+        assert len(kinds) >= 40 and len(controls) >= 12, letter
+        assert {FAULTS[kind].family for kind in kinds} >= set(FAMILIES) - {"runtime"}, letter
+        assert all(network.path.stat().st_size <= 300_000 for network in own.values()), letter
+
+
+def test_each_seed_draws_all_kinds_and_controls() -> None:
+    for letter, plan in PLANS.items():
+        known = kinds_of(letter) | set(UNSEEN_CONTROLS[letter])
+        networks = {*FRESH_NETWORKS[letter], *getattr(plan, "PUBLISHED", ())}
+        for seed in (None, 1, 200):
+            own = fault_zoo.chosen(f"unseen-{letter}", "*", seed)
+            assert {spec.control or spec.kinds[0] for spec in own} == known, (letter, seed)
+            assert {spec.network for spec in own} == networks, (letter, seed)
+            assert all(known_network(spec.network).unseen and not spec.tuning for spec in own), (letter, seed)
+            assert len({spec.name for spec in own}) == len(own) == len(plan.drawn_pairs(seed)), (letter, seed)
+        assert plan.drawn_pairs(1) == plan.drawn_pairs(1) != plan.drawn_pairs(2), letter
+        assert set(plan.FITS) <= known, letter
+        assert all(found and set(found) <= set(FRESH_NETWORKS[letter]) for found in plan.FITS.values()), letter
+
+
+def test_samples_follow_from_the_seed() -> None:
+    made: list[Callable[..., Sequence[NDArray[Any]]]] = [
+        *(arms, plots, words, tables),
+        *(bags, beads, machines, prints, weaves),
+        *(last_words, orders, signatures, solids, swirls),
+        *(dials, fabrics, groves, mazes, webs),
+    ]
+    for make in made:
+        first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
+        assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)), make
+        assert not np.array_equal(first[0], other[0]), make
+
+
+def test_joints_are_found_where_it_is_hottest() -> None:
+    heat = np.zeros((2, 1, 24, 24))
+    heat[:, 0, 3, 7] = 1
+    np.testing.assert_array_equal(peaks(heat)[0], [[7.5, 3.5]])
+    assert all_joints(peaks(heat), np.array([[[8.0, 3.0]], [[12.0, 3.5]]])).tolist() == [True, False]
+    heat[0, 0, 0, 0] = np.nan
+    assert all_joints(peaks(heat), peaks(heat)).tolist() == [False, True]
+    assert class_map(np.stack([heat[:, 0], heat[:, 0] + 1], 1))[0, :2, 0].tolist() == [-1, 1]
+
+
+def test_losses_reach_from_few_to_many_decibels() -> None:
+    """A third of the severe ones is mild."""
+    assert wanted_loss(0.1) == LEAST_DB and wanted_loss(30) == pytest.approx(MOST_DB)
+    assert LEAST_DB < wanted_loss(1.0) < wanted_loss(3.0) < MOST_DB
+    losses = np.array([severe_loss(strength) for strength in np.geomspace(0.1, 30, 300)])
+    assert losses[0] == pytest.approx(FAINTEST_DB) and losses[-1] == pytest.approx(FATAL_DB)
+    assert (np.diff(losses) > 0).all()
+    assert 0.25 < (losses < MOST_DB * 0.75).mean() < 0.4
+
+
+@pytest.mark.thorough
+def test_a_sound_quantization_does_not_hurt() -> None:
+    for letter in SETS:
+        network = next(iter(FRESH_NETWORKS[letter].values()))
+        found = standing(healthy(network))
+        assert not found.hurts and (found.float_score is None or found.float_score > 0.8), network.name
+
+
+@pytest.mark.thorough
+def test_a_mild_fault_keeps_the_function_and_costs_what_it_should() -> None:
+    sound = healthy(FRESH_NETWORKS["c"]["mixer"]).with_(strength=3.0)
+    ill = FAULTS["joined-with-their-sum"].apply(sound)
+    (expected,), (given,) = (run(p.network, p.model, p.validation[:32]) for p in (sound, ill))
+    np.testing.assert_allclose(given, expected, atol=0.002 * np.abs(expected).max())
+    assert sqnr(sound) - sqnr(ill) == pytest.approx(wanted_loss(3.0), abs=OFF_DB)
+    assert ill.places
+
+
+def first_built(specs: Any, folder: Path) -> Built:
+    """The first case that has a place in its network, and costs something there."""
+    built = (build(spec, folder) for spec in specs)
+    return next(case for case in built if case.status not in ("inapplicable", "unhealed"))
+
+
+@pytest.mark.thorough
+def test_a_kind_costs_something_and_heals_and_a_control_costs_nothing(tmp_path: Path) -> None:
+    for letter, plan in PLANS.items():
+        kind, control = BUILT[letter]
+        own = FRESH_NETWORKS[letter]
+        places = product(SEEDS, plan.FITS.get(kind, own))
+        ill = first_built((Spec(network, (kind,), seed=seed) for seed, network in places), tmp_path)
+        assert ill.status != "broken", ill.reason
+        assert max(ill.recovery_db, ill.recovery_worst_db) >= LEAST_DB - 1 and not ill.healed.hurts, kind
+        networks = plan.FITS.get(control, own)
+        sound = first_built((Spec(network, control=control, seed=SEEDS[0]) for network in networks), tmp_path)
+        assert sound.status == "control", control
