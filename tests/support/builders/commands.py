@@ -50,6 +50,11 @@ def run_quantmedic(*arguments: object, cwd: Path | None = None, env: Mapping[str
     return subprocess.CompletedProcess(["quantmedic", *words], code, *said)
 
 
+def with_proof() -> dict[str, str]:
+    """The environment of a user: the leading remedy is run, which tests that are not about proof do not wait for."""
+    return {name: value for name, value in os.environ.items() if name != "QUANTMEDIC_NO_PROVE"}
+
+
 def _text(file: io.BufferedIOBase) -> str:
     file.seek(0)
     return io.TextIOWrapper(file, encoding="utf-8").read()

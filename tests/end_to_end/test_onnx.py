@@ -1,0 +1,56 @@
+"""Drawn faults of the zoo in ONNX: from files to ``report.json``, and what the printed script brings back."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from builders.commands import run_quantmedic, with_proof
+from zoo.cases import Built, Spec, all_specs, build
+from zoo.paste import Shown, known, measure, noise_share
+
+pytestmark = pytest.mark.thorough
+
+RECORD: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("drawn.yaml").read_text(encoding="utf-8"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SINGLE = {spec.name: spec for spec in all_specs() if spec.group == "single"}
+
+
+def test_the_record_holds_what_the_seed_drew_in_its_order() -> None:
+    drawn = [list(SINGLE)[i] for i in np.random.default_rng(45).permutation(len(SINGLE))]
+    assert [name for name in drawn if name in RECORD] == list(RECORD)
+    for name, said in RECORD.items():
+        (right,) = SINGLE[name].expected
+        assert (said["first"] not in right) == said.get("miss", False), name
+
+
+@pytest.mark.parametrize("name", RECORD)
+def test_a_drawn_fault_is_named_and_healed_as_recorded(name: str, tmp_path: Path) -> None:
+    said, built = RECORD[name], build_fault(SINGLE[name], tmp_path)
+    float_model, ill, representative, validation = (
+        built.folder / file for file in ("float.onnx", "quantized.onnx", "representative.npz", "validation.npz")
+    )
+    report, healed = tmp_path / "report", tmp_path / "healed.onnx"
+    metric = ("--metric", built.metric) if built.told_metric else ()
+    words = (float_model, ill, "-r", representative, "-v", validation, "-o", report, "--threads", 1, *metric)
+    done = run_quantmedic("diagnose", *words, cwd=BENCHMARKS, env=with_proof())
+    assert done.returncode == 0, done.stderr
+    causes = json.loads((report / "report.json").read_text(encoding="utf-8"))["causes"]
+    assert causes[0]["cause"] == said["first"], [cause["cause"] for cause in causes]
+    script = report / "run.py"
+    assert script.is_file() == (said["healed"] is not None)
+    if script.is_file():
+        subprocess.run([sys.executable, script, float_model, representative, healed], check=True, capture_output=True)
+        after = measure(built, onnx.load(str(healed)), known(built), (), Shown("run as printed"))
+        assert noise_share(built, after) == pytest.approx(said["healed"], abs=0.05)
+
+
+def build_fault(spec: Spec, folder: Path) -> Built:
+    built = build(spec, folder)
+    assert built.status == "fault", built.reason
+    return built
