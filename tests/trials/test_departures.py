@@ -51,6 +51,7 @@ def test_a_changed_attribute_is_found_at_its_operator(tmp_path: Path) -> None:
     diagnosis = diagnosed(tmp_path, lose_the_slope)
     budget, cause = diagnosis.loss_budget, diagnosis.causes[0]
     assert budget is not None and budget.unsimulated > 0.9
+    assert all(line.share < 0.1 for line in budget.lines if line.source != "kernel"), "no quantizer is blamed"
     first = budget.lines[0]
     assert (first.source, first.places) == ("kernel", ("slope1",))
     assert first.share > 0.9 and first.causes == ("operator-departs",)
