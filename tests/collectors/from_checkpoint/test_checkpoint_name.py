@@ -33,7 +33,7 @@ def test_names_that_any_model_could_have_are_told_apart(tmp_path: Path) -> None:
 
 def test_the_configuration_names_what_it_was_made_of(tmp_path: Path) -> None:
     for base in ("meta-llama/Llama-3-8B", "/home/someone/Llama-3-8B", "./Llama-3-8B/"):
-        told = {"_name_or_path": base}
+        told: dict[str, object] = {"_name_or_path": base}
         assert named(tmp_path / "7002" / "quantized", told) == "Llama-3-8B (quantized)", base
         assert named(tmp_path / "7002" / "quantized", {}, told) == "Llama-3-8B (quantized)", base
         assert named(tmp_path / "7002" / "mine", told) == "mine", base
