@@ -107,34 +107,34 @@ def widen_steps(name: str, factor: float) -> Callable[[onnx.ModelProto], None]:
     return change
 
 
-@pytest.mark.parametrize("options", [{}, {"quant_format": QuantFormat.QOperator}], ids=["qdq", "qoperator"])
-def test_constants_that_were_rounded_are_healthy(diagnose: Diagnose, options: dict[str, Any]) -> None:
-    patient = diagnose(Constants(), **options)
-    assert patient.diagnosis.causes == ()
-    for layer in ("dense", "scaled", "shifted"):
-        assert 0 < patient.layers[layer].constant.misplaced_steps <= 0.5 + 1e-3
-    assert patient.layers["product"].constant.bits is None, "weights are no other constants"
+def test_constants_that_were_rounded_are_healthy(diagnose: Diagnose) -> None:
+    for options in ({}, {"quant_format": QuantFormat.QOperator}):
+        patient = diagnose(Constants(), **options)
+        assert patient.diagnosis.causes == ()
+        for layer in ("dense", "scaled", "shifted"):
+            assert 0 < patient.layers[layer].constant.misplaced_steps <= 0.5 + 1e-3
+        assert patient.layers["product"].constant.bits is None, "weights are no other constants"
 
 
-@pytest.mark.parametrize("options", [{}, {"quant_format": QuantFormat.QOperator}], ids=["qdq", "qoperator"])
-@pytest.mark.parametrize(
-    "layer, other",
-    [
-        ("dense", {"bias": 2 * Constants().bias}),
-        ("scaled", {"gain": 1 + Constants().gain}),
-        ("shifted", {"offset": Constants().offset[::-1].copy()}),
-    ],
-    ids=["bias-added-twice", "gain-plus-one", "codes-of-other-channels"],
-)
-def test_another_constant_is_named_at_its_place(
-    diagnose: Diagnose, layer: str, other: dict[str, Array], options: dict[str, Any]
-) -> None:
-    patient = diagnose(Constants(**other), **options)
-    assert patient.found == {"W019": (layer,)}
-    assert patient.causes_of(layer) == ("foreign-weights",)
-    assert patient.layers[layer].constant.name == next(iter(other))
-    assert patient.layers[layer].constant.misplaced_steps > 10
-    assert patient.diagnosis.causes[0].predicted_gain_db > 10
+#: A layer and what its constant is in place of the usual: a bias added twice, a gain plus one, codes of other channels.
+OTHERS: dict[str, dict[str, Array]] = {
+    "dense": {"bias": 2 * Constants().bias},
+    "scaled": {"gain": 1 + Constants().gain},
+    "shifted": {"offset": Constants().offset[::-1].copy()},
+}
+
+
+def test_another_constant_is_named_at_its_place(diagnose: Diagnose, subtests: pytest.Subtests) -> None:
+    for layer, other in OTHERS.items():
+        with subtests.test(layer):
+            patient = diagnose(Constants(**other))
+            assert patient.found == {"W019": (layer,)}
+            assert patient.causes_of(layer) == ("foreign-weights",)
+            assert patient.layers[layer].constant.name == next(iter(other))
+            assert patient.layers[layer].constant.misplaced_steps > 10
+            assert patient.diagnosis.causes[0].predicted_gain_db > 10
+    patient = diagnose(Constants(**OTHERS["scaled"]), quant_format=QuantFormat.QOperator)
+    assert patient.found == {"W019": ("scaled",)}
 
 
 def test_codes_that_are_read_with_another_scale(diagnose: Diagnose) -> None:

@@ -21,26 +21,24 @@ def classifier(*, ending: str | None = None) -> onnx.ModelProto:
     return net.model()
 
 
-def causes(
-    folder: Path, *, float_ending: str | None, quantized_ending: str | None
-) -> list[tuple[str, tuple[str, ...]]]:
-    """Every cause that is named, with its rules, the first cause first."""
+def causes(folder: Path, *, float_ending: str | None, quantized_ending: str | None) -> list[tuple[str, ...]]:
+    """The name and the rules of every cause, the first cause first."""
     quantized = static(classifier(ending=quantized_ending), {"x": DATA}, folder, per_channel=True)
     pair = save_pair(folder, classifier(ending=float_ending), quantized)
     diagnosis = quantmedic.judge(quantmedic.collect(*pair, validation=DATA, threads=1))
-    return [(cause.cause, cause.rules) for cause in diagnosis.causes]
+    return [(cause.cause, *cause.rules) for cause in diagnosis.causes]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("ending", ["Softmax", "Sigmoid"])
-@pytest.mark.parametrize("side", ["float", "quantized"])
-def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path, ending: str, side: str) -> None:
-    of = {"float_ending": None, "quantized_ending": None} | {f"{side}_ending": ending}
-    assert causes(tmp_path, **of)[0] == ("float-export-differs", ("S030",))
+def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path) -> None:
+    for ending in ("Softmax", "Sigmoid"):
+        of_float = causes(tmp_path, float_ending=ending, quantized_ending=None)
+        of_quantized = causes(tmp_path, float_ending=None, quantized_ending=ending)
+        assert of_float[0] == of_quantized[0] == ("float-export-differs", "S030"), ending
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("ending", ["Softmax", "Sigmoid", None])
-def test_a_function_that_both_end_with_is_none(tmp_path: Path, ending: str | None) -> None:
-    found = causes(tmp_path, float_ending=ending, quantized_ending=ending)
-    assert "float-export-differs" not in dict(found)
+def test_a_function_that_both_end_with_is_none(tmp_path: Path) -> None:
+    for ending in ("Softmax", "Sigmoid"):
+        found = causes(tmp_path, float_ending=ending, quantized_ending=ending)
+        assert not [cause for cause in found if cause[0] == "float-export-differs"], ending
