@@ -66,9 +66,8 @@ def test_number_of_channels_must_agree_with_the_data():
     assert "--layout NHWC" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_impossible_declarations_are_refused():
+    for fields, message in (
         ({"mean": (float("nan"),)}, "mean must be finite"),
         ({"std": (0.0,)}, "std must be positive"),
         ({"scale": 0.0}, "scale must be positive"),
@@ -77,26 +76,21 @@ def test_number_of_channels_must_agree_with_the_data():
         ({"layout": "CHW"}, "layout must be NCHW or NHWC"),
         ({"channel_order": "RBG"}, "channel order must be RGB or BGR"),
         ({"resize": (0, 4)}, "resize must be"),
-    ],
-)
-def test_impossible_declarations_are_refused(fields, message):
-    with pytest.raises(DataError, match=message):
-        Preprocessing(**fields)
+    ):
+        with pytest.raises(DataError, match=message):
+            Preprocessing(**fields)
 
 
-@pytest.mark.parametrize(
-    ("shape", "layout"),
-    [
-        ((None, 3, 224, 224), "NCHW"),
-        ((None, 3, None, None), "NCHW"),
-        ((1, 28, 28, 1), "NHWC"),
-        ((None, None, None, None), None),
-        ((1, 3, 4, 4), None),
-        ((1, 3), None),
-    ],
-)
-def test_layout_is_told_by_the_axis_of_a_few_entries(shape, layout):
-    assert layout_of(shape) == layout
+def test_layout_is_told_by_the_axis_of_a_few_entries():
+    layouts = {
+        (None, 3, 224, 224): "NCHW",
+        (None, 3, None, None): "NCHW",
+        (1, 28, 28, 1): "NHWC",
+        (None, None, None, None): None,
+        (1, 3, 4, 4): None,
+        (1, 3): None,
+    }
+    assert {shape: layout_of(shape) for shape in layouts} == layouts
 
 
 # --- options
@@ -126,23 +120,20 @@ def test_one_declaration_is_that_of_both_sets():
     assert preprocessing_by_role(None) == {}
 
 
-@pytest.mark.parametrize(
-    "given", [{"scale": 255}, {"validation": {"scale": 255}}, {"val": Preprocessing()}, 255, "x / 255"]
-)
-def test_what_declares_nothing_is_refused_by_name(given):
-    with pytest.raises(DataError, match="neither a Preprocessing nor a mapping") as error:
-        preprocessing_by_role(given)
-    assert repr(given)[:80] in error.value.where
-    assert "quantmedic.Preprocessing(scale=255" in error.value.help
+def test_what_declares_nothing_is_refused_by_name():
+    for wrong in ({"scale": 255}, {"validation": {"scale": 255}}, {"val": Preprocessing()}, 255, "x / 255"):
+        with pytest.raises(DataError, match="neither a Preprocessing nor a mapping") as error:
+            preprocessing_by_role(wrong)
+        assert repr(wrong)[:80] in error.value.where
+        assert "quantmedic.Preprocessing(scale=255" in error.value.help
 
 
 def test_one_side_is_a_square():
     assert parse_preprocessing({"resize": ["32"]})["validation"].resize == (32, 32)
 
 
-@pytest.mark.parametrize(
-    ("option", "values", "message", "help"),
-    [
+def test_bad_options_say_what_to_write():
+    for option, values, message, words in (
         ("mean", ["a"], "--mean cannot be read", "0.485"),
         ("mean", [""], "--mean cannot be read", "0.485"),
         ("mean", ["1", "2"], "--mean is given twice", "representative or validation=VALUE"),
@@ -155,12 +146,10 @@ def test_one_side_is_a_square():
         ("resize", ["1x2x3"], "--resize cannot be read", "height first"),
         ("resize", ["0"], "resize must be", None),
         ("normalise", ["1"], "unknown preprocessing option", "--channel-order"),
-    ],
-)
-def test_bad_options_say_what_to_write(option, values, message, help):
-    with pytest.raises(DataError, match=message) as error:
-        parse_preprocessing({option: values})
-    assert help is None or help in error.value.help
+    ):
+        with pytest.raises(DataError, match=message) as error:
+            parse_preprocessing({option: values})
+        assert words is None or words in error.value.help
 
 
 @given(st.lists(FINITE, min_size=1, max_size=4))

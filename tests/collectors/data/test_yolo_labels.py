@@ -28,18 +28,22 @@ def write(folder: Path, rows: dict[str, str]) -> None:
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("place", ["data/images/val", "images"])
-@pytest.mark.parametrize("beside", [True, False])
-def test_files_are_found_beside_the_images_and_in_the_twin_of_their_folder(
-    place: str, beside: bool, tmp_path: Path
-) -> None:
-    paths = images(tmp_path / place)
-    write(tmp_path / (place if beside else place.replace("images", "labels")), ROWS)
-    found = yolo_labels(paths)
-    assert found is not None and found.shape == (4, 2, 5)
-    assert found[0].tolist() == [[1, 0.5, 0.5, 0.2, 0.4], [0, 0.25, 0.75, 0.5, 0.5]]
-    assert found[2].tolist() == [[2, 0.1, 0.1, 0.1, 0.1], [-1] * 5]
-    assert (found[[1, 3]] == -1).all()
+def test_files_are_found_beside_the_images_and_in_the_twin_of_their_folder(tmp_path: Path) -> None:
+    for number, (place, labels) in enumerate(
+        (
+            ("data/images/val", "data/images/val"),
+            ("data/images/val", "data/labels/val"),
+            ("images", "images"),
+            ("images", "labels"),
+        )
+    ):
+        paths = images(tmp_path / str(number) / place)
+        write(tmp_path / str(number) / labels, ROWS)
+        found = yolo_labels(paths)
+        assert found is not None and found.shape == (4, 2, 5), labels
+        assert found[0].tolist() == [[1, 0.5, 0.5, 0.2, 0.4], [0, 0.25, 0.75, 0.5, 0.5]]
+        assert found[2].tolist() == [[2, 0.1, 0.1, 0.1, 0.1], [-1] * 5]
+        assert (found[[1, 3]] == -1).all()
 
 
 def test_of_a_polygon_the_box_around_it_counts(tmp_path: Path) -> None:
@@ -50,17 +54,14 @@ def test_of_a_polygon_the_box_around_it_counts(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[0, 0], [3, 0.3, 0.5, 0.4, 0.6])
 
 
-@pytest.mark.parametrize("text", ["a dog on a sofa", "1 2 3", "0.5 0.5 0.5 0.5 0.5", "-1 0.5 0.5 0.5 0.5"])
-def test_other_texts_are_no_labels(text: str, tmp_path: Path) -> None:
+def test_other_texts_and_no_files_are_no_labels(tmp_path: Path) -> None:
     paths = images(tmp_path)
-    write(tmp_path, {"a": text})
     assert yolo_labels(paths) is None
-
-
-def test_no_files_are_no_labels(tmp_path: Path) -> None:
-    assert yolo_labels(images(tmp_path)) is None
+    for text in ("a dog on a sofa", "1 2 3", "0.5 0.5 0.5 0.5 0.5", "-1 0.5 0.5 0.5 0.5"):
+        write(tmp_path, {"a": text})
+        assert yolo_labels(paths) is None, text
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00\x01")
-    assert yolo_labels(images(tmp_path)) is None
+    assert yolo_labels(paths) is None
 
 
 def test_a_broken_row_is_named(tmp_path: Path) -> None:

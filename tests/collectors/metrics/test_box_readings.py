@@ -114,9 +114,8 @@ def test_a_column_of_no_object_is_no_class(seed, columns):
     assert (found.classes >= 1).all()
 
 
-@pytest.mark.parametrize(
-    ("numbers", "options", "kinds"),
-    [
+def test_what_may_make_scores_is_told_by_the_numbers_and_the_options():
+    for numbers, options, kinds in (
         ([[0.1, 0.2], [0.9, 0.1]], {}, [("given", "none")]),
         ([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], {}, [("given", "none"), ("given", "first")]),
         ([[0.1, 0.9], [0.2, 0.8], [0.7, 0.3]], {}, [("given", "none"), ("given", "last")]),
@@ -124,13 +123,15 @@ def test_a_column_of_no_object_is_no_class(seed, columns):
         ([[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]], {}, [("sigmoid", "none"), ("softmax", "first")]),
         ([[-3.0], [2.0]], {}, [("sigmoid", "none")]),
         ([[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]], {"scores": "sigmoid"}, [("sigmoid", "none")]),
-        ([[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]], {"background": "class-0"},
-         [("sigmoid", "class-0"), ("softmax", "class-0")]),
+        (
+            [[5.0, -2.0], [5.0, -4.0], [0.0, 2.0]],
+            {"background": "class-0"},
+            [("sigmoid", "class-0"), ("softmax", "class-0")],
+        ),
         ([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], {"background": "none"}, [("given", "none")]),
-    ],
-)  # fmt: skip
-def test_what_may_make_scores_is_told_by_the_numbers_and_the_options(numbers, options, kinds):
-    assert fitting_kinds([describe_numbers(np.array(numbers))], Reading("map", None, options)) == kinds
+    ):
+        found = fitting_kinds([describe_numbers(np.array(numbers))], Reading("map", None, options))
+        assert found == kinds, (numbers, options)
 
 
 def test_a_number_that_is_none_leaves_the_sample_out():
@@ -162,45 +163,32 @@ def yolo_of(labels, width, height):
     return np.where(labels[..., 4:] >= 0, found, -1.0)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_both_layouts_of_labels_are_told_apart_and_mean_the_same(seed):
-    labels, _ = detections(np.random.default_rng(seed), samples=5, classes=3)
-    labels = np.where(labels[..., 4:] >= 0, labels, -1.0)
-    told = yolo_of(labels, 80, 100)
-    assert (label_layout(labels), label_layout(told)) == ("corners", "yolo")
-    scaled = labelled_boxes(told, "yolo") * np.array([80, 100, 80, 100, 1])
-    real = labels[..., 4] >= 0
-    np.testing.assert_allclose(scaled[real], labels[real], atol=1e-9)
-    assert (labelled_boxes(told, "yolo")[..., 4] == labels[..., 4]).all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("layout", ["corners", "yolo"])
-def test_boxes_without_area_are_padding(seed, layout):
+@examples(20)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_both_layouts_of_labels_mean_the_same_and_boxes_without_area_are_padding(seed):
     rng = np.random.default_rng(seed)
     labels, _ = detections(rng, samples=5, classes=3)
     labels = np.where(labels[..., 4:] >= 0, labels, -1.0)
-    told = labels if layout == "corners" else yolo_of(labels, 80, 100)
-    real = labels[..., 4] >= 0
+    told, real = yolo_of(labels, 80, 100), labels[..., 4] >= 0
+    assert (label_layout(labels), label_layout(told)) == ("corners", "yolo")
+    scaled = labelled_boxes(told, "yolo") * np.array([80, 100, 80, 100, 1])
+    np.testing.assert_allclose(scaled[real], labels[real], atol=1e-9)
+    assert (labelled_boxes(told, "yolo")[..., 4] == labels[..., 4]).all()
+
     flat = real & (rng.random(real.shape) < 0.4)
-    if layout == "corners":
-        told[flat, 2] = told[flat, 0]
-    else:
-        told[flat, 4] = 0
-    assert count_flat_boxes(told, layout) == flat.sum()
-    assert ((labelled_boxes(told, layout)[..., 4] >= 0) == (real & ~flat)).all()
+    labels[flat, 2], told[flat, 4] = labels[flat, 0], 0
+    for own, layout in ((labels, "corners"), (told, "yolo")):
+        assert count_flat_boxes(own, layout) == flat.sum()
+        assert ((labelled_boxes(own, layout)[..., 4] >= 0) == (real & ~flat)).all()
 
 
-@pytest.mark.parametrize(
-    ("labels", "complaint"),
-    [
+def test_labels_that_are_no_boxes_are_refused_with_the_next_step():
+    for labels, complaint in (
         (np.zeros((3, 5)), "labels are not boxes"),
         (np.zeros((3, 2, 4)), "labels are not boxes"),
         (np.full((3, 2, 5), "disc"), "labels are not boxes"),
         (np.full((3, 2, 5), 0.5), "no column of the labelled boxes holds classes"),
-    ],
-)
-def test_labels_that_are_no_boxes_are_refused_with_the_next_step(labels, complaint):
-    with pytest.raises(DataError, match=complaint) as error:
-        label_layout(labels)
-    assert "give [samples, boxes, 5]" in str(error.value)
+    ):
+        with pytest.raises(DataError, match=complaint) as error:
+            label_layout(labels)
+        assert "give [samples, boxes, 5]" in str(error.value)

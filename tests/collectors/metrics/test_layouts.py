@@ -37,17 +37,17 @@ def test_boxes_are_found_whatever_their_layout(found):
     assert value("map", {"boxes": outputs["boxes"], "probabilities": by_class}, labels) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("order", ["yxyx", "xywh", "cxcywh"])
-def test_orders_of_a_box(found, order):
+def test_orders_of_a_box(found):
     labels, outputs = found
     left, top, right, bottom = np.moveaxis(outputs["boxes"], -1, 0)
-    columns = {
+    orders = {
         "yxyx": (top, left, bottom, right),
         "xywh": (left, top, right - left, bottom - top),
         "cxcywh": ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top),
-    }[order]
-    given = {**outputs, "boxes": np.stack(columns, axis=-1)}
-    assert value("map", given, labels, options={"boxes": order}) == pytest.approx(value("map", outputs, labels))
+    }
+    for order, columns in orders.items():
+        given = {**outputs, "boxes": np.stack(columns, axis=-1)}
+        assert value("map", given, labels, options={"boxes": order}) == pytest.approx(value("map", outputs, labels))
 
 
 def test_padding_of_boxes_counts_for_nothing(found):
@@ -87,9 +87,8 @@ def test_labels_that_do_not_count():
     assert value("perplexity", {"y": np.zeros((1, 3, 7))}, np.array([[4, -100, 2]])) == pytest.approx(7)
 
 
-@pytest.mark.parametrize(
-    ("metric", "outputs", "labels", "options", "message"),
-    [
+def test_outputs_and_labels_that_do_not_fit():
+    for metric, outputs, labels, options, message in (
         ("map", np.zeros((2, 5, 4)), np.zeros((2, 3, 5)), {}, "boxes, scores and classes were not found"),
         ("map", np.zeros((2, 5, 6)), np.zeros((2, 3, 4)), {}, "labels are not boxes"),
         ("map", np.zeros((1, 5, 6)), np.array([[[5, 5, 2, 2, 0.0]]]), {}, "ends before it begins"),
@@ -113,10 +112,8 @@ def test_labels_that_do_not_count():
         ("perplexity", np.zeros((2, 3, 4)), np.full((2, 3), 4), {}, "0 to 3"),
         ("top1", np.zeros((2, 3)), np.array(["cat", "dog"]), {}, "labels are words"),
         ("mae", np.zeros(2), np.array(["1", "2"]), {}, "shape of the output"),
-    ],
-)
-def test_outputs_and_labels_that_do_not_fit(metric, outputs, labels, options, message):
-    assert message in refusal(metric, {"out": outputs}, np.array(labels), options=options)
+    ):
+        assert message in refusal(metric, {"out": outputs}, np.array(labels), options=options), message
 
 
 def test_notices_are_said_once():

@@ -35,16 +35,18 @@ KINDS: dict[Form, list[tuple[int, int, str | None]]] = {
 }
 
 
-@pytest.mark.parametrize("form", KINDS)
-def test_what_columns_of_a_detector_hold_is_told_by_its_structure(form: Form, tmp_path: Path) -> None:
+def test_what_columns_of_a_detector_hold_is_told_by_its_structure(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """As in YOLOv5, YOLOv8 and its segmentation, YOLOX and YOLOv10."""
-    models = open_models(*detector_pair(tmp_path, form)[:2])
-    joint = joints_of(models)[models.float_graph.outputs.index("found")]
-    assert [(part.start, part.stop, part.kind) for part in joint.parts] == KINDS[form]
-    types = {op.name: op.op_type for op in models.float_graph.operators}
-    assert types[joint.decoder[-1]] == "Concat" and "Sigmoid" in {types[name] for name in joint.decoder}
-    with_weights = {types[name] for name in joint.decoder} & {"Conv", "Gemm", "MatMul"}
-    assert with_weights == ({"Conv"} if "expected" in joint.decoder else set()), "of bins the expectation alone"
+    for form, kinds in KINDS.items():
+        with subtests.test(form):
+            (folder := tmp_path / form).mkdir()
+            models = open_models(*detector_pair(folder, form)[:2])
+            joint = joints_of(models)[models.float_graph.outputs.index("found")]
+            assert [(part.start, part.stop, part.kind) for part in joint.parts] == kinds
+            types = {op.name: op.op_type for op in models.float_graph.operators}
+            assert types[joint.decoder[-1]] == "Concat" and "Sigmoid" in {types[name] for name in joint.decoder}
+            with_weights = {types[name] for name in joint.decoder} & {"Conv", "Gemm", "MatMul"}
+            assert with_weights == ({"Conv"} if "expected" in joint.decoder else set()), "of bins the expectation alone"
 
 
 def test_classifiers_and_two_outputs_have_no_decoder(tmp_path: Path) -> None:
@@ -62,24 +64,23 @@ def test_what_is_made_of_shapes_alone_decodes_nothing() -> None:
     assert decoder_of(graph, "end") == ("sum", "end")
 
 
-@pytest.mark.parametrize(("form", "axis"), [("rows", 2), ("columns", 1), ("flat", 1)])
-def test_boxes_and_scores_are_told_apart(form: Form, axis: int, tmp_path: Path) -> None:
-    (joint,) = joints(tmp_path, form)
-    suffix = "rows" if form == "rows" else "flat"
-    assert joint.axis == axis
-    assert joint.parts == (Part(0, 4, f"boxes_{suffix}", False), Part(4, 7, f"scores_{suffix}", True))
-    assert joint.carriers == ("found",)
+def test_boxes_and_scores_are_told_apart(tmp_path: Path) -> None:
+    for form, axis in (("rows", 2), ("columns", 1), ("flat", 1)):
+        (folder := tmp_path / form).mkdir()
+        (joint,) = joints(folder, form)
+        suffix = "rows" if form == "rows" else "flat"
+        assert joint.axis == axis
+        assert joint.parts == (Part(0, 4, f"boxes_{suffix}", False), Part(4, 7, f"scores_{suffix}", True))
+        assert joint.carriers == ("found",)
 
 
-def test_joined_scales_have_the_columns_of_each(tmp_path: Path) -> None:
-    (joint,) = joints(tmp_path, "scales")
-    assert joint.axis == 2
-    assert [part[:2] for part in joint.parts] == [(0, 4), (4, 7)]
+def test_what_is_joined_in_steps_and_scales_is_taken_apart(tmp_path: Path) -> None:
+    for form in ("scales", "nested"):
+        (tmp_path / form).mkdir()
+    (joint,) = joints(tmp_path / "scales", "scales")
+    assert joint.axis == 2 and [part[:2] for part in joint.parts] == [(0, 4), (4, 7)]
     assert set(joint.carriers) == {"found", "joined_a", "joined_b"}
-
-
-def test_what_is_joined_in_steps_is_taken_apart(tmp_path: Path) -> None:
-    (joint,) = joints(tmp_path, "nested")
+    (joint,) = joints(tmp_path / "nested", "nested")
     assert [(part.start, part.stop, part.is_score) for part in joint.parts] == [
         (0, 4, False),
         (4, 5, True),

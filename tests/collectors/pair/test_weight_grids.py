@@ -1,6 +1,6 @@
 """Predictions about weights against really quantizing them, and predicted errors against the outputs of layers."""
 
-from collections.abc import Callable
+import itertools
 from typing import Any
 
 import numpy as np
@@ -60,34 +60,28 @@ def ends(w: Array) -> tuple[float, float]:
     return min(float(w.min()), 0.0), max(float(w.max()), 0.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_noise_is_that_of_a_quantizer(name, kind):
-    rows = WEIGHTS[name].reshape(len(WEIGHTS[name]), -1)
-    found = noise_on(rows, *full_range(rows, GridKind(*kind)), GridKind(*kind))
-    for row, noise in zip(rows, found, strict=True):
-        real = ((rounded(row.astype(np.float64), *ends(row), *kind) - row) ** 2).sum()
-        assert noise == pytest.approx(real, rel=2e-3, abs=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_best_noise_is_the_least_of_all_shares(name, kind):
-    rows = WEIGHTS[name].reshape(len(WEIGHTS[name]), -1)
-    for row, noise in zip(rows, best_noise(rows, GridKind(*kind)), strict=True):
-        low, high = ends(row)
-        tried = [
-            ((rounded(row.astype(np.float64), s * low, s * high, *kind) - row) ** 2).sum()
-            for s in np.arange(1, 21) / 20
-        ]
-        assert noise == pytest.approx(min(tried), rel=2e-3, abs=1e-12)
+def test_noise_is_that_of_a_quantizer_and_the_best_is_the_least_of_all_shares():
+    for name, kind in itertools.product(WEIGHTS, KINDS):
+        rows = WEIGHTS[name].reshape(len(WEIGHTS[name]), -1)
+        full, best = (
+            noise_on(rows, *full_range(rows, GridKind(*kind)), GridKind(*kind)),
+            best_noise(rows, GridKind(*kind)),
+        )
+        for row, noise, least in zip(rows.astype(np.float64), full, best, strict=True):
+            low, high = ends(row)
+            tried = [((rounded(row, s * low, s * high, *kind) - row) ** 2).sum() for s in np.arange(1, 21) / 20]
+            assert noise == pytest.approx(tried[-1], rel=2e-3, abs=1e-12), (name, kind)
+            assert least == pytest.approx(min(tried), rel=2e-3, abs=1e-12), (name, kind)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("bits, signed", [(8, True), (4, True), (8, False)])
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_predicted_ratios_equal_those_of_quantized_weights(name, bits, signed, per_channel):
-    w = WEIGHTS[name]
+def test_predicted_ratios_equal_those_of_quantized_weights(bits, signed, per_channel):
+    for w in WEIGHTS.values():
+        check_predictions(w, bits, signed, per_channel)
+
+
+def check_predictions(w: Array, bits: int, signed: bool, per_channel: bool) -> None:
     low, high = (f(w.reshape(len(w), -1), axis=1) if per_channel else f(w) for f in (np.min, np.max))
     low, high = np.minimum(low, 0).astype(np.float64), np.maximum(high, 0).astype(np.float64)
     codes = 2**bits - 2 if signed else 2**bits - 1
@@ -134,16 +128,16 @@ def test_outlier_ratio_sees_single_weights_only():
     assert outlier_ratios(w)[3] == pytest.approx(rest[-1] / np.sqrt((rest[:-2] ** 2).mean()), rel=0.05)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_similarity_is_blind_to_gains_and_to_nothing_else(seed):
-    rng = np.random.default_rng(seed)
-    w = random(seed, 12, 7, 9)
-    gains = [rng.uniform(0.01, 10, n).astype(np.float32) for n in (12, 7)]
-    assert similarity(w * gains[0][:, None, None] * gains[1][None, :, None], w) == pytest.approx(1, abs=1e-4)
-    assert similarity(random(seed + 50, 12, 7, 9), w) < 0.2
-    assert similarity(-w, w) < 0
-    assert is_reordered(w[rng.permutation(12)].reshape(12, -1), w.reshape(12, -1), 0.8)
-    assert not is_reordered(random(seed + 50, 12, 63), w.reshape(12, -1), 0.8)
+def test_similarity_is_blind_to_gains_and_to_nothing_else():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        w = random(seed, 12, 7, 9)
+        gains = [rng.uniform(0.01, 10, n).astype(np.float32) for n in (12, 7)]
+        assert similarity(w * gains[0][:, None, None] * gains[1][None, :, None], w) == pytest.approx(1, abs=1e-4)
+        assert similarity(random(seed + 50, 12, 7, 9), w) < 0.2
+        assert similarity(-w, w) < 0
+        assert is_reordered(w[rng.permutation(12)].reshape(12, -1), w.reshape(12, -1), 0.8)
+        assert not is_reordered(random(seed + 50, 12, 63), w.reshape(12, -1), 0.8)
 
 
 # --- what the error of the weights does to the output -------------------------------------------------------------
@@ -234,24 +228,21 @@ def test_nothing_is_predicted_where_the_input_is_not_measured(tmp_path):
     assert layer.weight_error.sqnr_db is None
 
 
-@pytest.mark.parametrize(
-    "codes, bits",
-    [
-        (lambda w: np.rint(127 * w), 8),
-        (lambda w: 32 * np.clip(np.rint(127 * w / 32), -4, 3), 3),
-        (lambda w: np.rint(7 * w), 4),
-        (lambda w: np.sign(w) * 60, 1),
-        # a range that is too wide: its codes end where those of no fewer bits do
-        (lambda w: np.rint(6 * w), 8),
-    ],
-)
-def test_codes_in_use_tell_how_many_bits_there_are(codes: Callable[[Array], Array], bits: int):
+def test_codes_in_use_tell_how_many_bits_there_are():
     w = random(4, 16, 64).reshape(16, 64)
     w /= np.abs(w).max()
     quantizer = Quantizer(np.float32([1 / 127]), np.zeros(1, np.int64), 8, True, None)
-    found = code_facts(Constant("w", w, quantizer, codes(w).astype(np.int8)), w)
-    assert found["effective_bits"] == bits
-    assert found["distinct_codes"] == len(np.unique(codes(w)))
+    for codes, bits in (
+        (np.rint(127 * w), 8),
+        (32 * np.clip(np.rint(127 * w / 32), -4, 3), 3),
+        (np.rint(7 * w), 4),
+        (np.sign(w) * 60, 1),
+        # a range that is too wide: its codes end where those of no fewer bits do
+        (np.rint(6 * w), 8),
+    ):
+        found = code_facts(Constant("w", w, quantizer, codes.astype(np.int8)), w)
+        assert found["effective_bits"] == bits
+        assert found["distinct_codes"] == len(np.unique(codes))
 
 
 def test_scales_of_another_axis_are_recognized():
@@ -264,13 +255,13 @@ def test_scales_of_another_axis_are_recognized():
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("dead", [1e-20, 1e-30, 1e-38], ids=str)
-def test_weights_that_training_let_decay_are_nothing_beside_the_others(dead: float):
+def test_weights_that_training_let_decay_are_nothing_beside_the_others():
     """Pruned networks keep channels of 1e-20 and less, which float32 can neither square nor divide by."""
-    w = random(1, 16, 16, 9)
-    usual = outlier_ratios(w).max()
-    w[:, 5] *= np.float32(dead)
-    w[0, 5, 0] = np.float32(1e4 * dead)
-    assert outlier_ratios(w).max() == pytest.approx(usual, rel=0.3)
-    scaled = w * np.geomspace(1, 100, 16).astype(np.float32)[:, None, None]
-    assert similarity(scaled, w) == pytest.approx(1, abs=1e-3)
+    for dead in (1e-20, 1e-38):
+        w = random(1, 16, 16, 9)
+        usual = outlier_ratios(w).max()
+        w[:, 5] *= np.float32(dead)
+        w[0, 5, 0] = np.float32(1e4 * dead)
+        assert outlier_ratios(w).max() == pytest.approx(usual, rel=0.3)
+        scaled = w * np.geomspace(1, 100, 16).astype(np.float32)[:, None, None]
+        assert similarity(scaled, w) == pytest.approx(1, abs=1e-3)
