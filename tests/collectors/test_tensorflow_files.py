@@ -62,24 +62,21 @@ def test_kinds_are_known_by_what_a_file_holds(written: dict[str, Path], tmp_path
 
 
 @pytest.mark.source("insights-tensorflow")
-@pytest.mark.parametrize(
-    ("name", "pasted"),
-    [
+def test_without_tensorflow_the_error_says_what_to_paste(
+    written: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorflow_files, "find_spec", lambda package: None)
+    for name, pasted in (
         ("saved", "python -m tf2onnx.convert --saved-model {path} --output saved.onnx"),
         ("frozen.pb", "--graphdef {path} --inputs INPUT:0 --outputs OUTPUT:0 --output frozen.onnx"),
         ("old.h5", "tf.keras.models.load_model('{path}').export('old')"),
         ("new.keras", "python -m tf2onnx.convert --saved-model new --output new.onnx"),
-    ],
-)
-def test_without_tensorflow_the_error_says_what_to_paste(
-    written: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str, pasted: str
-) -> None:
-    monkeypatch.setattr(tensorflow_files, "find_spec", lambda package: None)
-    result = CliRunner().invoke(cli, ["diagnose", str(written[name]), str(INT8), "-v", "x.npz"])
-    assert isinstance(result.exception, ModelError), "exit code 2 without a traceback"
-    text = str(result.exception)
-    assert "tensorflow and tf2onnx are not installed here" in text
-    assert "pip install tensorflow tf2onnx" in text and pasted.format(path=written[name]) in text
+    ):
+        result = CliRunner().invoke(cli, ["diagnose", str(written[name]), str(INT8), "-v", "x.npz"])
+        assert isinstance(result.exception, ModelError), "exit code 2 without a traceback"
+        text = str(result.exception)
+        assert "tensorflow and tf2onnx are not installed here" in text
+        assert "pip install tensorflow tf2onnx" in text and pasted.format(path=written[name]) in text
 
 
 def test_beside_a_litert_model_it_becomes_one(written: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,13 +117,9 @@ def test_what_is_made_is_measured_told_and_kept(written: dict[str, Path], conver
     assert len(converter.read_text().splitlines()) == 1, "kept: it is converted once"
     assert again.record.operators == case.record.operators
     (written["saved"] / "saved_model.pb").write_bytes(b"\x08\x02\x12\x00")
-    convert_tensorflow(written["saved"], "SavedModel", "onnx")
+    static = quantmedic.collect_static(written["saved"], INT8)
+    assert any("a TensorFlow SavedModel" in text for text in static.record.notices)
     assert len(converter.read_text().splitlines()) == 2, "another model"
-
-
-def test_static_commands_convert_too(written: dict[str, Path], converter: Path) -> None:
-    case = quantmedic.collect_static(written["saved"], INT8)
-    assert any("a TensorFlow SavedModel" in text for text in case.record.notices)
 
 
 def test_a_refusal_of_the_converter_is_told(written: dict[str, Path], converter: Path) -> None:

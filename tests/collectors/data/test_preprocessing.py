@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -29,6 +30,7 @@ def images(channels: int = 3) -> hnp.arrays:
 # --- the formula
 
 
+@examples(40)
 @given(images(), st.tuples(FINITE, FINITE, FINITE), st.tuples(POSITIVE, POSITIVE, POSITIVE), POSITIVE)
 def test_formula_runs_per_channel(x, mean, std, scale):
     declared = Preprocessing(mean, std, scale)
@@ -38,12 +40,14 @@ def test_formula_runs_per_channel(x, mean, std, scale):
     assert np.all(np.abs(declared.apply(x) - expected) <= error)
 
 
+@examples(40)
 @given(images(), st.tuples(FINITE, FINITE, FINITE))
 def test_channels_last_gives_the_same_numbers(x, mean):
     last = Preprocessing(mean, layout="NHWC").apply(np.moveaxis(x, 1, -1))
     np.testing.assert_array_equal(np.moveaxis(last, -1, 1), Preprocessing(mean).apply(x))
 
 
+@examples(40)
 @given(hnp.arrays(np.float32, (2, 3), elements=st.floats(width=32, allow_nan=True)))
 def test_nothing_declared_is_identity(x):
     np.testing.assert_array_equal(Preprocessing().apply(x), x)
@@ -152,6 +156,7 @@ def test_bad_options_say_what_to_write():
         assert words is None or words in error.value.help
 
 
+@examples(40)
 @given(st.lists(FINITE, min_size=1, max_size=4))
 def test_numbers_survive_the_command_line(values):
     text = ",".join(map(repr, values))

@@ -34,6 +34,7 @@ def per_sample(metric, outputs, labels):
 
 
 @pytest.mark.source("litert-accuracy")
+@examples(40)
 @given(SCORES, st.data())
 def test_top1_is_argmax_and_top5_holds_it(scores, data):
     labels = data.draw(hnp.arrays(np.int64, len(scores), elements=st.integers(0, scores.shape[1] - 1)))
@@ -73,6 +74,7 @@ def test_outputs_and_labels_that_do_not_fit():
         assert message in str(error.value)
 
 
+@examples(40)
 @given(pairs(shape=st.integers(1, 30)), st.integers(0, 30))
 def test_errors_merge_by_concatenation(values, cut):
     output, labels = values
@@ -205,6 +207,7 @@ def test_identical_models_do_not_drop(values, higher):
     assert low <= 0 <= high
 
 
+@examples(40)
 @given(pairs(st.sampled_from([0.0, 1.0])))
 def test_binary_interval_holds_the_drop_and_stays_in_range(values):
     drop, low, high = interval(*values)
