@@ -140,10 +140,6 @@ def swish(*, faulty: bool, gate: str = "Sigmoid") -> Fault:
     return Fault(finish(net, net.add("Mul", h, half, out="swish")), random(5, SAMPLES, 16, 32))
 
 
-def hard_swish(*, faulty: bool) -> Fault:
-    return swish(faulty=faulty, gate="HardSigmoid")
-
-
 def gelu(*, faulty: bool) -> Fault:
     return swish(faulty=faulty, gate="Erf")
 
@@ -299,7 +295,6 @@ FAULTS: list[tuple[str, Callable[..., Fault]]] = [
     ("activation-outliers", single_outliers),
     ("asymmetric-data-on-symmetric-grid", symmetric_grid),
     ("decomposed-swish", swish),
-    ("decomposed-swish", hard_swish),
     ("decomposed-swish", gelu),
     ("fixed-range-output", coarse_softmax),
     ("fixed-range-output", clipped_softmax),

@@ -163,14 +163,6 @@ def test_moderate_imbalance_is_clean(diagnose):
 # --- ranges ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.source("insights-channel-layouts")
-def test_imbalanced_channels_with_one_scale(diagnose):
-    weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 200, 16))
-    patient = diagnose(network(weights))
-    assert patient.causes == ["channel-range-imbalance"]
-    assert patient.rules("channel-range-imbalance") == ("W001", "W013")
-
-
 def uneven_outputs() -> onnx.ModelProto:
     """Output channels of the first layer differ 200 times, and a product behind it makes up for that."""
     weights, gains = Weights(), np.geomspace(1, 1 / 200, 16).astype(np.float32)
@@ -210,20 +202,20 @@ def test_per_channel_weights_in_force_are_not_advised(diagnose):
         assert "per-channel-weights" not in [step.remedy for step in diagnosis.prescription.steps]
 
 
-def test_imbalanced_input_channels_are_no_matter_of_granularity(diagnose):
-    gains = np.ones(16)
-    gains[3] = 1 / 300
-    patient = diagnose(network(Weights().scaled_between_a_and_b(gains)), per_channel=True)
+@pytest.mark.source("insights-channel-layouts")
+def test_imbalanced_channels(diagnose):
+    """With one scale; of input channels, where granularity is no matter; and half of them very quiet, 60 dB."""
+    patient = diagnose(network(Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 200, 16))))
+    assert patient.causes == ["channel-range-imbalance"]
+    assert patient.rules("channel-range-imbalance") == ("W001", "W013")
+    one = np.where(np.arange(16) == 3, 1 / 300, 1.0)
+    patient = diagnose(network(Weights().scaled_between_a_and_b(one)), per_channel=True)
     assert patient.causes == ["channel-range-imbalance"]
     assert patient.rules("channel-range-imbalance") == ("W013",)
     layer = patient.layer("b")
     assert layer.weight.rounding.sqnr_db > 35 > 0 > layer.weight_error.sqnr_db
-
-
-def test_erased_channels_that_are_very_quiet(diagnose):
-    """Half of the channels lie 60 dB below the others, and the layer behind multiplies them back."""
-    gains = np.where(np.arange(16) % 2, 1 / 1000, 1.0)
-    patient = diagnose(network(Weights().scaled_between_a_and_b(gains)))
+    half = np.where(np.arange(16) % 2, 1 / 1000, 1.0)
+    patient = diagnose(network(Weights().scaled_between_a_and_b(half)))
     weight = patient.layer("a").weight
     assert weight.rounding.sqnr_db > 30
     assert (weight.erased_channels, weight.coarse_share) == (8, 0.5)

@@ -70,6 +70,8 @@ def test_sound_rule_gets_no_remark() -> None:
 CONTRADICTIONS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"fact": RATIO, "gt": 20}, {"fact": RATIO, "lt": "$ten"}], f"{RATIO} < $ten (10) contradicts {RATIO} > 20"),
     ([{"fact": RATIO, "gt": 5}, {"fact": RATIO, "le": 5}], "contradicts"),
+    ([{"fact": RATIO, "gt": 5}, {"fact": RATIO, "ge": 5}, {"fact": RATIO, "le": 5}], "contradicts"),
+    ([{"fact": RATIO, "lt": 5}, {"fact": RATIO, "le": 5}, {"fact": RATIO, "ge": 5}], "contradicts"),
     ([{"fact": RATIO, "gt": 5}, {"fact": RATIO, "is": 5}], "contradicts"),
     ([{"fact": BITS, "gt": 3}, {"fact": BITS, "lt": 4}], "contradicts"),
     ([{"fact": BITS, "in": [4, 8]}, {"fact": BITS, "gt": 8}], "contradicts"),
