@@ -140,9 +140,7 @@ def test_three_operands_in_the_last_axis(tmp_path: Path) -> None:
     diagnosis = judged(model, quantize(model, REPRESENTATIVE, tmp_path), tmp_path)
     assert first(diagnosis) == "unbalanced-concatenation"
     assert set(diagnosis.causes[0].subjects) == {"detections[1]", "detections[2]"}, "objectness and scores"
-
-
-def test_three_operands_of_equal_size_are_healthy(tmp_path: Path) -> None:
+    # Operands of equal size are healthy.
     model = _yolox(1)
     assert_healthy(judged(model, quantize(model, REPRESENTATIVE, tmp_path), tmp_path))
 

@@ -62,10 +62,7 @@ def saturating_layers(folder: Path, **options: object) -> list[str]:
 def test_full_range_weights_without_vnni(tmp_path: Path) -> None:
     """onnxruntime#5849, #6004, #14642, FBGEMM#125, pytorch#103646: U8S8 sums of two products leave 16 bits."""
     assert len(saturating_layers(tmp_path, **U8S8)) == 13
-
-
-def test_reduced_range_cannot_saturate(tmp_path: Path) -> None:
-    assert saturating_layers(tmp_path, **U8S8, reduce_range=True) == []
+    assert saturating_layers(tmp_path, **U8S8, reduce_range=True) == [], "a reduced range cannot saturate"
 
 
 def test_overflow_fix_for_the_first_layer_only(tmp_path: Path) -> None:
@@ -219,9 +216,7 @@ def test_square_that_leaves_float16(tmp_path: Path) -> None:
     representative, validation = split(model)
     assert accuracy(model, validation) > 0.6
     assert "fp16-overflow" in serious(diagnose(model, half(model), representative, validation, tmp_path))[:2]
-
-
-def test_float16_within_its_range_is_healthy(tmp_path: Path) -> None:
+    # Within the range of float16 it is healthy.
     model = normalizing(0)
     assert_healthy(diagnose(model, half(model), *split(model), tmp_path))
 
