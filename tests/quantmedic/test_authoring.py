@@ -32,15 +32,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scope", SCOPES)
-def test_new_rule_passes_as_it_stands_in_thirty_lines(scope: str, tmp_path: Path) -> None:
-    done = call("new", "some-defect", "--scope", scope, "-o", tmp_path)
-    assert done.exit_code == 0, done.output
-    files = [tmp_path / "U001.yaml", tmp_path / "U001.md"]
-    assert sum(len(file.read_text().splitlines()) for file in files) <= 30
+def test_new_rules_pass_as_they_stand_in_thirty_lines(tmp_path: Path) -> None:
+    for number, scope in enumerate(SCOPES, 1):
+        done = call("new", f"some-{scope}-defect", "--scope", scope, "-o", tmp_path)
+        assert done.exit_code == 0, done.output
+        files = [tmp_path / f"U{number:03}.yaml", tmp_path / f"U{number:03}.md"]
+        assert sum(len(file.read_text().splitlines()) for file in files) <= 30
     done = call("test", tmp_path)
     assert done.exit_code == 0, done.output
-    assert done.output.endswith("1 rule, 0 errors, 0 warnings, 2 of 2 examples pass\n")
+    count = len(SCOPES)
+    assert done.output.endswith(f"{count} rules, 0 errors, 0 warnings, {2 * count} of {2 * count} examples pass\n")
 
 
 def test_new_says_what_to_edit_and_what_to_run_next(tmp_path: Path) -> None:
@@ -60,20 +61,17 @@ def test_new_takes_the_next_free_id_and_never_overwrites(folder: Path) -> None:
     assert (folder / "U003.md").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "name, code, words",
-    [
+def test_new_refuses_what_would_not_load(tmp_path: Path) -> None:
+    for name, code, words in (
         ("Wide Range", None, "did you mean 'wide-range'?"),
         ("wide", None, "two or more lower-case words"),
         ("bias-overflow", None, "W002 bias-overflow is a built-in rule"),
         ("some-defect", "W002", "W002 bias-overflow is a built-in rule"),
         ("some-defect", "x1", "a capital and three digits"),
-    ],
-)
-def test_new_refuses_what_would_not_load(name: str, code: str | None, words: str, tmp_path: Path) -> None:
-    with pytest.raises(QuantmedicError, match=re.escape(words)):
-        new_rule(name, tmp_path / "mine", code=code)
-    assert not (tmp_path / "mine").exists()
+    ):
+        with pytest.raises(QuantmedicError, match=re.escape(words)):
+            new_rule(name, tmp_path / "mine", code=code)
+        assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.thorough
@@ -88,15 +86,13 @@ def test_contradiction_with_an_example_fails_and_tells_the_facts(folder: Path) -
 
 
 @pytest.mark.thorough
-def test_example_that_lacks_a_fact_fails_and_names_it(folder: Path) -> None:
+def test_facts_that_an_example_lacks_or_misspells_are_named(folder: Path) -> None:
+    page = (folder / "U001.md").read_text()
     edit(folder / "U001.md", "{rounding: {sqnr_db: 25.5}}", "{max: 3}")
     done = call("test", folder)
     assert done.exit_code == 1
     assert "FAIL  silent example 1 is not judged: it lacks weight.rounding.sqnr_db" in done.output
-
-
-@pytest.mark.thorough
-def test_misspelt_fact_in_an_example_gets_a_suggestion(folder: Path) -> None:
+    (folder / "U001.md").write_text(page)
     edit(folder / "U001.md", "sqnr_db: 25.5", "sqnr: 25.5")
     done = call("test", folder)
     assert done.exit_code == 1
@@ -138,29 +134,21 @@ def test_warnings_do_not_refuse(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_page_that_is_missing(folder: Path) -> None:
+def test_a_page_that_is_missing_and_an_id_that_is_taken_are_refused(folder: Path) -> None:
     (folder / "U001.md").unlink()
     done = call("lint", folder)
-    assert done.exit_code == 1
-    assert "U001 it has no page" in done.output
-
-
-@pytest.mark.thorough
-def test_id_of_a_builtin_rule_is_taken(folder: Path) -> None:
+    assert done.exit_code == 1 and "U001 it has no page" in done.output
     edit(folder / "U001.yaml", "id: U001", "id: W002")
     done = call("lint", folder)
-    assert done.exit_code == 1
-    assert "duplicate rule id W002" in done.output
+    assert done.exit_code == 1 and "duplicate rule id W002" in done.output
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("make", [False, True], ids=["no folder", "no rule"])
-def test_nothing_to_check_is_a_failure_of_its_own(make: bool, tmp_path: Path) -> None:
-    if make:
-        (tmp_path / "mine").mkdir()
-    done = call("lint", tmp_path / "mine")
-    assert isinstance(done.exception, QuantmedicError)
-    assert str(tmp_path / "mine") in str(done.exception)
+def test_nothing_to_check_is_a_failure_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "missing"):
+        done = call("lint", folder)
+        assert isinstance(done.exception, QuantmedicError) and str(folder) in str(done.exception)
 
 
 @pytest.mark.thorough

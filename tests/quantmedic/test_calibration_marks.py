@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import pytest
+from builders.properties import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.api.rulebase import load_rulebase
@@ -120,7 +122,8 @@ def assert_all_agree(record: CalibrationsRecord) -> None:
         assert f"{marks.count('=')} setting" in text.partition("marked = cannot be told")[0].splitlines()[-1]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@examples(12)
+@given(st.integers(0, 2**32))
 def test_marks_order_legend_and_counts_agree(seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores = 30 + rng.normal(0, 3, (10, 1)) + rng.normal(0, 4, (10, 64))

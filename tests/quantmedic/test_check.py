@@ -2,9 +2,11 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,72 +68,48 @@ def budget(points: float) -> str:
     return f'[[check.budget]]\nmetric = "top1"\nmax_drop = {points}\n'
 
 
+#: A case, a policy, and the verdict with its exit code.
+VERDICTS = (
+    ("healthy", POLICY, 0, "ACCEPT"),
+    ("healthy", "", 0, "ACCEPT"),
+    ("patient", "", 1, "REGRESSION"),
+    ("patient", POLICY, 1, "REGRESSION"),
+    ("healthy", budget(0.2), 3, "INSUFFICIENT_DATA"),
+    ("better", "", 4, "ANOMALOUS"),
+)
+READERS: dict[str, Callable[[str, str, int], bool]] = {
+    "json": lambda text, word, code: json.loads(text)["gate"] == word,
+    "sarif": lambda text, word, code: json.loads(text)["version"] == "2.1.0",
+    "junit": lambda text, word, code: bool(list(ElementTree.fromstring(text).iter("failure"))) == (code != 0),
+    "markdown": lambda text, word, code: word in text,
+}
+
+
 class TestVerdicts:
-    @pytest.mark.parametrize(
-        "case, text, code, word",
-        [
-            ("healthy", POLICY, 0, "ACCEPT"),
-            ("healthy", "", 0, "ACCEPT"),
-            ("patient", "", 1, "REGRESSION"),
-            ("patient", POLICY, 1, "REGRESSION"),
-            ("healthy", "[check]\nfail_on = 7\n", 2, "error"),
-            ("healthy", budget(0.2), 3, "INSUFFICIENT_DATA"),
-            ("better", "", 4, "ANOMALOUS"),
-        ],
-    )
-    def test_each_has_its_exit_code(
-        self, run: Check, cases: Path, tmp_path: Path, case: str, text: str, code: int, word: str
-    ) -> None:
-        policy(tmp_path, text)
-        done = run("check", cases / f"{case}.case")
-        assert done.returncode == code, done.stdout + done.stderr
-        last = (done.stdout or done.stderr).strip().splitlines()[-1 if done.stdout else 0]
-        assert last.startswith(word)
+    def test_each_has_its_exit_code_in_every_format(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        for case, text, code, word in VERDICTS:
+            policy(tmp_path, text)
+            done = run("check", cases / f"{case}.case")
+            assert done.returncode == code, done.stdout + done.stderr
+            assert done.stdout.strip().splitlines()[-1].startswith(word)
+            assert "samples" in done.stdout or code != 3, "an insufficient set says how many samples decide"
+            for form, read in READERS.items() if text != POLICY else ():
+                done = run("check", cases / f"{case}.case", "--format", form)
+                assert done.returncode == code and read(done.stdout, word, code), (case, form)
+            if code:
+                assert run("check", cases / f"{case}.case", "--warn-only").returncode == 0
 
-    @pytest.mark.parametrize("case, text", [("patient", ""), ("healthy", budget(0.2)), ("better", "")])
-    def test_warn_only_ends_well(self, run: Check, cases: Path, tmp_path: Path, case: str, text: str) -> None:
-        policy(tmp_path, text)
-        assert run("check", cases / f"{case}.case", "--warn-only").returncode == 0
-
-    def test_warn_only_hides_no_failure_to_run(self, run: Check, tmp_path: Path) -> None:
-        assert run("check", tmp_path / "none.case", "--warn-only").returncode == 2
-
-    @pytest.mark.parametrize("form", ["json", "markdown", "sarif", "junit"])
-    @pytest.mark.parametrize(
-        ("case", "text", "code", "word"),
-        [
-            ("healthy", POLICY, 0, "ACCEPT"),
-            ("patient", "", 1, "REGRESSION"),
-            ("healthy", budget(0.2), 3, "INSUFFICIENT_DATA"),
-            ("better", "", 4, "ANOMALOUS"),
-        ],
-    )
-    def test_formats_change_no_exit_code(
-        self, run: Check, cases: Path, tmp_path: Path, case: str, text: str, code: int, word: str, form: str
-    ) -> None:
-        policy(tmp_path, text)
-        done = run("check", cases / f"{case}.case", "--format", form)
-        assert done.returncode == code, done.stdout + done.stderr
-        read: dict[str, Callable[[str], Any]] = {
-            "json": lambda text: json.loads(text)["gate"] == word,
-            "sarif": lambda text: json.loads(text)["version"] == "2.1.0",
-            "junit": lambda text: bool(list(ElementTree.fromstring(text).iter("failure"))) == (code != 0),
-            "markdown": lambda text: word in text,
-        }
-        assert read[form](done.stdout)
-
-    @pytest.mark.parametrize("form", ["json", "markdown", "sarif", "junit"])
-    def test_what_could_not_run_is_no_verdict_in_any_format(self, run: Check, tmp_path: Path, form: str) -> None:
-        done = run("check", tmp_path / "none.case", "--format", form)
-        assert done.returncode == 2 and not done.stdout and done.stderr.startswith("error: ")
+    def test_what_could_not_run_is_no_verdict_in_any_format(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        for words in (["--warn-only"], *(["--format", form] for form in READERS)):
+            done = run("check", tmp_path / "none.case", *words)
+            assert done.returncode == 2 and not done.stdout and done.stderr.startswith("error: "), words
+        policy(tmp_path, "[check]\nfail_on = 7\n")
+        done = run("check", cases / "healthy.case")
+        assert done.returncode == 2 and done.stderr.startswith("error")
 
     def test_quiet_prints_the_verdict_alone(self, run: Check, cases: Path) -> None:
         done = run("check", cases / "patient.case", "-q")
         assert done.returncode == 1 and len(done.stdout.splitlines()) == 1
-
-    def test_an_insufficient_set_says_how_many_samples_decide(self, run: Check, cases: Path, tmp_path: Path) -> None:
-        policy(tmp_path, budget(0.2))
-        assert "samples" in run("check", cases / "healthy.case").stdout
 
 
 class TestModels:
@@ -170,8 +148,16 @@ def test_no_report_tells_of_the_machine(run: Check, tmp_path: Path) -> None:
     folder = tmp_path / "canary-folder"
     done = run("check", float_model, quantized, *demo_arguments(), "--samples", "32", "-o", folder, *forms, **canaries)
     assert done.returncode in (1, 3), done.stdout + done.stderr
-    forbidden = ["canary", str(tmp_path), str(float_model.parent), str(Path(__file__).parents[2]), f"{Path.home()}/"]
+    forbidden = [
+        "canary",
+        str(tmp_path),
+        str(float_model.parent),
+        str(Path(__file__).parents[2]),
+        f"{Path.home()}/",
+        platform.node(),
+    ]
     told = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.suffix in TEXTS}
+    told["case.json"] = zipfile.ZipFile(folder / "quantmedic.case").read("case.json").decode()
     assert {"index.html", "report.md", "report.json", "check.sarif", "check.xml", "metrics.json"} <= told.keys()
     assert [(name, word) for name, text in told.items() for word in forbidden if word in text] == []
 
@@ -219,14 +205,11 @@ class TestPolicies:
 
     EXEMPTION = '[[ignore]]\nrule = "D005"\nreason = "fixed camera, VIS-214"\nexpires = 2026-11-30\n'
 
-    @pytest.mark.parametrize(
-        "today, code, said", [("2026-11-01", 0, ""), ("2026-11-21", 0, "9 days"), ("2026-12-01", 1, "expired")]
-    )
-    def test_exemptions_expire(self, run: Check, cases: Path, tmp_path: Path, today: str, code: int, said: str) -> None:
+    def test_exemptions_expire(self, run: Check, cases: Path, tmp_path: Path) -> None:
         policy(tmp_path, self.EXEMPTION)
-        done = run("check", cases / "patient.case", "--today", today)
-        assert done.returncode == code, done.stdout
-        assert said in done.stdout
+        for today, code, said in (("2026-11-01", 0, ""), ("2026-11-21", 0, "9 days"), ("2026-12-01", 1, "expired")):
+            done = run("check", cases / "patient.case", "--today", today)
+            assert done.returncode == code and said in done.stdout, done.stdout
 
     def test_an_exemption_that_covers_nothing_warns_and_is_strictly_refused(
         self, run: Check, cases: Path, tmp_path: Path
@@ -259,20 +242,17 @@ class TestBaseline:
         assert run("check", cases / "patient.case", "--baseline", cases / "patient.case").returncode == 0
         assert run("check", cases / "patient.case", "--baseline", cases / "healthy.case").returncode == 1
 
-    @pytest.mark.parametrize(
-        "text, word",
-        [
+    def test_what_is_none_is_refused(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        for text, word in (
             ("{", "not valid JSON"),
             ("[]", "not a valid baseline"),
             ('{"findings": [{"rule": 1}]}', "findings.0"),
             ('{"schema_version": "9.0", "findings": []}', "schema 9.0"),
             ('{"findings": [{"rule": "W001", "layer": "a", "value": NaN}]}', "not a valid baseline"),
-        ],
-    )
-    def test_what_is_none_is_refused(self, run: Check, cases: Path, tmp_path: Path, text: str, word: str) -> None:
-        (tmp_path / "bad.json").write_text(text, encoding="utf-8")
-        done = run("check", cases / "patient.case", "--baseline", "bad.json")
-        assert done.returncode == 2 and word in done.stderr and "Traceback" not in done.stderr
+        ):
+            (tmp_path / "bad.json").write_text(text, encoding="utf-8")
+            done = run("check", cases / "patient.case", "--baseline", "bad.json")
+            assert done.returncode == 2 and word in done.stderr and "Traceback" not in done.stderr
 
     def test_prune_adds_nothing(self, run: Check, cases: Path, tmp_path: Path) -> None:
         run("baseline", "write", cases / "healthy.case", "-o", "known.json")
@@ -281,26 +261,26 @@ class TestBaseline:
         assert done.returncode == 0 and (tmp_path / "known.json").read_bytes() == before
 
 
-class TestUsage:
-    @pytest.mark.parametrize(
-        "arguments, word",
-        [
-            (["a", "b", "c"], "one case"),
-            (["{case}", "--static"], "--static"),
-            (["{case}", "-v", "x.npz"], "--validation"),
-            (["{case}", "--format", "json", "--format", "sarif"], "--output"),
-            (["{case}", "--format", "html"], "--output"),
-            (["{case}", "--today", "tomorrow"], "2026-11-30"),
-            (["{case}", "--resume"], "--output"),
-            (["{float}", "{quantized}"], "no data"),
-            (["{float}", "{quantized}", "--static", "-v", "x.npz"], "--validation"),
-            (["{case}", "--config", "none.toml"], "none.toml"),
-        ],
-    )
-    def test_what_does_not_fit_is_refused(self, run: Check, cases: Path, arguments: list[str], word: str) -> None:
-        (float_model, quantized), _ = patient()
-        names = {"case": cases / "patient.case", "float": float_model, "quantized": quantized}
-        done = run("check", *(argument.format(**names) for argument in arguments))
+#: Arguments that do not fit, and what the error names.
+UNFIT = {
+    "a b c": "one case",
+    "CASE --static": "--static",
+    "CASE -v x.npz": "--validation",
+    "CASE --format json --format sarif": "--output",
+    "CASE --format html": "--output",
+    "CASE --today tomorrow": "2026-11-30",
+    "CASE --resume": "--output",
+    "FLOAT QUANT": "no data",
+    "FLOAT QUANT --static -v x.npz": "--validation",
+    "CASE --config none.toml": "none.toml",
+}
+
+
+def test_what_does_not_fit_is_refused(run: Check, cases: Path) -> None:
+    (float_model, quantized), _ = patient()
+    names = {"CASE": cases / "patient.case", "FLOAT": float_model, "QUANT": quantized}
+    for line, word in UNFIT.items():
+        done = run("check", *(names.get(word, word) for word in line.split()))
         assert done.returncode == 2, done.stdout + done.stderr
         assert word in done.stderr and "Traceback" not in done.stderr
 
@@ -329,34 +309,9 @@ class TestGitHub:
         assert not [line for line in done.stdout.splitlines() if line.startswith("::")]
 
 
-def test_figures_are_recorded_and_shown(run: Check, cases: Path, tmp_path: Path) -> None:
-    for label, name in (("one", "healthy"), ("two", "healthy"), ("three", "patient")):
-        run("check", cases / f"{name}.case", "--record", "history.db", "--label", label)
-    shown = run("trend", "history.db", "--model", "int8_healthy.onnx")
-    assert shown.returncode == 0, shown.stderr
-    assert "one" in shown.stdout and "two" in shown.stdout and "three" not in shown.stdout
-    for name in ("healthy", "patient"):
-        run("check", cases / f"{name}.case", "--record", "nightly.db", "--model", "classifier")
-    assert "2 runs" in run("trend", "nightly.db").stdout
-
-
-@pytest.mark.parametrize("name, word", [("none/history.db", "folder"), ("text.db", "not a history")])
-def test_a_history_that_cannot_be_is_refused_before_anything_is_measured(
-    run: Check, tmp_path: Path, name: str, word: str
-) -> None:
-    """Models that are not there would be refused first otherwise."""
-    (tmp_path / "text.db").write_text("no database, whatever its length", encoding="utf-8")
-    done = run("check", "none.onnx", "none.onnx", "--static", "--record", name)
-    assert done.returncode == 2 and word in done.stderr, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["text.db"]
-
-
-class TestFunction:
-    def test_it_takes_cases_and_files(self, cases: Path) -> None:
-        by_path = quantmedic.check(cases / "patient.case")
-        by_case = quantmedic.check(quantmedic.load_case(cases / "patient.case"))
-        assert by_path.check == by_case.check and by_path.gate == "REGRESSION"
-
-    def test_without_a_check_there_is_no_gate(self, cases: Path) -> None:
-        diagnosis = quantmedic.judge(quantmedic.load_case(cases / "patient.case"))
-        assert diagnosis.gate is None and diagnosis.check is None
+def test_the_function_takes_cases_and_files(cases: Path) -> None:
+    case = quantmedic.load_case(cases / "patient.case")
+    by_path, by_case = quantmedic.check(cases / "patient.case"), quantmedic.check(case)
+    assert by_path.check == by_case.check and by_path.gate == "REGRESSION"
+    plain = quantmedic.judge(case)
+    assert plain.gate is None and plain.check is None, "without a check there is no gate"

@@ -39,26 +39,18 @@ def test_a_baseline_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         load_baseline(path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 1}', "\ufffe", '{"findings": 1e999}'])
-def test_what_is_no_baseline_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    path.write_text(text)
-    with pytest.raises(BaselineError, match="not a valid baseline"):
-        load_baseline(path)
-
-
 def test_a_baseline_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "baseline.json")
     with pytest.raises(BaselineError, match="cannot read the baseline"):
         load_baseline(tmp_path / "baseline.json")
 
 
-@pytest.mark.parametrize("text", ["1: 2", "null: 3", "[1]: 2", "2026-01-01: 1", "? {a: 1}\n: 2"])
-def test_a_threshold_whose_name_is_no_text_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_threshold_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "thresholds.yaml"
-    path.write_text(text + "\n")
-    with pytest.raises(RuleError, match=r"unknown threshold|not a YAML file"):
-        apply_thresholds(load_rulebase(), path, [])
+    for text in ("1: 2", "null: 3", "[1]: 2", "2026-01-01: 1", "? {a: 1}\n: 2"):
+        path.write_text(text + "\n")
+        with pytest.raises(RuleError, match=r"unknown threshold|not a YAML file"):
+            apply_thresholds(load_rulebase(), path, [])
 
 
 RUN = {"mode": "one", "unit": 0, "share": None, "sqnr_db": 1.0}
@@ -86,29 +78,21 @@ RECORD = {
 }
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
+def test_a_sensitivity_record_that_was_edited_is_refused_before_it_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "sensitivity.json"
+    path.write_text(json.dumps(RECORD))
+    sensitivity_files(load_sensitivity(path))
+    edits: tuple[dict[str, object], ...] = (
         {"units": [], "runs": []},
         {"modes": [], "runs": []},
         {"runs": [RUN, RUN]},
         {"runs": [RUN | {"unit": 7}]},
         {"seed": "x"},
-    ],
-    ids=["no layers", "no modes", "a run twice", "a run of no layer", "a seed of letters"],
-)
-def test_a_sensitivity_record_that_was_edited_is_refused_before_it_is_drawn(
-    edit: dict[str, object], tmp_path: Path
-) -> None:
-    path = tmp_path / "sensitivity.json"
-    path.write_text(json.dumps(RECORD))
-    sensitivity_files(load_sensitivity(path))
-    path.write_text(json.dumps(RECORD | edit))
-    with pytest.raises(CaseError, match="not a readable sensitivity file"):
-        load_sensitivity(path)
-    path.write_text("{")
-    with pytest.raises(CaseError, match="not a readable sensitivity file"):
-        load_sensitivity(path)
+    )
+    for text in ("{", *(json.dumps(RECORD | edit) for edit in edits)):
+        path.write_text(text)
+        with pytest.raises(CaseError, match="not a readable sensitivity file"):
+            load_sensitivity(path)
 
 
 def test_a_name_of_5000_characters_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,19 +158,18 @@ def test_tensors_of_types_that_onnx_does_not_have_are_refused(tmp_path: Path) ->
         load_model(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize(("tensors", "is_refused"), [(4, False), (5, True)])
-def test_external_data_that_is_named_over_and_over_is_not_read(tensors: int, is_refused: bool, tmp_path: Path) -> None:
+def test_external_data_that_is_named_over_and_over_is_not_read(tmp_path: Path) -> None:
     model = conv_net()
     (tmp_path / "data.bin").write_bytes(bytes(4096))
-    for number in range(tensors):
+    for number in range(5):
         tensor = onnx.TensorProto(name=f"t{number}", data_type=onnx.TensorProto.FLOAT, dims=[1024])
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in {"location": "data.bin", "offset": "0", "length": "4096"}.items():
             tensor.external_data.add(key=key, value=value)
         model.graph.initializer.append(tensor)
-    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="many times over") if is_refused else nullcontext():
-        load_model(tmp_path / "model.onnx")
+        (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+        with pytest.raises(ModelError, match="many times over") if number == 4 else nullcontext():
+            load_model(tmp_path / "model.onnx")
 
 
 def test_a_metric_of_hundreds_of_digits_is_refused() -> None:
@@ -249,9 +232,8 @@ def test_tables_of_toolchains_are_bounded_while_they_are_read(tmp_path: Path, mo
         read_source(path)
 
 
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
+def test_a_threshold_that_is_no_value_is_refused() -> None:
+    for value, says in (
         ("2026-13-45", "not a number"),
         ("[" * 5_000 + "]" * 5_000, "too many levels"),
         ("9" * 400, "a whole number has too many digits: 400 digits, the limit is 300 digits"),
@@ -260,9 +242,7 @@ def test_tables_of_toolchains_are_bounded_while_they_are_read(tmp_path: Path, mo
         ("{[1]: 2}", "not a number"),
         ("0x" + "f" * 290, "must be a number"),
         ("\ud800", "not a number"),
-    ],
-)
-def test_a_threshold_that_is_no_value_is_refused(value: str, says: str) -> None:
-    with pytest.raises((RuleError, LimitError), match=says) as caught:
-        apply_thresholds(load_rulebase(), None, [f"activation_zscore={value}"])
-    assert len(str(caught.value)) < 500
+    ):
+        with pytest.raises((RuleError, LimitError), match=says) as caught:
+            apply_thresholds(load_rulebase(), None, [f"activation_zscore={value}"])
+        assert len(str(caught.value)) < 500

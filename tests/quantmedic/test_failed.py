@@ -121,23 +121,23 @@ REAL: dict[str, tuple[Failure, str]] = {
 }
 
 
-@pytest.mark.parametrize("code", REAL)
-def test_real_failures(code: str, tmp_path: Path) -> None:
-    fail, cause = REAL[code]
-    model, log = fail(tmp_path)
-    diagnosis = quantmedic.diagnose(model, None, toolchain_logs=[log])
-    assert diagnosis.verdict == "failed"
-    assert [found.cause for found in diagnosis.causes] == [cause]
-    assert diagnosis.causes[0].rules == (code,)
-    assert diagnosis.advice == ()
-    assert {note.rule[0] for note in diagnosis.not_judged} <= {"F"}
-    assert "do this first: " in render_console(diagnosis)
+def test_real_failures(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for code, (fail, cause) in REAL.items():
+        with subtests.test(code):
+            (folder := tmp_path / code).mkdir()
+            model, log = fail(folder)
+            diagnosis = quantmedic.diagnose(model, None, toolchain_logs=[log])
+            assert diagnosis.verdict == "failed"
+            assert [(found.cause, found.rules) for found in diagnosis.causes] == [(cause, (code,))]
+            assert diagnosis.advice == ()
+            assert {note.rule[0] for note in diagnosis.not_judged} <= {"F"}
+            assert "do this first: " in render_console(diagnosis)
 
 
-@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
-def test_the_log_alone_makes_a_whole_sentence(log: Path) -> None:
-    (cause,) = quantmedic.diagnose("none.onnx", toolchain_logs=[log]).causes
-    assert "not measured" not in cause.message or cause.rules == ("F001",)
+def test_the_log_alone_makes_a_whole_sentence() -> None:
+    for log in sorted(LOGS.glob("*.log")):
+        (cause,) = quantmedic.diagnose("none.onnx", toolchain_logs=[log]).causes
+        assert "not measured" not in cause.message or cause.rules == ("F001",), log.name
 
 
 @pytest.mark.parametrize("code, written", [("F001", "float_13.onnx"), ("F004", "flat.onnx"), ("F016", "named.onnx")])
@@ -153,28 +153,17 @@ def test_the_first_remedy_mends_it(code: str, written: str, tmp_path: Path, monk
     ort.InferenceSession(str(tmp_path / "mended.onnx"), providers=["CPUExecutionProvider"])
 
 
-def test_the_opset_and_the_setting_tell_without_a_word_of_the_log(tmp_path: Path) -> None:
+def test_the_model_tells_where_the_words_are_not_known(tmp_path: Path) -> None:
     """The tool's own words were lost; what it was told is in the log, and the model states its opset."""
-    onnx.save(conv_net(opset=12), tmp_path / "float.onnx")
-    (tmp_path / "tool.log").write_text("options:\n  per_channel: true\n[ERROR] cannot load the result\n")
-    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"])
-    assert (diagnosis.verdict, diagnosis.causes[0].rules) == ("failed", ("F001",))
-
-
-@pytest.mark.parametrize(
-    "model, log, code",
-    [
-        (named_alike, "", "F016"),
-        (gemm_net, 'quantize_static("a.onnx", "b.onnx", reader, per_channel=True)\n', "F004"),
-    ],
-)
-def test_the_model_tells_where_the_words_are_not_known(
-    model: Callable[[], onnx.ModelProto], log: str, code: str, tmp_path: Path
-) -> None:
-    onnx.save(model(), tmp_path / "float.onnx")
-    (tmp_path / "tool.log").write_text(log + "[ERROR] step 3 gave up\n")
-    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"])
-    assert [cause.rules for cause in diagnosis.causes] == [(code,)]
+    for model, options, code in (
+        (named_alike(), "", "F016"),
+        (gemm_net(), 'quantize_static("a.onnx", "b.onnx", reader, per_channel=True)\n', "F004"),
+        (conv_net(opset=12), "options:\n  per_channel: true\n", "F001"),
+    ):
+        onnx.save(model, tmp_path / "float.onnx")
+        (tmp_path / "tool.log").write_text(options + "[ERROR] step 3 gave up\n")
+        diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"])
+        assert (diagnosis.verdict, [cause.rules for cause in diagnosis.causes]) == ("failed", [(code,)])
 
 
 @pytest.mark.thorough
@@ -232,24 +221,15 @@ def test_a_broken_calibration_image_is_found_by_its_name(tmp_path: Path, log: Pa
     assert str(tmp_path) not in diagnosis.model_dump_json()
 
 
-def test_whole_pictures_of_any_size_are_no_fault(tmp_path: Path, log: Path) -> None:
-    """What the user's reader makes of them is not known; that they can be opened is."""
+def test_calibration_data_are_counted_or_missing(tmp_path: Path, log: Path) -> None:
+    """What the user's reader makes of pictures of any size is not known; that they can be opened is."""
     onnx.save(conv_net(), tmp_path / "float.onnx")
-    calib = pictures(tmp_path / "calib", [20, 31, 8])
-    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=calib, toolchain_logs=[log])
-    assert (diagnosis.causes, diagnosis.model.failure.data_samples) == ((), 3)
-
-
-def test_missing_calibration_data_are_found_too(tmp_path: Path, log: Path) -> None:
-    onnx.save(conv_net(), tmp_path / "float.onnx")
+    for data, samples in ((pictures(tmp_path / "calib", [20, 31, 8]), 3), (images(20), 20)):
+        diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=data, toolchain_logs=[log])
+        assert diagnosis.causes == () and diagnosis.model.failure.data_problem is None
+        assert diagnosis.model.failure.data_samples == samples
     diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=tmp_path / "none.npz", toolchain_logs=[log])
     assert diagnosis.causes[0].rules == ("F010",) and "none.npz" in diagnosis.causes[0].message
-
-
-def test_whole_calibration_data_are_counted(tmp_path: Path, log: Path) -> None:
-    onnx.save(conv_net(), tmp_path / "float.onnx")
-    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=images(20), toolchain_logs=[log])
-    assert (diagnosis.model.failure.data_samples, diagnosis.model.failure.data_problem) == (20, None)
 
 
 @pytest.mark.source("mct-target-unreachable")
@@ -270,15 +250,13 @@ def read_float(path: Path) -> FloatModel:
     return front_end_of(path).read_float(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"\x1c\0\0\0TFL3" + b"\xff" * 40, b"PK\x03\x04" + b"x" * 50])
-def test_foreign_and_cut_files_are_said_and_not_read(content: bytes, tmp_path: Path) -> None:
+def test_foreign_and_cut_files_are_said_and_not_read(tmp_path: Path) -> None:
     path = tmp_path / "float.model"
-    path.write_bytes(content)
-    if content[4:8] == b"TFL3":
-        pytest.importorskip("ai_edge_litert")
-    found = read_float(path)
-    assert found.facts.float_model.problem and found.notices and not found.inputs
-    assert str(tmp_path) not in found.notices[0]
+    for content in (b"", b"\0" * 64, b"PK\x03\x04" + b"x" * 50):
+        path.write_bytes(content)
+        found = read_float(path)
+        assert found.facts.float_model.problem and found.notices and not found.inputs
+        assert str(tmp_path) not in found.notices[0]
 
 
 def test_what_is_read_of_a_float_model(tmp_path: Path) -> None:
@@ -298,16 +276,16 @@ def test_what_is_read_of_a_float_model(tmp_path: Path) -> None:
     assert facts.constant_bytes == 4 * (32 + 4 + 2)
 
 
-@pytest.mark.parametrize("name, quantized", [("image_example1.float32", False), ("image_example1", True)])
-def test_what_is_read_of_a_litert_model(name: str, quantized: bool, log: Path) -> None:
+def test_what_is_read_of_a_litert_model(log: Path) -> None:
     pytest.importorskip("ai_edge_litert")
-    path = LOGS.parent / "litert" / f"{name}.tflite"
-    diagnosis = quantmedic.diagnose(path, toolchain_logs=[log], representative=np.ones((3, 96, 96, 1), np.float32))
-    facts = diagnosis.model.float_model
-    assert (facts.format, facts.problem, facts.nonfinite_constants) == ("litert", None, 0)
-    assert facts.inputs == ("serving_default_conv2d_input:0 (N, 96, 96, 1) float32",)
-    assert diagnosis.model.failure.data_samples == 3
-    assert [cause.rules for cause in diagnosis.causes] == [("F020",)] * quantized
+    for name, quantized in (("image_example1.float32", False), ("image_example1", True)):
+        path = LOGS.parent / "litert" / f"{name}.tflite"
+        diagnosis = quantmedic.diagnose(path, toolchain_logs=[log], representative=np.ones((3, 96, 96, 1), np.float32))
+        facts = diagnosis.model.float_model
+        assert (facts.format, facts.problem, facts.nonfinite_constants) == ("litert", None, 0)
+        assert facts.inputs == ("serving_default_conv2d_input:0 (N, 96, 96, 1) float32",)
+        assert diagnosis.model.failure.data_samples == 3
+        assert [cause.rules for cause in diagnosis.causes] == [("F020",)] * quantized
 
 
 @pytest.mark.thorough
@@ -361,17 +339,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(cli, ["diagnose", str(model), "--toolchain-log", str(log)]).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "what the tool printed with --log FILE"),
-        (["--log", "tool.log", "--validation", "v.npz"], "--validation cannot be used without QUANT"),
-        (["--log", "tool.log", "--prove", "--labels", "l.npy"], "--labels, --prove cannot be used without QUANT"),
-    ],
-)
-def test_what_the_command_refuses(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(cli, ["diagnose", "float.onnx", *arguments])
-    assert result.exit_code == 2 and message in " ".join(result.output.split())
+def test_what_the_command_refuses() -> None:
+    for line, message in (
+        ("", "what the tool printed with --log FILE"),
+        ("--log tool.log --validation v.npz", "--validation cannot be used without QUANT"),
+        ("--log tool.log --prove --labels l.npy", "--labels, --prove cannot be used without QUANT"),
+    ):
+        result = CliRunner().invoke(cli, ["diagnose", "float.onnx", *line.split()])
+        assert result.exit_code == 2 and message in " ".join(result.output.split())
 
 
 def test_what_the_function_refuses(tmp_path: Path, log: Path) -> None:

@@ -184,50 +184,44 @@ def test_the_list_of_commands_needs_none_of_them() -> None:
     assert next(iter(commands()))[0] == "demo"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["diagnose", "a", "b", "--prove", "--budget", "soon"], "'soon' is not a valid duration, e.g. 90s or 5m"),
-        (["collect", "a", "b", "--memory", "much"], "'much' is not a valid size, e.g. 2GB, 500MB or 512MiB"),
-        (["collect", "a", "b", "--memory", "9" * 400], "is not a valid size"),
-        (["collect", "a", "b", "--timeout", "9" * 400], "is not a valid duration"),
-        (["check", "a", "b", "--today", "now"], "'now' is not a valid date, e.g. 2026-11-30"),
-        (
-            ["collect", "a", "b", "--no-prove", "--budget", "5m"],
-            "--budget is the time for --prove; leave out --no-prove",
-        ),
-        (["fallback", "a", "b", "--format", "text", "--format", "json"], "several formats need a folder"),
-    ],
-)
-def test_wrong_values(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(cli, arguments)
-    assert done.exit_code == 2
-    assert message in " ".join(done.output.split())
+#: Commands with a value that cannot be, and what is said about it.
+WRONG_VALUES = {
+    "diagnose a b --prove --budget soon": "'soon' is not a valid duration, e.g. 90s or 5m",
+    "collect a b --memory much": "'much' is not a valid size, e.g. 2GB, 500MB or 512MiB",
+    f"collect a b --memory {'9' * 400}": "is not a valid size",
+    f"collect a b --timeout {'9' * 400}": "is not a valid duration",
+    "check a b --today now": "'now' is not a valid date, e.g. 2026-11-30",
+    "collect a b --no-prove --budget 5m": "--budget is the time for --prove; leave out --no-prove",
+    "fallback a b --format text --format json": "several formats need a folder",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("1000", 1000),
-        ("512b", 512),
-        ("3 kB", 3000),
-        ("463MiB", 463 << 20),
-        ("463 MiB", 463 << 20),
-        ("2GB", 2 * 10**9),
-        ("1.5g", 1_500_000_000),
-        ("2GiB", 2 << 30),
-        ("1TB", 10**12),
-        ("1Ti", 1 << 40),
-    ],
-)
-def test_sizes_are_decimal_or_binary(text: str, size: int) -> None:
-    assert Bytes().convert(text, None, None) == size
+def test_wrong_values() -> None:
+    for line, message in WRONG_VALUES.items():
+        done = CliRunner().invoke(cli, line.split())
+        assert done.exit_code == 2
+        assert message in " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("text", ["1EB", "i", "1 iB", "1e9", "-1GB", "0", "1GBs"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Bytes().convert(text, None, None)
+SIZES = {
+    "1000": 1000,
+    "512b": 512,
+    "3 kB": 3000,
+    "463MiB": 463 << 20,
+    "463 MiB": 463 << 20,
+    "2GB": 2 * 10**9,
+    "1.5g": 1_500_000_000,
+    "2GiB": 2 << 30,
+    "1TB": 10**12,
+    "1Ti": 1 << 40,
+}
+
+
+def test_sizes_are_decimal_or_binary() -> None:
+    assert {text: Bytes().convert(text, None, None) for text in SIZES} == SIZES
+    for text in ("1EB", "i", "1 iB", "1e9", "-1GB", "0", "1GBs"):
+        with pytest.raises(click.BadParameter):
+            Bytes().convert(text, None, None)
 
 
 def test_the_help_shows_the_default_of_the_time_limit() -> None:
@@ -248,28 +242,23 @@ class TestFolderOfAReport:
     """It is accepted wherever a case is."""
 
     @pytest.mark.thorough
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "report CASE --format json",
+    def test_commands(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("calibration.cache").write_text("TRT-8601-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
+        for line in (
             "report CASE --previous CASE --format json",
             "show CASE",
             "compare CASE CASE",
-            "check CASE --warn-only",
             "check CASE --warn-only --baseline CASE --previous CASE",
             "baseline write CASE -o known.json",
             "import CASE calibration.cache -o merged.case",
-        ],
-    )
-    def test_commands(self, line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-        Path("calibration.cache").write_text("TRT-8601-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
-        by_folder, by_file = (
-            CliRunner().invoke(cli, [str(case) if word == "CASE" else word for word in line.split()])
-            for case in (folder, folder / "quantmedic.case")
-        )
-        assert by_folder.exit_code == by_file.exit_code == 0, by_folder.output
-        assert by_folder.output == by_file.output
+        ):
+            by_folder, by_file = (
+                CliRunner().invoke(cli, [str(case) if word == "CASE" else word for word in line.split()])
+                for case in (folder, folder / "quantmedic.case")
+            )
+            assert by_folder.exit_code == by_file.exit_code == 0, by_folder.output
+            assert by_folder.output == by_file.output
 
     @pytest.mark.thorough
     def test_functions(self, folder: Path) -> None:

@@ -74,17 +74,12 @@ def test_the_worse_installation_is_named(tmp_path: Path, sqnr_db: float, rule: s
     assert {"R002", "R009", "R010"} & set(rules) == {rule}
 
 
-def test_outputs_of_other_samples_are_refused(tmp_path: Path) -> None:
+def test_outputs_of_other_samples_and_of_another_file_are_refused(tmp_path: Path) -> None:
     paths = pair(tmp_path)
     file = recorded(tmp_path, paths)
     np.savez(tmp_path / "val.npz", image=X[::-1])
     with pytest.raises(DataError, match="recorded of other samples"):
         device_of(tmp_path, paths, file)
-
-
-def test_outputs_of_another_file_are_refused(tmp_path: Path) -> None:
-    paths = pair(tmp_path)
-    file = recorded(tmp_path, paths)
     model = onnx.load(paths[1])
     model.doc_string = "another one"
     onnx.save(model, paths[1])
@@ -92,15 +87,15 @@ def test_outputs_of_another_file_are_refused(tmp_path: Path) -> None:
         device_of(tmp_path, paths, file)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"samples": 0}', "[" * 100_000])
-def test_a_damaged_description_is_said(tmp_path: Path, content: str) -> None:
+def test_a_damaged_description_is_said(tmp_path: Path) -> None:
     paths = pair(tmp_path)
-    file = tmp_path / "broken.npz"
-    np.savez(file, scores=X)
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.writestr("recording.json", content)
-    with pytest.raises(DataError, match="description of the recorded outputs is damaged"):
-        device_of(tmp_path, paths, file)
+    for content in ("", "[]", "{", '{"samples": 0}', "[" * 100_000):
+        file = tmp_path / "broken.npz"
+        np.savez(file, scores=X)
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.writestr("recording.json", content)
+        with pytest.raises(DataError, match="description of the recorded outputs is damaged"):
+            device_of(tmp_path, paths, file)
 
 
 def test_nothing_is_recorded_without_samples(tmp_path: Path) -> None:

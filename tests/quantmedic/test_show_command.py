@@ -69,15 +69,12 @@ def test_csv_goes_to_a_file_or_to_the_output(patient_case: Path, tmp_path: Path)
     assert refused.returncode == 2 and "choose another file" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_a_slip_is_exit_code_2_and_named(patient_case: Path) -> None:
+    for options, said in (
         (("--columns", "op_typ"), "did you mean op_type?"),
         (("--table", "activation"), "did you mean activations?"),
         (("--layer", "/stem/conv/Con"), "did you mean /stem/conv/Conv"),
         (("--sort", "name:up"), "KEY:desc"),
-    ],
-)
-def test_a_slip_is_exit_code_2_and_named(patient_case: Path, options: tuple[str, ...], said: str) -> None:
-    done = run(patient_case, *options)
-    assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("error: ")
+    ):
+        done = run(patient_case, *options)
+        assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("error: ")
