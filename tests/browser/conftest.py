@@ -41,12 +41,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Path]:
 
 
 @pytest.fixture(scope="session")
-def thousand(made: Callable[..., Any], report: Callable[[Any], Path]) -> Path:
-    """The report of 1 000 layers."""
-    return report(made(1000))
-
-
-@pytest.fixture(scope="session")
 def thousand_narrow(made: Callable[..., Any], report: Callable[[Any], Path]) -> Path:
     """The report of 1 000 layers of four channels each, in residual blocks."""
     return report(made(1000, 4))

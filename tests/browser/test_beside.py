@@ -67,33 +67,27 @@ def test_the_float_graph_is_that_of_the_float_model(opened: Opened, demo: Path, 
     assert drawn == len(edges)
 
 
-@pytest.mark.parametrize(("size", "aside"), [((1400, 900), True), ((390, 844), False)], ids=str)
-def test_panes_stand_side_by_side_or_one_above_the_other(
-    opened: Opened, demo: Path, size: tuple[int, int], aside: bool
-) -> None:
-    page = both(opened(demo, viewport={"width": size[0], "height": size[1]}))
-    left, right = (page.locator(".model-view").nth(place).bounding_box() for place in (0, 1))
-    assert (left["y"] == right["y"]) == aside == (left["x"] != right["x"])
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-
-
-@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=str)
-def test_both_begin_at_the_same_layer_and_are_in_sight(opened: Opened, demo: Path, size: tuple[int, int]) -> None:
+def test_both_begin_at_the_same_layer_and_are_in_sight(subtests: pytest.Subtests, opened: Opened, demo: Path) -> None:
     """Without anybody scrolling: what was pressed brings it into the window."""
-    page = opened(demo, viewport={"width": size[0], "height": size[1]})
-    page.evaluate("reveal('charts'), reveal('table')")
-    page.locator("[data-section=graph]").evaluate("node => node.scrollIntoView()")
-    page.wait_for_selector(".model-view:not([aria-busy]) .box")
-    toggle(page)
-    page.wait_for_function(READY)
-    page.wait_for_timeout(400)  # pictures glide
-    views = [page.locator(".model-view").nth(place).bounding_box() for place in (0, 1)]
-    shown = [min(view["y"] + view["height"], size[1]) - view["y"] for view in views]
-    assert all(part >= 0.9 * view["height"] for part, view in zip(shown, views, strict=True))
-    for model, view in zip(("quantized", "float"), views, strict=True):
-        box = boxes(page, model).filter(has_text="classifier").first.bounding_box()  # the worst layer
-        middle = box["y"] + box["height"] / 2
-        assert view["y"] <= middle <= view["y"] + view["height"], model
+    for size in [(1400, 900), (390, 844)]:
+        with subtests.test(size=size):
+            page = opened(demo, viewport={"width": size[0], "height": size[1]})
+            page.evaluate("reveal('charts'), reveal('table')")
+            page.locator("[data-section=graph]").evaluate("node => node.scrollIntoView()")
+            page.wait_for_selector(".model-view:not([aria-busy]) .box")
+            toggle(page)
+            page.wait_for_function(READY)
+            page.wait_for_timeout(400)  # pictures glide
+            views = [page.locator(".model-view").nth(place).bounding_box() for place in (0, 1)]
+            aside = views[0]["y"] == views[1]["y"]
+            assert aside == (size[0] > 1000) == (views[0]["x"] != views[1]["x"])
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+            shown = [min(view["y"] + view["height"], size[1]) - view["y"] for view in views]
+            assert all(part >= 0.9 * view["height"] for part, view in zip(shown, views, strict=True))
+            for model, view in zip(("quantized", "float"), views, strict=True):
+                box = boxes(page, model).filter(has_text="classifier").first.bounding_box()  # the worst layer
+                middle = box["y"] + box["height"] / 2
+                assert view["y"] <= middle <= view["y"] + view["height"], model
 
 
 def test_selecting_in_one_selects_in_the_other(opened: Opened, demo: Path) -> None:
@@ -110,10 +104,6 @@ def test_selecting_in_one_selects_in_the_other(opened: Opened, demo: Path) -> No
         assert view["y"] <= box["y"] and box["y"] + box["height"] <= view["y"] + view["height"]
     page.evaluate("select(null)")
     assert chosen(page, "quantized") == chosen(page, "float") == []
-
-
-def test_pointing_at_one_points_in_the_other(opened: Opened, demo: Path) -> None:
-    page = both(opened(demo))
     page.evaluate("hover(4)")
     pointed = page.locator(".model-picture .pointed").evaluate_all("all => all.map((box) => box.ariaLabel)")
     assert [label.split(", ")[0] for label in pointed] == ["/reduce/pointwise/conv/Conv"] * 2
@@ -134,16 +124,6 @@ def test_what_one_model_alone_has_is_seen(opened: Opened, lonely: Path, demo_cas
     assert "only in the float model" in page.locator("#announcer").inner_text()
 
 
-def test_it_goes_away_again_and_comes_back(opened: Opened, demo: Path) -> None:
-    page = both(opened(demo))
-    toggle(page)
-    assert page.locator(".model-view").count() == 1
-    page.evaluate("select(3)")
-    toggle(page)
-    page.wait_for_function(READY)
-    assert len(chosen(page, "float")) >= 1 and page.locator(".model-view").count() == 2
-
-
 def test_the_keyboard_works_in_it(opened: Opened, demo: Path) -> None:
     page = both(opened(demo, reduced_motion="reduce"))
     assert page.locator('.model-picture [tabindex="0"]').count() == 2
@@ -152,18 +132,17 @@ def test_the_keyboard_works_in_it(opened: Opened, demo: Path) -> None:
         page.keyboard.press(key)
     assert page.evaluate("selected") == 0
     assert chosen(page, "quantized") == ["/stem/conv/Conv"]
+    page.keyboard.press("Escape")
+    toggle(page)
+    assert page.locator(".model-view").count() == 1, "it goes away again"
+    page.evaluate("select(3)")
+    toggle(page)
+    page.wait_for_function(READY)
+    assert len(chosen(page, "float")) >= 1 and page.locator(".model-view").count() == 2
 
 
-def test_a_case_without_a_float_model_has_no_such_button(
-    opened: Opened, made: Callable[..., Any], report: Callable[[Any], Path]
-) -> None:
-    page = opened(report(made(12, 2)))
-    page.evaluate("reveal('graph')")
-    page.wait_for_selector(".model-view:not([aria-busy]) .box", state="attached")
-    assert page.get_by_role("button", name="float beside it").count() == 0
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_keeps_people_out(opened: Opened, lonely: Path, theme: str) -> None:
-    page = both(opened(lonely, color_scheme=theme, reduced_motion="reduce"))
-    assert violations(page, "#graph", GUIDELINES) == []
+def test_nothing_keeps_people_out(subtests: pytest.Subtests, opened: Opened, lonely: Path) -> None:
+    for theme in ["light", "dark"]:
+        with subtests.test(theme=theme):
+            page = both(opened(lonely, color_scheme=theme, reduced_motion="reduce"))
+            assert violations(page, "#graph", GUIDELINES) == []

@@ -1,12 +1,11 @@
 """The page of a comparison in a real browser."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.comparisons import compared, facts, judged, layer, pair, table
+from builders.comparisons import compared, pair
 from builders.report_pages import violations
 
 import quantmedic
@@ -35,30 +34,30 @@ def both(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPa
     return page_of(quantmedic.compare(patient_case, healthy_case), tmp_path_factory.mktemp("both"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_is_accessible(opened: Opener, record: Any, tmp_path: Path, scheme: str, width: int) -> None:
-    page = opened(
-        page_of(record, tmp_path),
-        color_scheme=scheme,
-        viewport={"width": width, "height": 844},
-    )
-    assert violations(page) == []
-    assert page.locator("h1").inner_text().split() == ["int8.onnx", "→", "to", "int8_new.onnx"]
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
-        "no side scroll"
-    )
+def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, record: Any, tmp_path: Path) -> None:
+    for scheme, width in [("light", 1280), ("dark", 390)]:
+        with subtests.test(scheme=scheme, width=width):
+            page = opened(
+                page_of(record, tmp_path),
+                color_scheme=scheme,
+                viewport={"width": width, "height": 844},
+            )
+            assert violations(page) == []
+            assert page.locator("h1").inner_text().split() == ["int8.onnx", "→", "to", "int8_new.onnx"]
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+                "no side scroll"
+            )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_noise_of_both_is_accessible(opened: Opener, both: Path, scheme: str, width: int) -> None:
-    page = opened(both, "#budget", color_scheme=scheme, viewport={"width": width, "height": 844})
-    assert violations(page) == []
-    assert page.locator("#budget tbody tr").first.locator(".fate").inner_text() == "went"
-    assert page.locator("#budget tbody th").first.bounding_box()["width"] >= 200
-    bars = [bar.bounding_box()["width"] for bar in page.locator("#budget .lengths rect").all()[:2]]
-    assert bars[0] > 20 * bars[1]
+def test_the_noise_of_both_is_accessible(subtests: pytest.Subtests, opened: Opener, both: Path) -> None:
+    for scheme, width in [("light", 1280), ("dark", 390)]:
+        with subtests.test(scheme=scheme, width=width):
+            page = opened(both, "#budget", color_scheme=scheme, viewport={"width": width, "height": 844})
+            assert violations(page) == []
+            assert page.locator("#budget tbody tr").first.locator(".fate").inner_text() == "went"
+            assert page.locator("#budget tbody th").first.bounding_box()["width"] >= 200
+            bars = [bar.bounding_box()["width"] for bar in page.locator("#budget .lengths rect").all()[:2]]
+            assert bars[0] > 20 * bars[1]
 
 
 def test_the_answer_is_on_the_first_screen(opened: Opener, record: Any, tmp_path: Path) -> None:
@@ -98,19 +97,3 @@ def test_hostile_names_stay_text(opened: Opener, tmp_path: Path) -> None:
     assert "</script>" in text and "{{7*7}}" in text and "onerror=alert(1)" in text
     assert page.locator("img, script").count() == 0
     assert violations(page) == []
-
-
-def test_cases_with_nothing_in_common(opened: Opener, tmp_path: Path) -> None:
-    other = judged(facts([layer("b", op_type="Gemm")]), {"validation": table(first=999)})
-    page = opened(page_of(compared(judged(facts([layer("a")])), other), tmp_path))
-    text = page.inner_text("body")
-    assert re.search(r"UNDECIDED", text, re.IGNORECASE) and "No layer was measured in both cases" in text
-    assert violations(page) == []
-
-
-def test_a_printed_page_shows_everything(opened: Opener, record: Any, tmp_path: Path) -> None:
-    page = opened(page_of(record, tmp_path))
-    page.emulate_media(media="print")
-    for name in ("Side by side", "Causes", "Layers", "What was changed", "Run"):
-        assert page.get_by_role("heading", name=name, exact=True).is_visible()
-    assert len(page.pdf()) > 10_000

@@ -35,21 +35,13 @@ def test_what_is_wrong_with_a_set_leads_to_its_card(opened: Callable[..., Any], 
     assert page.locator("#cause-D005").evaluate("(card) => card.getBoundingClientRect().top < innerHeight")
 
 
-def test_the_rest_of_the_facts_is_folded(opened: Callable[..., Any], demo: Path) -> None:
-    page = opened(demo, "#data")
-    folded = page.locator("#data details", has_text="All facts of the data sets")
-    assert not folded.locator("table").first.is_visible()
-    folded.locator("summary").click()
-    assert folded.get_by_text("effective rank", exact=False).first.is_visible()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_it_is_readable_by_everyone(opened: Callable[..., Any], demo: Path, scheme: str, width: int) -> None:
-    page = opened(demo, "#data", color_scheme=scheme, viewport={"width": width, "height": 844})
-    page.evaluate("document.querySelectorAll('#data details').forEach((d) => (d.open = true))")
-    assert violations(page, "#data") == []
-    assert page.evaluate("document.getElementById('data').scrollWidth <= innerWidth")
+def test_it_is_readable_by_everyone(subtests: pytest.Subtests, opened: Callable[..., Any], demo: Path) -> None:
+    for scheme, width in [("light", 1280), ("dark", 390)]:
+        with subtests.test(scheme=scheme, width=width):
+            page = opened(demo, "#data", color_scheme=scheme, viewport={"width": width, "height": 844})
+            page.evaluate("document.querySelectorAll('#data details').forEach((d) => (d.open = true))")
+            assert violations(page, "#data") == []
+            assert page.evaluate("document.getElementById('data').scrollWidth <= innerWidth")
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +67,11 @@ def test_a_slow_layer_leads_to_the_layer(opened: Callable[..., Any], profiled: P
     assert page.evaluate("selected === null ? '' : layers.label(selected)") == name
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_cost_is_readable_by_everyone(opened: Callable[..., Any], profiled: Path, scheme: str, width: int) -> None:
-    page = opened(profiled, "#cost", color_scheme=scheme, viewport={"width": width, "height": 844})
-    assert violations(page, "#cost") == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+def test_the_cost_is_readable_by_everyone(
+    subtests: pytest.Subtests, opened: Callable[..., Any], profiled: Path
+) -> None:
+    for scheme, width in [("light", 1280), ("dark", 390)]:
+        with subtests.test(scheme=scheme, width=width):
+            page = opened(profiled, "#cost", color_scheme=scheme, viewport={"width": width, "height": 844})
+            assert violations(page, "#cost") == []
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -42,12 +42,13 @@ def test_without_scripts_the_gate_is_told(opened: Callable[..., Any], gated: Pat
     assert page.locator(".cause h3 s").count() == 1
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
-def test_the_gate_keeps_nobody_out(opened: Callable[..., Any], gated: Path, theme: str, width: int) -> None:
-    page = opened(gated, color_scheme=theme, viewport={"width": width, "height": 800})
-    page.evaluate("for (const details of document.querySelectorAll('#gate details')) details.open = true")
-    assert violations(page, tags=GUIDELINES) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_the_gate_keeps_nobody_out(subtests: pytest.Subtests, opened: Callable[..., Any], gated: Path) -> None:
+    for theme, width in [("light", 1280), ("dark", 390)]:
+        with subtests.test(theme=theme, width=width):
+            page = opened(gated, color_scheme=theme, viewport={"width": width, "height": 800})
+            page.evaluate("for (const details of document.querySelectorAll('#gate details')) details.open = true")
+            assert violations(page, tags=GUIDELINES) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_printed_gate_holds_every_finding(opened: Callable[..., Any], gated: Path, tmp_path: Path) -> None:

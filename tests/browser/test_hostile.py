@@ -60,13 +60,14 @@ def test_nothing_of_a_name_runs(opened: Callable[..., Any], hostile: Path) -> No
     assert page.locator("img:not([src^='data:'])").count() == 0 and page.locator("[onload], [onerror]").count() == 0
 
 
-@pytest.mark.parametrize("position", range(len(NAMES)))
 def test_a_link_opens_a_layer_of_any_name(
-    opened: Callable[..., Any], hostile: Path, labels: list[str], position: int
+    subtests: pytest.Subtests, opened: Callable[..., Any], hostile: Path, labels: list[str]
 ) -> None:
-    page = opened(hostile, f"#layer={quote(labels[position], safe='')}")
-    assert page.evaluate("selected") == position
-    assert page.locator("#drawer").is_visible()
+    for position in range(len(NAMES)):
+        with subtests.test(position=position):
+            page = opened(hostile, f"#layer={quote(labels[position], safe='')}")
+            assert page.evaluate("selected") == position
+            assert page.locator("#drawer").is_visible()
 
 
 def test_layers_of_one_name_are_told_apart(opened: Callable[..., Any], hostile: Path) -> None:

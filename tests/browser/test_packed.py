@@ -29,23 +29,29 @@ def test_texts_come_back(opened: Callable[..., Any], demo: Path) -> None:
         assert page.evaluate("unpackText", packed_text(text)) == text
 
 
-@pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE])
-@pytest.mark.parametrize("level", [0, 1, 9])
-def test_every_kind_of_block_is_read(opened: Callable[..., Any], demo: Path, level: int, strategy: int) -> None:
-    page = opened(demo)
-    for text in texts(2):
-        deflate = zlib.compressobj(level, zlib.DEFLATED, -15, 8, strategy)
-        packed = deflate.compress(text.encode()) + deflate.flush()
-        assert page.evaluate("unpackText", f"{len(text.encode())}:{b64encode(packed).decode()}") == text
+def test_every_kind_of_block_is_read(subtests: pytest.Subtests, opened: Callable[..., Any], demo: Path) -> None:
+    for level in [0, 1, 9]:
+        for strategy in [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE]:
+            with subtests.test(level=level, strategy=strategy):
+                page = opened(demo)
+                for text in texts(2):
+                    deflate = zlib.compressobj(level, zlib.DEFLATED, -15, 8, strategy)
+                    packed = deflate.compress(text.encode()) + deflate.flush()
+                    assert page.evaluate("unpackText", f"{len(text.encode())}:{b64encode(packed).decode()}") == text
 
 
-@pytest.mark.parametrize("damage", ["9:AAAA", "9:", "70000:7cExAQAA", "9:!!"])
-def test_a_damaged_program_leaves_a_page_to_read(browser: Any, demo: Path, tmp_path: Path, damage: str) -> None:
-    text = (demo / "index.html").read_text(encoding="utf-8")
-    before, mark, after = text.partition('id="program">')
-    (tmp_path / "index.html").write_text(f"{before}{mark}{damage}{after[after.index('</script>') :]}", encoding="utf-8")
-    page = browser.new_page()
-    page.goto((tmp_path / "index.html").as_uri())
-    assert page.locator("#layers table").first.is_visible() and page.locator(".cause").count()
-    assert not page.locator("#theme").is_visible()
-    page.close()
+def test_a_damaged_program_leaves_a_page_to_read(
+    subtests: pytest.Subtests, browser: Any, demo: Path, tmp_path: Path
+) -> None:
+    for damage in ["9:AAAA", "9:", "70000:7cExAQAA", "9:!!"]:
+        with subtests.test(damage=damage):
+            text = (demo / "index.html").read_text(encoding="utf-8")
+            before, mark, after = text.partition('id="program">')
+            (tmp_path / "index.html").write_text(
+                f"{before}{mark}{damage}{after[after.index('</script>') :]}", encoding="utf-8"
+            )
+            page = browser.new_page()
+            page.goto((tmp_path / "index.html").as_uri())
+            assert page.locator("#layers table").first.is_visible() and page.locator(".cause").count()
+            assert not page.locator("#theme").is_visible()
+            page.close()

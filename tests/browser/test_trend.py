@@ -52,28 +52,15 @@ def page_of(trend: Trend, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_is_accessible(opened: Opener, tmp_path: Path, scheme: str, width: int) -> None:
-    page = opened(page_of(made(), tmp_path), color_scheme=scheme, viewport={"width": width, "height": 844})
-    assert violations(page) == []
-    assert page.locator("h1").inner_text() == "drop top1"
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
-        "no side scroll"
-    )
-
-
-def test_the_page_needs_no_script(opened: Opener, tmp_path: Path) -> None:
-    page = opened(page_of(made(), tmp_path), java_script_enabled=False)
-    assert page.locator("svg .qc-line").count() == 3 and page.locator("svg .qc-flag").count() == 3
-    assert (
-        page.locator("svg title")
-        .filter(has_text="run 8 findings, 2026-11-08: 2.00 points (1.80 … 2.20), REGRESSION")
-        .count()
-        == 1
-    )
-    box = page.get_by_text("8 runs from 2026-11-01 to 2026-11-08, 6 accepted").bounding_box()
-    assert box["y"] + box["height"] < 720
+def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, tmp_path: Path) -> None:
+    for scheme, width in [("light", 1280), ("dark", 390)]:
+        with subtests.test(scheme=scheme, width=width):
+            page = opened(page_of(made(), tmp_path), color_scheme=scheme, viewport={"width": width, "height": 844})
+            assert violations(page) == []
+            assert page.locator("h1").inner_text() == "drop top1"
+            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+                "no side scroll"
+            )
 
 
 def test_hostile_names_stay_text(opened: Opener, tmp_path: Path) -> None:
@@ -84,16 +71,19 @@ def test_hostile_names_stay_text(opened: Opener, tmp_path: Path) -> None:
     assert violations(page) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_report_shows_the_history(opened: Opener, demo_case: Any, tmp_path: Path, scheme: str) -> None:
-    checked = regression(quantmedic.judge(demo_case))
-    write_report(checked, {}, tmp_path, ["html"], quantmedic.inspect(demo_case))
-    page = opened(tmp_path, "#history", color_scheme=scheme)
-    section = page.locator("#history")
-    assert section.get_by_role("heading", name="History").is_visible()
-    assert section.locator("svg .qc-line").count() == 2
-    assert "6 runs from 2026-11-01 to 2026-11-06" in section.inner_text()
-    colour = "e => getComputedStyle(e).stroke"
-    limit, line = (section.locator(f"svg .{name}").first.evaluate(colour) for name in ("qc-limit", "qc-line"))
-    assert limit != line
-    assert violations(page) == []
+def test_the_report_shows_the_history(
+    subtests: pytest.Subtests, opened: Opener, demo_case: Any, tmp_path: Path
+) -> None:
+    for scheme in ["light", "dark"]:
+        with subtests.test(scheme=scheme):
+            checked = regression(quantmedic.judge(demo_case))
+            write_report(checked, {}, tmp_path, ["html"], quantmedic.inspect(demo_case))
+            page = opened(tmp_path, "#history", color_scheme=scheme)
+            section = page.locator("#history")
+            assert section.get_by_role("heading", name="History").is_visible()
+            assert section.locator("svg .qc-line").count() == 2
+            assert "6 runs from 2026-11-01 to 2026-11-06" in section.inner_text()
+            colour = "e => getComputedStyle(e).stroke"
+            limit, line = (section.locator(f"svg .{name}").first.evaluate(colour) for name in ("qc-limit", "qc-line"))
+            assert limit != line
+            assert violations(page) == []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from builders.advised import advice_on
 from builders.litert_models import Twins
 from numpy.typing import NDArray
 
@@ -15,14 +16,11 @@ from quantmedic.api.searches.fallbacks import write_fallback
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.models import open_models
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.snippets import filled_options
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.options import Options, merge_all, write
-from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.terminal.fallback import render_fallback
@@ -170,14 +168,8 @@ def script_of(options: Options) -> str:
 
 
 def options_of(remedy: str, number: int, facts: CaseFacts, layer: str) -> Options:
-    """One snippet of a remedy, filled for a layer; conditions left out."""
-    rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
-    rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
-    asked = BASE.remedies[remedy]
-    snippet = asked.snippets[number].model_copy(update={"whole": False})
-    asked = asked.model_copy(update={"in_force": None, "withheld": (), "snippets": (snippet,)})
-    finding = Finding(Rule.model_validate(rule), layer, layer, "", ())
-    (advice,), _ = advise([finding], BASE.model_copy(update={"remedies": {remedy: asked}}), facts)
+    """One snippet of a remedy, filled for a layer."""
+    advice = advice_on(BASE, remedy, facts, layer, BASE.remedies[remedy].snippets[number])
     return filled_options(advice.snippets[0], advice.fields, "X001")["recipe"]
 
 

@@ -7,21 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.advised import advice_on
 from builders.litert_models import every_operator, quantized
 from builders.recordings import RECORDINGS
 
 from quantmedic import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
-from quantmedic.engine.contract.remedies import Advice
-from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, render_snippets
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.options import Options, merge_all, write
-from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.toolchain import options_in_force
 
 pytestmark = pytest.mark.thorough
@@ -75,21 +72,9 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
     return run
 
 
-def advice_on(remedy: str, number: int, facts: CaseFacts, layer: str) -> Advice:
-    """One snippet of a remedy, advised for a layer; conditions left out."""
-    rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
-    rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
-    finding = Finding(Rule.model_validate(rule), layer, layer, "", ())
-    asked = BASE.remedies[remedy]
-    snippet = asked.snippets[number].model_copy(update={"whole": False})
-    asked = asked.model_copy(update={"in_force": None, "withheld": (), "snippets": (snippet,)})
-    (advice,), _ = advise([finding], BASE.model_copy(update={"remedies": {remedy: asked}}), facts)
-    return advice
-
-
 def code_of(remedy: str, number: int, facts: CaseFacts, layer: str, settings: SettingsInForce | None = None) -> str:
     """The whole script for one snippet of a remedy, rendered for a layer."""
-    advice = advice_on(remedy, number, facts, layer)
+    advice = advice_on(BASE, remedy, facts, layer, BASE.remedies[remedy].snippets[number])
     (snippet,) = advice.snippets
     code = [render_snippet(snippet.code, advice.fields, "X001")] if snippet.code else []
     return script_of(
@@ -180,7 +165,9 @@ def test_every_snippet_is_python_by_itself_and_one_that_no_patient_is_for_runs(
     """All others heal a patient in test_litert_prescription."""
     for remedy, number in MARKED:
         with subtests.test(f"{remedy}-{number}"):
-            for text in render_snippets(advice_on(remedy, number, facts, POINT), ["X001"]):
+            for text in render_snippets(
+                advice_on(BASE, remedy, facts, POINT, BASE.remedies[remedy].snippets[number]), ["X001"]
+            ):
                 compile(text, remedy, "exec")
             if remedy in ("per-tensor-for-named-weights", "calibrate-again", "learned-rounding", "bias-correction-on"):
                 code = code_of(remedy, number, facts, POINT)
@@ -208,7 +195,8 @@ def test_a_denylist_of_tensorflow_names_tensors_of_the_float_model(facts: CaseFa
     """The debugger ignores a name that is not one of its tensors, whole: so every name has to be one."""
     known = {tensor["name"] for tensor in runtime.Interpreter(str(FLOAT)).get_tensor_details()}
     for remedy, count in (("keep-layers-float", 1), ("keep-operator-types-float", 4)):
-        (code,) = render_snippets(advice_on(remedy, number_of(remedy, "TensorFlow converter"), facts, POINT), ["X001"])
+        snippet = BASE.remedies[remedy].snippets[number_of(remedy, "TensorFlow converter")]
+        (code,) = render_snippets(advice_on(BASE, remedy, facts, POINT, snippet), ["X001"])
         (listed,) = re.findall(r"denylisted_nodes=\[(.*)\]\)", code)
         names = re.findall(r'"([^"]*)"', listed)
         assert POINT in names and set(names) <= known and len(names) == count

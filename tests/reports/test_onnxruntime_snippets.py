@@ -11,6 +11,7 @@ import onnxruntime as ort
 import onnxruntime.quantization as ortq
 import pytest
 from builders import onnx_models
+from builders.advised import advice_on
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -22,12 +23,9 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Prescription, Proof, TrialRow
-from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.snippets import lines_behind, render_snippets
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.evaluate import Finding
-from quantmedic.engine.rules.rule import Rule
 
 BASE = load_rulebase()
 FEED = {"image": onnx_models.images()}
@@ -81,20 +79,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> CaseFacts:
     return derive(case, BASE)
 
 
-def finding(layer: str, remedy: str) -> Finding:
-    rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
-    rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
-    return Finding(Rule.model_validate(rule), layer, layer, "", ())
-
-
 def code_of(remedy: str, number: int, facts: CaseFacts, layer: str) -> str:
-    """One snippet of a remedy, rendered for a layer; conditions left out, so that it is advised in any case."""
-    asked = BASE.remedies[remedy]
-    snippet = asked.snippets[number].model_copy(update={"whole": False, "formats": ()})
-    asked = asked.model_copy(update={"in_force": None, "withheld": (), "snippets": (snippet,)})
-    base = BASE.model_copy(update={"remedies": {remedy: asked}})
-    (advice,), _ = advise([finding(layer, remedy)], base, facts)
-    (code,) = render_snippets(advice, ["X001"])
+    """One snippet of a remedy, rendered for a layer whatever the format of its model."""
+    snippet = BASE.remedies[remedy].snippets[number].model_copy(update={"formats": ()})
+    (code,) = render_snippets(advice_on(BASE, remedy, facts, layer, snippet), ["X001"])
     return code
 
 
@@ -259,9 +247,7 @@ def prescribed(diagnosis: Diagnosis, facts: CaseFacts, *wanted: tuple[str, str])
     """The prescription of remedies that were all proven, one on top of the other, each on one layer."""
     causes, chain = [], []
     for place, (remedy, layer) in enumerate(wanted):
-        asked = BASE.remedies[remedy].model_copy(update={"in_force": None, "withheld": ()})
-        base = BASE.model_copy(update={"remedies": {remedy: asked}})
-        (advice,), _ = advise([finding(layer, remedy)], base, facts)
+        advice = advice_on(BASE, remedy, facts, layer)
         record = TrialRecord(key=f"{place}", kind=advice.simulate or "?", gain_db=1.0, low_db=0.5, high_db=1.5)
         name = f"any-cause-{place}"
         causes.append(diagnosis.causes[0].model_copy(update={"cause": name, "remedies": (advice,)}))

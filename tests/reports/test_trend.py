@@ -23,7 +23,6 @@ from quantmedic.reports.machines.records import trend_json
 from quantmedic.reports.markdown import trend_markdown
 from quantmedic.reports.page.records import trend_page
 from quantmedic.reports.sections.history import history_box
-from quantmedic.reports.templating import svg
 from quantmedic.reports.terminal.trend import render_trend
 from quantmedic.reports.write import write_report
 
@@ -292,9 +291,3 @@ def test_the_report_has_a_section_where_runs_were_recorded(
     page, text = ((tmp_path / file).read_text(encoding="utf-8") for file in ("index.html", "report.md"))
     assert 'id="history"' not in page and "## History" not in text
     assert not list((tmp_path / "graphs").glob("trend-*")), "graphs of an earlier report are gone"
-
-
-def test_graphs_of_pages_take_the_colours_of_the_page() -> None:
-    (chart, *_) = history_box(nightly()).charts
-    assert "#" not in svg(chart, standalone=False) and "<style" not in svg(chart, standalone=False)
-    assert "#1f5fa8" in svg(chart)
