@@ -44,25 +44,18 @@ def run_sizes(pair: tuple[Path, Path], data: object, monkeypatch: pytest.MonkeyP
         found.append(batch.samples)
         observe(self, batch, *arguments, **named)
 
-    monkeypatch.setattr(collect.Observer, "observe", noted)
-    return quantmedic.collect(*pair, validation=data, threads=1), found
+    with monkeypatch.context() as patched:
+        patched.setattr(collect.Observer, "observe", noted)
+        return quantmedic.collect(*pair, validation=data, threads=1), found
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("side", [8, 128, 512])
-def test_the_first_sample_tells_how_many_fit(
-    pair: tuple[Path, Path], side: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case, sizes = run_sizes(pair, squares(40 if side == 8 else 5, side), monkeypatch)
-    room = sampling.BATCH_BYTES // (PIXEL_BYTES * side**2)
-    expected = min(max(room, 1), sampling.MAX_BATCH)
-    assert case.record.run["batch_size"] == pytest.approx(expected, rel=0.25)
-    assert max(sizes) == min(case.record.run["batch_size"], 40 if side == 8 else 5)
-
-
-@pytest.mark.thorough
-def test_a_large_network_is_not_run_on_eight_samples(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    _, sizes = run_sizes(pair, squares(3, 512), monkeypatch)
+def test_the_first_sample_tells_how_many_fit(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    for side, count in ((8, 40), (128, 5), (512, 3)):
+        case, sizes = run_sizes(pair, squares(count, side), monkeypatch)
+        expected = min(max(sampling.BATCH_BYTES // (PIXEL_BYTES * side**2), 1), sampling.MAX_BATCH)
+        size = case.record.run["batch_size"]
+        assert size == pytest.approx(expected, rel=0.25) and max(sizes) == min(size, count)
     assert sizes == [1, 1, 1]
 
 

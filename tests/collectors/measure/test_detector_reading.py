@@ -113,9 +113,8 @@ def test_labels_in_pixels_of_another_picture(tmp_path: Path) -> None:
     assert metric is not None and metric.words == "boxes cxcywh in the unit of the labels, 3 classes, NMS at 0.7"
 
 
-@pytest.mark.parametrize("side", [70, 80, 640])
-@pytest.mark.parametrize("form", ["columns", "shares", "selected"])
-def test_labels_beyond_the_input_are_not_judged(side: int, form: Form, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "side"), [("columns", 80), ("shares", 70), ("selected", 640)])
+def test_labels_beyond_the_input_are_not_judged(form: Form, side: int, tmp_path: Path) -> None:
     """By chance another order of the numbers may find some of them: 80 made a degraded pair healthy."""
     truth = labels(SAMPLES, side)
     assert opened(yolo(form), tmp_path, truth) is None
@@ -127,12 +126,12 @@ def test_labels_beyond_the_input_are_not_judged(side: int, form: Form, tmp_path:
                 opened(yolo(form), tmp_path, truth, metric="map", metric_options=options)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_labels_beyond_one_side_are_named_with_that_side(axis: int, tmp_path: Path) -> None:
-    truth = labels(SAMPLES)
-    truth[..., [axis, axis + 2]] = np.where(truth[..., 4:] >= 0, truth[..., [axis, axis + 2]] * 1.5, -1)
-    assert opened(yolo(), tmp_path, truth) is None
-    assert any(f"the input is 64 {'high' if axis else 'wide'}" in notice for notice in opened.notices)
+def test_labels_beyond_one_side_are_named_with_that_side(tmp_path: Path) -> None:
+    for axis, side in enumerate(("wide", "high")):
+        truth = labels(SAMPLES)
+        truth[..., [axis, axis + 2]] = np.where(truth[..., 4:] >= 0, truth[..., [axis, axis + 2]] * 1.5, -1)
+        assert opened(yolo(), tmp_path, truth) is None
+        assert any(f"the input is 64 {side}" in notice for notice in opened.notices)
 
 
 def test_labels_beyond_the_input_by_a_rounding_are_judged(tmp_path: Path) -> None:
@@ -211,24 +210,17 @@ def test_classes_in_another_order_are_not_judged_unless_the_metric_is_named(tmp_
     assert named is not None and any("seldom with their class" in notice for notice in opened.notices)
 
 
-@pytest.mark.parametrize(("kept", "shift", "advice"), [(0, 1, "labels - 1"), (1, -1, "labels + 1")])
-def test_a_shift_of_the_classes_is_advised_where_all_stay_classes(
-    kept: int, shift: int, advice: str, tmp_path: Path
-) -> None:
-    """Only two of the three classes are labelled, so that a shift stays among them."""
-    truth = labels(SAMPLES)
-    chosen = (truth[..., 4:] == kept) | (truth[..., 4:] == kept + 1)
-    truth = np.where(chosen, truth + np.array([0, 0, 0, 0, shift]), -1.0)
-    assert opened(yolo(), tmp_path, truth) is None
-    assert any(f"{advice} would fit" in notice for notice in opened.notices)
-
-
-def test_a_shift_is_not_advised_for_what_only_later_labels_forbid(tmp_path: Path) -> None:
-    truth = labels(SAMPLES)
-    truth = np.where((truth[..., 4:] == 0) | (truth[..., 4:] == 1), truth + np.array([0, 0, 0, 0, 1]), -1.0)
-    truth[-1, 0] = [1, 1, 9, 9, 0]
-    assert opened(yolo(), tmp_path, truth) is None
-    assert not any("would fit" in notice for notice in opened.notices)
+def test_a_shift_of_the_classes_is_advised_where_all_stay_classes(tmp_path: Path) -> None:
+    """Only two of the three classes are labelled, so that a shift stays among them; later labels may forbid it."""
+    for kept, shift, advice in ((0, 1, "labels - 1"), (1, -1, "labels + 1"), (0, 1, None)):
+        truth = labels(SAMPLES)
+        chosen = (truth[..., 4:] == kept) | (truth[..., 4:] == kept + 1)
+        truth = np.where(chosen, truth + np.array([0, 0, 0, 0, shift]), -1.0)
+        if advice is None:
+            truth[-1, 0] = [1, 1, 9, 9, 0]
+        assert opened(yolo(), tmp_path, truth) is None
+        said = [notice for notice in opened.notices if "would fit" in notice]
+        assert bool(said) == bool(advice) and all(f"{advice} would fit" in notice for notice in said)
 
 
 def test_labels_that_count_from_one_are_an_error(tmp_path: Path) -> None:
@@ -238,12 +230,12 @@ def test_labels_that_count_from_one_are_an_error(tmp_path: Path) -> None:
         opened(yolo(), tmp_path, truth)
 
 
-@pytest.mark.parametrize("truth", [labels(SAMPLES)[..., :4], labels(SAMPLES)[:, 0], np.zeros((SAMPLES, 3, 6))])
-def test_labels_of_a_detector_that_are_no_boxes_are_an_error(truth: Array, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="labels are not boxes") as error:
-        opened(yolo(), tmp_path, truth)
-    assert "[samples, boxes, 5]" in str(error.value)
-    assert f"labels  {list(truth.shape)}  float64  arrays" in str(error.value), "those of all samples, not of a batch"
+def test_labels_of_a_detector_that_are_no_boxes_are_an_error(tmp_path: Path) -> None:
+    for truth in (labels(SAMPLES)[..., :4], labels(SAMPLES)[:, 0], np.zeros((SAMPLES, 3, 6))):
+        with pytest.raises(DataError, match="labels are not boxes") as error:
+            opened(yolo(), tmp_path, truth)
+        assert "[samples, boxes, 5]" in str(error.value)
+        assert f"labels  {list(truth.shape)}  float64  arrays" in str(error.value), "of all samples, not of a batch"
 
 
 def test_samples_without_boxes_are_passed_over(tmp_path: Path) -> None:

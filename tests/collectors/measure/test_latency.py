@@ -37,22 +37,21 @@ def case(pair: tuple[Path, Path]) -> Case:
         return quantmedic.collect(*pair, representative={"image": X}, threads=1, profile=True)
 
 
-def test_times_are_those_of_the_calls() -> None:
-    """One call sleeps three times as long as the other."""
-    facts = latency.latency_facts(lambda: time.sleep(0.004), lambda: time.sleep(0.012), threads=1, batch=1)
-    assert facts["latency_float_ms"] >= 4 and facts["latency_quantized_ms"] >= 12
+def test_both_run_equally_often_and_take_turns_and_times_are_those_of_the_calls() -> None:
+    calls: list[str] = []
+    facts = latency.latency_facts(
+        lambda: (calls.append("a"), time.sleep(0.002)),
+        lambda: (calls.append("b"), time.sleep(0.006)),
+        threads=1,
+        batch=1,
+    )
+    runs = facts["latency_runs"]
+    assert "".join(calls)[-2 * runs :] == ("abba" * runs)[: 2 * runs]
+    assert facts["latency_float_ms"] >= 2 and facts["latency_quantized_ms"] >= 6
     assert facts["latency_ratio"] == pytest.approx(facts["latency_quantized_ms"] / facts["latency_float_ms"])
     for name in ("float", "quantized"):
         low, median, high = (facts[f"latency_{name}_{part}ms"] for part in ("low_", "", "high_"))
         assert low <= median <= high
-
-
-def test_both_run_equally_often_and_take_turns() -> None:
-    calls: list[str] = []
-    times = latency.in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 0.1)
-    assert len(times[0]) == len(times[1]) == latency.ROUNDS[1]
-    measured = "".join(calls)[-2 * len(times[0]) :]
-    assert measured == "abba" * (len(times[0]) // 2)
 
 
 def test_slow_models_are_not_measured_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

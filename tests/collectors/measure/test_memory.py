@@ -28,34 +28,21 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_short", [None])
 
 
-def test_where_there_is_room_nothing_is_saved() -> None:
-    found = settle_memory(Need(10 * MB, MB), 8 << 30, 100 * MB, 16, 16, 4)
+def test_lanes_go_first_then_groups_of_tensors_as_many_as_sessions_can_be_opened_for() -> None:
+    small, large, one = Need(10 * MB, MB), Need(100 * MB, 5 * MB), Need(10 * MB, MB).of(2)
+    found = settle_memory(small, 8 << 30, 100 * MB, 16, 16, 4)
     assert (found.batch, found.lanes, found.tensors, found.saved) == (16, 4, None, False)
-
-
-def test_lanes_go_first() -> None:
-    need = Need(10 * MB, MB)
-    one = need.of(2)
-    found = settle_memory(need, 100 * MB + 3 * one, 100 * MB, 2, 2, 8)
+    found = settle_memory(small, 100 * MB + 3 * one, 100 * MB, 2, 2, 8)
     assert (found.batch, found.lanes, found.tensors, found.saved) == (2, 3, None, True)
     assert found.needed <= 100 * MB + 3 * one
-
-
-def test_groups_come_where_one_batch_does_not_fit() -> None:
-    need = Need(100 * MB, 5 * MB)
-    found = settle_memory(need, 100 * MB + need.of(1) - MB, 100 * MB, 1, 1, 8)
-    assert (found.lanes, found.tensors, found.needed) == (1, 99 * MB, 100 * MB + need.of(1) - MB)
-
-
-def test_less_than_the_largest_tensor_is_more_than_was_allowed() -> None:
+    found = settle_memory(large, 100 * MB + large.of(1) - MB, 100 * MB, 1, 1, 8)
+    assert (found.lanes, found.tensors, found.needed) == (1, 99 * MB, 100 * MB + large.of(1) - MB)
+    # Less than the largest tensor is more than was allowed.
     found = settle_memory(Need(100 * MB, 50 * MB), 50 * MB, 100 * MB, 1, 1, 8)
     assert found.tensors == 50 * MB and found.needed == 100 * MB + Need(0, 50 * MB).of(1) + 50 * MB
-
-
-def test_there_are_no_more_groups_than_sessions_can_be_opened_for() -> None:
-    need = Need(800 * MB, MB)
-    found = settle_memory(need, 110 * MB, 100 * MB, 1, 2, 8)
-    assert found.tensors == 200 * MB and found.needed == 300 * MB + need.of(2, 0)
+    many = Need(800 * MB, MB)
+    found = settle_memory(many, 110 * MB, 100 * MB, 1, 2, 8)
+    assert found.tensors == 200 * MB and found.needed == 300 * MB + many.of(2, 0)
 
 
 def test_groups_keep_the_order_and_hold_one_at_least() -> None:
@@ -76,44 +63,42 @@ MEMINFO = {"proc/meminfo": "MemTotal: 16000 kB\nMemAvailable:    8000 kB\n"}
 V1 = "sys/fs/cgroup/memory"
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        (MEMINFO, 8000 * 1024),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 8000 * 1024),
-        (
-            {
-                "proc/self/cgroup": "0::/job/step\n",
-                "sys/fs/cgroup/job/memory.max": "1000000\n",
-                "sys/fs/cgroup/job/memory.current": "400000\n",
-                "sys/fs/cgroup/job/memory.stat": "anon 300000\ninactive_file 100000\n",
-                "sys/fs/cgroup/job/step/memory.max": "max\n",
-                "sys/fs/cgroup/job/step/memory.current": "400000\n",
-            },
-            700_000,
-        ),
-        (
-            {
-                "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n",
-                f"{V1}/memory.limit_in_bytes": "2000000\n",
-                f"{V1}/memory.usage_in_bytes": "500000\n",
-            },
-            1_500_000,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:memory:/\n",
-                f"{V1}/memory.limit_in_bytes": "1000\n",
-                f"{V1}/memory.usage_in_bytes": "5000\n",
-            },
-            0,
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_free_is_what_the_system_and_every_group_leave(
-    tmp_path: Path, files: dict[str, str], expected: int
-) -> None:
-    assert free_memory(system(tmp_path, MEMINFO | files)) == expected
+SYSTEMS: list[tuple[dict[str, str], int]] = [
+    (MEMINFO, 8000 * 1024),
+    ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 8000 * 1024),
+    (
+        {
+            "proc/self/cgroup": "0::/job/step\n",
+            "sys/fs/cgroup/job/memory.max": "1000000\n",
+            "sys/fs/cgroup/job/memory.current": "400000\n",
+            "sys/fs/cgroup/job/memory.stat": "anon 300000\ninactive_file 100000\n",
+            "sys/fs/cgroup/job/step/memory.max": "max\n",
+            "sys/fs/cgroup/job/step/memory.current": "400000\n",
+        },
+        700_000,
+    ),
+    (
+        {
+            "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n",
+            f"{V1}/memory.limit_in_bytes": "2000000\n",
+            f"{V1}/memory.usage_in_bytes": "500000\n",
+        },
+        1_500_000,
+    ),
+    (
+        {
+            "proc/self/cgroup": "4:memory:/\n",
+            f"{V1}/memory.limit_in_bytes": "1000\n",
+            f"{V1}/memory.usage_in_bytes": "5000\n",
+        },
+        0,
+    ),
+]
+
+
+def test_what_is_free_is_what_the_system_and_every_group_leave(tmp_path: Path) -> None:
+    found = [free_memory(system(tmp_path / str(i), MEMINFO | files)) for i, (files, _) in enumerate(SYSTEMS)]
+    assert found == [expected for _, expected in SYSTEMS]
 
 
 @needs_linux
@@ -302,7 +287,7 @@ def chain_net(side: int, depth: int, channels: int = 16) -> onnx.ModelProto:
 
 @needs_linux
 @pytest.mark.thorough
-@pytest.mark.parametrize(("bound", "grouped"), [(240, True), (340, False)])
+@pytest.mark.parametrize(("bound", "grouped"), [(240, True), pytest.param(340, False, marks=pytest.mark.nightly)])
 def test_a_process_keeps_to_its_bound_with_large_images(tmp_path: Path, bound: int, grouped: bool) -> None:
     x = random(3, 2, 3, 384, 384)
     net = chain_net(384, 6)
@@ -326,7 +311,7 @@ def test_a_process_keeps_to_its_bound_with_many_weights(tmp_path: Path) -> None:
 
 
 @needs_linux
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_process_with_litert_files_keeps_to_its_bound(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))

@@ -1,5 +1,6 @@
 """Tensors measured on some of the samples; and observers that leave the network as it is."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,42 +73,39 @@ def facts_of(case: Case) -> CaseFacts:
 SIZES = {1: 1, 31: 1, 63: 1, 64: 2, 95: 2, 96: 3, 1023: 31, 1024: 32, 1025: 32, 50_000: 32}
 
 
-@pytest.mark.parametrize(("samples", "share"), SIZES.items())
-def test_at_least_32_samples_are_measured_and_one_of_32(samples, share):
-    assert share_of(samples) == share
+def test_at_least_32_samples_are_measured_and_one_of_32():
+    assert {samples: share_of(samples) for samples in SIZES} == SIZES
 
 
-@pytest.mark.parametrize("unit", [1, 3])
-@pytest.mark.parametrize("others", [1, OTHER_PARTS])
-@pytest.mark.parametrize("share", [2, 5, MAX_SHARE])
-def test_parts_of_a_set_are_all_of_it(share, others, unit):
-    parts = [replace(part, unit=unit) for part in parts_of(share, 7, others)]
-    assert len(parts) == 1 + min(others, share - 1)
-    rows = [part.indexes(0, 1000) for part in parts]
-    assert sorted(np.concatenate(rows).tolist()) == list(range(1000))
-    assert len(rows[0]) == pytest.approx(1000 / share, abs=unit)
-    lengths = [len(own) for own in rows[1:]]
-    assert max(lengths) <= 2 * min(lengths) + unit
+def test_parts_of_a_set_are_all_of_it():
+    for unit, others, share in itertools.product((1, 3), (1, OTHER_PARTS), (2, 5, MAX_SHARE)):
+        parts = [replace(part, unit=unit) for part in parts_of(share, 7, others)]
+        assert len(parts) == 1 + min(others, share - 1)
+        rows = [part.indexes(0, 1000) for part in parts]
+        assert sorted(np.concatenate(rows).tolist()) == list(range(1000))
+        assert len(rows[0]) == pytest.approx(1000 / share, abs=unit)
+        lengths = [len(own) for own in rows[1:]]
+        assert max(lengths) <= 2 * min(lengths) + unit
 
 
-@pytest.mark.parametrize("samples", [1, 63, 64, 255, 256, 270])
 @pytest.mark.parametrize("kind", ["array", "function", "limited", "limited function"])
-def test_as_many_are_measured_as_the_samples_that_are_read_allow(collect, samples, kind):
-    x = images(300 if kind.startswith("limited") else samples)
+def test_as_many_are_measured_as_the_samples_that_are_read_allow(collect, kind):
+    for samples in (1, 64, 270):
+        x = images(300 if kind.startswith("limited") else samples)
 
-    def pieces() -> Iterator[Any]:
-        yield from np.array_split(x, 3) if len(x) > 3 else [x]
+        def pieces(x: Any = x) -> Iterator[Any]:
+            yield from np.array_split(x, 3) if len(x) > 3 else [x]
 
-    options = {"samples": samples} if kind.startswith("limited") else {}
-    case = collect(NETS["conv"], pieces if kind.endswith("function") else x, batch_size=32, **options)
-    record, statistics = case.record.datasets["validation"], case.statistics["validation"]
-    share = max(1, samples // 32)
-    assert len(record.parts) == 1 + min(1 if kind.endswith("function") else OTHER_PARTS, share - 1)
-    assert sum(record.parts) == record.seen == samples
-    assert record.parts[0] == pytest.approx(samples / share, abs=1)
-    assert (statistics.tensor_samples >= record.parts[0]).all()
-    assert (statistics.tensor_samples <= samples).all()
-    assert len(np.unique(statistics.samples["hash"])) == samples
+        options = {"samples": samples} if kind.startswith("limited") else {}
+        case = collect(NETS["conv"], pieces if kind.endswith("function") else x, batch_size=32, **options)
+        record, statistics = case.record.datasets["validation"], case.statistics["validation"]
+        share = max(1, samples // 32)
+        assert len(record.parts) == 1 + min(1 if kind.endswith("function") else OTHER_PARTS, share - 1)
+        assert sum(record.parts) == record.seen == samples
+        assert record.parts[0] == pytest.approx(samples / share, abs=1)
+        assert (statistics.tensor_samples >= record.parts[0]).all()
+        assert (statistics.tensor_samples <= samples).all()
+        assert len(np.unique(statistics.samples["hash"])) == samples
 
 
 # --- which samples ----------------------------------------------------------------------------------------------------
@@ -140,22 +138,15 @@ def test_several_inputs_and_outputs_are_seen_on_every_sample(collect):
         assert statistics.tensor_samples[i] in ([100] if full else [33, 34])
 
 
-@pytest.mark.parametrize("fixed", [4, 16, 32])
-def test_a_fixed_batch_is_measured_as_a_whole(collect, fixed):
+def test_a_fixed_batch_is_measured_as_a_whole_and_a_large_one_leaves_no_tensor_out(collect):
     x = images(256)
-    model = conv_net(batch=fixed)
-    case = collect(model, x, qdq(model, {"image": x[:fixed]}))
-    assert case.record.datasets["validation"].parts == (32,) * 8
-    assert sorted(set(case.statistics["validation"].tensor_samples)) == [32, 256]
-
-
-@pytest.mark.parametrize(("fixed", "samples"), [(64, 256), (64, 64), (48, 256), (20, 256)])
-def test_a_large_fixed_batch_leaves_no_tensor_out(collect, fixed, samples):
-    x = images(samples)
-    model = conv_net(batch=fixed)
-    case = collect(model, x, qdq(model, {"image": x[:fixed]}))
-    assert min(case.record.datasets["validation"].parts) >= 32
-    assert (case.statistics["validation"].tensor_samples >= 32).all()
+    for fixed in (4, 20, 32, 48, 64):
+        model = conv_net(batch=fixed)
+        case = collect(model, x, qdq(model, {"image": x[:fixed]}))
+        parts, samples = case.record.datasets["validation"].parts, case.statistics["validation"].tensor_samples
+        assert min(parts) >= 32 and (samples >= 32).all()
+        if fixed in (4, 32):
+            assert parts == (32,) * 8 and sorted(set(samples)) == [32, 256]
 
 
 # --- how many at a time -----------------------------------------------------------------------------------------------
@@ -233,10 +224,8 @@ def test_estimates_of_the_demo_are_close(demo):
             assert x.values.min <= y.values.min <= y.values.max <= x.values.max
         assert b.data.clipping.share == pytest.approx(a.data.clipping.share, rel=0.2, abs=2e-3), a.float_name
     for kind in ("rounding", "accumulated"):
-        pairs = [
-            [getattr(t.data, kind).sqnr_db for t in both] for both in zip(exact.tensors, fast.tensors, strict=True)
-        ]
-        away = np.array([b - a for a, b in pairs])
+        a, b = ([getattr(tensor.data, kind).sqnr_db for tensor in facts.tensors] for facts in (exact, fast))
+        away = np.subtract(b, a)
         # A single clipped image moves several decibels where it is measured and where it is not, but of few tensors.
         assert np.quantile(np.abs(away), 0.9) < 1.5, kind
         assert np.abs(away).max() < 6, kind
@@ -249,7 +238,7 @@ def test_the_demo_gets_the_same_diagnosis(demo):
     assert exact.causes[0].cause == fast.causes[0].cause
 
 
-@pytest.mark.parametrize("period", [2, 4, 8, 16, None])
+@pytest.mark.parametrize("period", [2, 8, None])
 def test_neither_sorted_nor_periodic_data_make_the_measured_samples_differ(collect, period):
     """Brightness rises through the set, or again and again."""
     x = images(256)
@@ -263,7 +252,7 @@ def test_neither_sorted_nor_periodic_data_make_the_measured_samples_differ(colle
         assert energies[1] == pytest.approx(energies[0], rel=0.15 if period is None else 0.5), i
 
 
-@pytest.mark.parametrize("seed", [1, 2**63, -5])
+@pytest.mark.parametrize("seed", [1, 2**63])
 def test_another_seed_measures_other_samples(collect, seed):
     a, b = (collect(NETS["conv"], X, seed=s) for s in (0, seed))
     mine, theirs = (case.statistics["validation"] for case in (a, b))
@@ -288,11 +277,9 @@ def ending_in_relu() -> onnx.ModelProto:
 
 
 OPERATORS = {
-    "deep": (NETS["deep"], Recipe()),
     "deep int8": (NETS["deep"], Recipe(activation=np.int8)),
     "residual": (residual_net(4), Recipe()),
     "ending in relu": (ending_in_relu(), Recipe()),
-    "some without quantizer": (NETS["deep"], Recipe(skip=("relu1", "relu4", "relu6"))),
     "every other without quantizer": (NETS["deep"], Recipe(skip=("relu1", "relu3", "relu5", "relu7"))),
 }
 
@@ -365,9 +352,8 @@ def test_int8_networks_compute_on_every_batch_what_is_deployed(name, tmp_path):
     check_outputs(paths, [Batch({"image": x[i : i + 16]}) for i in range(0, len(x), 16)])
 
 
-@pytest.mark.parametrize("healthy", [False, True])
-def test_the_demo_computes_on_every_batch_what_is_deployed(healthy):
-    paths, options = patient(healthy=healthy)
+def test_the_demo_computes_on_every_batch_what_is_deployed():
+    paths, options = patient(healthy=True)
     models = open_models(*paths)
     data = open_dataset(
         options["validation"],
@@ -378,8 +364,7 @@ def test_the_demo_computes_on_every_batch_what_is_deployed(healthy):
     check_outputs(paths, list(data.batches(32)))
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint8])
-@pytest.mark.parametrize("name", ["conv", "deep"])
+@pytest.mark.parametrize(("name", "kind"), [("conv", np.int8), ("deep", np.uint8)])
 def test_codes_that_are_read_lead_to_the_deployed_output(name, kind, tmp_path):
     """Whatever a tap shows, the rest of the deployed network makes the deployed output of it, to the bit."""
     quantized = qdq(NETS[name], {"image": X * np.float32(0.7)}, Recipe(activation=kind))
