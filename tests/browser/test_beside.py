@@ -141,8 +141,6 @@ def test_the_keyboard_works_in_it(opened: Opened, demo: Path) -> None:
     assert len(chosen(page, "float")) >= 1 and page.locator(".model-view").count() == 2
 
 
-def test_nothing_keeps_people_out(subtests: pytest.Subtests, opened: Opened, lonely: Path) -> None:
-    for theme in ["light", "dark"]:
-        with subtests.test(theme=theme):
-            page = both(opened(lonely, color_scheme=theme, reduced_motion="reduce"))
-            assert violations(page, "#graph", GUIDELINES) == []
+def test_nothing_keeps_people_out(opened: Opened, lonely: Path) -> None:
+    page = both(opened(lonely, color_scheme="dark", reduced_motion="reduce"))
+    assert violations(page, "#graph", GUIDELINES) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.report_pages import violations, write_pages
+from builders.report_pages import write_pages
 from layers import build
 
 import quantmedic
@@ -226,14 +226,6 @@ def test_exact_broken_and_missing_values(opened: Callable[..., Any], tmp_path: P
     assert "accumulated not measured" in page.locator(".plot-tip").inner_text()
 
 
-def test_the_theme_changes_the_colours_of_the_graphs(graphs: Callable[..., Any]) -> None:
-    page = graphs()
-    ink = "errorGraphs.list[3].plot.series[1].stroke()"
-    light = page.evaluate(ink)
-    page.locator("#theme").click()
-    assert page.evaluate(ink) != light
-
-
 def test_paper_gets_the_light_colours(graphs: Callable[..., Any]) -> None:
     light = graphs().evaluate("errorGraphs.list[3].plot.series[1].stroke()")
     page = graphs(color_scheme="dark")
@@ -242,14 +234,6 @@ def test_paper_gets_the_light_colours(graphs: Callable[..., Any]) -> None:
     assert page.evaluate("printed") == light
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("errorGraphs.list[3].plot.series[1].stroke()") != light
-
-
-def test_no_accessibility_violation(subtests: pytest.Subtests, graphs: Callable[..., Any]) -> None:
-    for scheme in ["light", "dark"]:
-        with subtests.test(scheme=scheme):
-            page = graphs(color_scheme=scheme)
-            page.evaluate("pointAt(3, errorGraphs.list[6])")
-            assert violations(page, "#errors") == []
 
 
 def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ def project(tmp_path: Path) -> Callable[..., Path]:
     return lambda name="a project's folder", **options: _project(tmp_path / name, **options)
 
 
-def _project(folder: Path, *, healthy: bool = True, policy: str = "") -> Path:
+def _project(folder: Path, *, healthy: bool = True, policy: str = "", samples: int | None = 128) -> Path:
     (float_model, quantized), options = patient(healthy=healthy)
     (folder / "models").mkdir(parents=True)
     (folder / "data").mkdir()
@@ -26,7 +26,7 @@ def _project(folder: Path, *, healthy: bool = True, policy: str = "") -> Path:
     for role, name in (("representative", "calibration"), ("validation", "validation")):
         stored, prepared = np.load(options[role]), options["preprocessing"][role]
         mean, std = (np.float32(values[0]) for values in (prepared.mean, prepared.std))
-        arrays = {key: stored[key] for key in stored.files}
+        arrays = {key: stored[key][:samples] for key in stored.files}
         image = next(key for key in stored.files if stored[key].ndim == 4)
         arrays[image] = (arrays[image].astype(np.float32) / np.float32(prepared.scale) - mean) / std
         np.savez(folder / "data" / f"{name}.npz", **arrays)

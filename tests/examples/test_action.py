@@ -361,7 +361,7 @@ def test_hostile_paths_could_not_run(runner: Callable[[Path], Runner], tmp_path:
 
 
 def test_workflow_example_runs(project: Callable[..., Path], runner: Callable[[Path], Runner]) -> None:
-    folder = project(policy=BUDGET.format(points=5.0))
+    folder = project(policy=BUDGET.format(points=20.0))
     (job,) = WORKFLOW["jobs"].values()
     (step,) = (each for each in job["steps"] if each.get("id") == "quantmedic")
     inputs = {name: evaluate(value, {"github.sha": "0123abc"}) for name, value in step["with"].items()}

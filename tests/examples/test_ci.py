@@ -208,7 +208,7 @@ def test_manual_shows_what_the_command_prints(project: Callable[..., Path], tmp_
     chapter = PAGE.partition("\n## The first check\n")[2].partition("\n## ")[0]
     (policy,), (sample,) = fenced(chapter, "toml"), fenced(chapter, "console")
     command, _, printed = sample.partition("\n")
-    healthy, folder = project(name="healthy"), project(healthy=False, policy=policy)
+    healthy, folder = project(name="healthy", samples=None), project(healthy=False, policy=policy, samples=None)
     for name, source in (("float", "models/float.onnx"), ("int8", "models/int8.onnx")):
         shutil.copy(folder / source, folder / f"{name}.onnx")
     for name, source in (("rep", "data/calibration.npz"), ("val", "data/validation.npz")):
