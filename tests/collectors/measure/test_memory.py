@@ -286,8 +286,8 @@ def chain_net(side: int, depth: int, channels: int = 16) -> onnx.ModelProto:
 
 
 @needs_linux
-@pytest.mark.thorough
-@pytest.mark.parametrize(("bound", "grouped"), [(240, True), pytest.param(340, False, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("bound", "grouped"), [(240, True), (340, False)])
 def test_a_process_keeps_to_its_bound_with_large_images(tmp_path: Path, bound: int, grouped: bool) -> None:
     x = random(3, 2, 3, 384, 384)
     net = chain_net(384, 6)

@@ -276,3 +276,11 @@ def test_a_float_model_in_training_mode(kind: str, tmp_path) -> None:
     assert facts.training_nodes == (kind in ("dropout", "batch statistics"))
     assert facts.float_rerun_difference > 0 or kind != "random"
     assert facts.float_rerun_difference == 0 or kind != "none"
+
+
+def test_an_output_that_declares_more_dimensions_than_it_has_is_compared_as_a_whole(tmp_path) -> None:
+    net = conv_net()
+    quantized = qdq(net, {"image": X})
+    net.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 5
+    comparisons = measured(save_pair(tmp_path, net, quantized)).statistics["validation"].comparisons
+    assert "output.0" in comparisons and "column.0" not in comparisons

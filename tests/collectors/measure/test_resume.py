@@ -247,12 +247,10 @@ def test_interrupted_behind_the_last_sample(wholes, name, tmp_path, attributed):
 
 
 def test_an_interrupted_case_is_reported(wholes, tmp_path):
-    for name in ("two sets", "fast, two sets"):
-        file = tmp_path / f"{name}.case"
-        interrupted(wholes(name)[0], file, 1)
-        done = CliRunner().invoke(cli, ["report", str(file), "-o", str(tmp_path / name)])
-        assert done.exit_code == 0, done.output
-        assert (tmp_path / name / "index.html").stat().st_size > 1000
+    interrupted(wholes("fast, two sets")[0], tmp_path / "c.case", 1)
+    done = CliRunner().invoke(cli, ["report", str(tmp_path / "c.case"), "-o", str(tmp_path / "report")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "report" / "index.html").stat().st_size > 1000
 
 
 def test_going_on_without_a_case_starts_anew(wholes, tmp_path):

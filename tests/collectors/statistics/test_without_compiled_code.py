@@ -16,7 +16,7 @@ from quantmedic.collectors.statistics.compiled_cache import _TRIED
 from quantmedic.demo import patient
 from quantmedic.engine.case.statistics import ERROR_KINDS, SetStatistics
 
-pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
+pytestmark = pytest.mark.thorough
 
 _COLLECT = """
 import sys
@@ -27,7 +27,7 @@ from quantmedic.demo import patient
 assert accumulate.kernels.__name__.endswith("numpy_loops")
 assert not any(name.startswith(("numba", "llvmlite")) for name in sys.modules)
 models, options = patient()
-own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True}
+own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True, "attribution": False}
 for mode in ("exact", "fast"):
     quantmedic.save_case(quantmedic.collect(*models, **options, **own, mode=mode), f"{sys.argv[1]}/{mode}.case")
 """
@@ -59,7 +59,7 @@ def test_the_demo_without_compiled_code(tmp_path: Path, subtests: pytest.Subtest
     command = [sys.executable, "-c", _COLLECT, str(tmp_path)]
     subprocess.run(command, check=True, env=os.environ | {"QUANTMEDIC_NO_JIT": "1"})
     models, options = patient()
-    own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True}
+    own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True, "attribution": False}
     for mode in ("exact", "fast"):
         with subtests.test(mode):
             compiled = quantmedic.collect(*models, **options, **own, mode=mode)
