@@ -20,7 +20,7 @@ from builders.processes import Stopwatch
 from judge import Ended, describe, judge, list_files
 
 #: Of the processor; and of waiting for nothing that runs. A busy machine adds to neither.
-CPU_SECONDS = 15
+CPU_SECONDS = int(os.environ.get("QUANTMEDIC_FUZZ_CPU_SECONDS", "15"))
 IDLE_SECONDS = int(os.environ.get("QUANTMEDIC_FUZZ_IDLE_SECONDS", "60"))
 MEMORY = 2 << 30
 #: Writes the input into the current folder and gives the words of the command.
