@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 from model_compression_toolkit.logger import Logger  # noqa: E402
 
@@ -19,7 +19,7 @@ from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.evaluate import Finding  # noqa: E402
 from quantmedic.engine.rules.rule import Rule  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 BASE = load_rulebase()
 

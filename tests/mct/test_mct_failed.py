@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 import quantmedic  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import render_snippets  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 TARGETS: dict[str, dict[str, float]] = {
     "weights": {"weights_memory": 10.0},

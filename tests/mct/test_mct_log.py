@@ -2,15 +2,18 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_mct_log, why_stale  # noqa: E402
+from quantmedic.engine.errors import DataError  # noqa: E402
+from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS, LimitError  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 HOLDER = "_activation_holder_quantizer"
 
@@ -163,3 +166,49 @@ def test_a_log_that_was_cut_off(net, batches, log_folder) -> None:
         shutil.rmtree(next(log_folder.rglob(stage)))
     log = read_mct_log(log_folder)
     assert log.node("x").minimum is None and log.node("x").threshold == whole.node("x").threshold
+
+
+def test_folders_without_a_log_are_said(tmp_path: Path) -> None:
+    for folder, says in ((tmp_path / "nothing", "is missing"), (tmp_path, "no event files")):
+        found, why = fitting_mct_log(folder, ["conv"])
+        assert found is None and says in (why or "") and "not judged" in (why or "")
+    file = tmp_path / "tensorboard_logs" / "initial_graph" / "events.out.tfevents.1700000000.host.1.0"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"no event file" * 10)
+    with pytest.raises(DataError, match="event file"):
+        read_mct_log(tmp_path)
+    found, why = fitting_mct_log(tmp_path, ["conv"])
+    assert found is None and "stale" in (why or "")
+
+
+def written_graph(folder: Path, nodes: int) -> Path:
+    """An event file with a graph of so many nodes."""
+    from tensorboard.compat.proto.event_pb2 import Event  # optional package
+    from tensorboard.compat.proto.graph_pb2 import GraphDef  # optional package
+    from tensorboard.compat.proto.node_def_pb2 import NodeDef  # optional package
+    from tensorboard.summary.writer.record_writer import RecordWriter  # optional package
+
+    file = folder / "tensorboard_logs" / "initial_graph" / "events.out.tfevents.1700000000.host.1.0"
+    file.parent.mkdir(parents=True)
+    graph = GraphDef(node=[NodeDef(name=f"conv{number}", op="Conv2d") for number in range(nodes)])
+    with file.open("wb") as stream:
+        RecordWriter(stream).write(Event(graph_def=graph.SerializeToString()).SerializeToString())
+    return file
+
+
+def test_what_has_no_bounds_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large files, large graphs, and a pipe in place of a file."""
+    file = written_graph(tmp_path, 20)
+    assert len(read_mct_log(tmp_path).nodes) == 20
+    limits = ((EVENT_BYTES, "an event file of MCT has too many bytes"), (IMPORTED_LAYERS, "tensors and layers"))
+    for limit, said in limits:
+        with monkeypatch.context() as lowered:
+            lowered.setenv(limit.variable, "19")
+            for read in (lambda: read_mct_log(tmp_path), lambda: fitting_mct_log(tmp_path, ["conv0"])):
+                with pytest.raises(LimitError, match=said) as raised:
+                    read()
+                assert raised.value.where == (str(file),)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(DataError, match="a pipe or a device"):
+        read_mct_log(tmp_path)

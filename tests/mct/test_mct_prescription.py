@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 from quantmedic import collect, load_rulebase  # noqa: E402
 from quantmedic.collectors.data.batches import Batch  # noqa: E402
@@ -27,7 +27,7 @@ from quantmedic.engine.rules.options import mark_changes, merge_all, write  # no
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force  # noqa: E402
 from quantmedic.trials.from_torch.execute import EXECUTORS, ExecutedModule  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 BASE = load_rulebase()
 TOOLCHAIN = find_toolchain("mct", BASE.toolchains)

@@ -3,14 +3,14 @@
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 from quantmedic.collectors.from_settings.mct_log import read_mct_log  # noqa: E402
 from quantmedic.collectors.from_settings.mct_settings import read_core_config  # noqa: E402
 from quantmedic.engine.case.facts import SearchFacts  # noqa: E402
 from quantmedic.engine.errors import DataError  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 
 def config(mixed: dict | None = None, **options):

@@ -2,13 +2,12 @@
 
 import copy
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 from quantmedic.api.rulebase import load_rulebase  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
@@ -17,7 +16,7 @@ from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet 
 from quantmedic.engine.rules.options import merge_all, write  # noqa: E402
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 BASE = load_rulebase()
 TOOLCHAIN = find_toolchain("mct", BASE.toolchains)
@@ -35,7 +34,6 @@ FIELDS: dict[str, Any] = {
     "typed": ("gelu",),
     "ratio": 0.5,
 }
-HOLDER = "_activation_holder_quantizer"
 
 
 class Run:
@@ -55,14 +53,6 @@ class Run:
 
     def gen(self) -> Any:
         return ([batch] for batch in self.batches)
-
-    def activation_bits(self) -> dict[str, int]:
-        found = {n.removesuffix(HOLDER): m for n, m in self.model.named_children() if n.endswith(HOLDER)}
-        return {name: module.activation_holder_quantizer.num_bits for name, module in found.items()}
-
-    def thresholds(self) -> dict[str, float]:
-        found = {n.removesuffix(HOLDER): m for n, m in self.model.named_children() if n.endswith(HOLDER)}
-        return {name: float(module.activation_holder_quantizer.threshold_np) for name, module in found.items()}
 
     def weight_bits(self) -> dict[str, int]:
         found = {n: m for n, m in self.model.named_children() if hasattr(m, "weights_quantizers")}
@@ -100,71 +90,6 @@ def test_every_snippet_runs(remedy: str, number: int, run: Run) -> None:
     run(text_of(BASE.remedies[remedy].snippets[number]))
 
 
-@pytest.fixture
-def default(net: Any, batches: list[Any]) -> Run:
-    return Run(net, batches)(default_code())
-
-
-def test_default(default: Run) -> None:
-    """What the snippets below change."""
-    assert set(default.activation_bits().values()) == {8}
-    assert default.weight_bits() == dict.fromkeys(("conv1_bn", "conv2", "conv3", "conv4", "fc"), 8)
-
-
-@pytest.mark.source("mct-sixteen-bit-experiment")
-def test_sixteen_bits_for_the_activation_named(run: Run) -> None:
-    bits = run(code_of("activations-16-bit")).activation_bits()
-    assert bits["conv3"] == 16
-    assert set(bits.values()) == {8, 16}
-
-
-def test_layers_named_stay_in_float(run: Run, default: Run) -> None:
-    run(code_of("keep-layers-float"))
-    assert default.activation_bits().keys() - run.activation_bits().keys() == {"conv3"}
-    assert default.weight_bits().keys() - run.weight_bits().keys() == {"conv1_bn", "fc"}
-
-
-def test_activations_named_stay_in_float(run: Run, default: Run) -> None:
-    run(code_of("keep-layers-float", 1))
-    assert default.activation_bits().keys() - run.activation_bits().keys() == {"conv3"}
-    assert run.weight_bits() == default.weight_bits()
-
-
-@pytest.mark.source("mct-network-editor")
-def test_a_type_stays_in_float(run: Run, default: Run) -> None:
-    run(code_of("keep-operator-types-float"))
-    assert default.activation_bits().keys() - run.activation_bits().keys() == {"gelu"}
-
-
-@pytest.mark.source("mct-error-method")
-def test_no_clipping_covers_what_was_seen(run: Run) -> None:
-    run.batches[0][0, 0, 0, 0] = 4.5  # one value beyond a threshold of 4, which the least squares would clip
-    assert Run(run.net, run.batches)(default_code()).thresholds()["x"] == 4.0
-    assert run(code_of("widen-activation-range")).thresholds()["x"] == 8.0
-
-
-@pytest.mark.source("mct-outlier-removal")
-def test_z_threshold_leaves_out_what_is_rare(run: Run) -> None:
-    run.batches[0][0, 0, 0, 0] = 500.0
-    assert Run(run.net, run.batches)(default_code()).thresholds()["x"] > 4.0
-    assert run(code_of("limit-activation-range")).thresholds()["x"] == 4.0
-
-
-@pytest.mark.source("mct-shift-negative")
-def test_the_shift_acts_with_the_ratio_that_is_written(run: Run, default: Run) -> None:
-    """GELU feeds a convolution: its output is shifted, kept in 16 bits, and the sum behind it is unsigned."""
-    assert run(code_of("shift-negative")).activation_bits()["gelu"] == 16
-    (added,) = run.activation_bits().keys() - default.activation_bits().keys()
-    assert not getattr(run.model, f"{added}{HOLDER}").activation_holder_quantizer.signed
-
-
-@pytest.mark.source("mct-bias-correction")
-def test_bias_correction(run: Run, default: Run) -> None:
-    off = run(code_of("bias-correction-off"))
-    same = {n: torch.equal(off.model.get_submodule(n).layer.bias, m.layer.bias) for n, m in wrappers(default.model)}
-    assert not any(same.values()), "the default corrects every bias"
-
-
 def test_weights_named_get_eight_bits_beside_those_that_a_search_chose(run: Run) -> None:
     shown = SettingsInForce(layers_by_weight={"int4": ("conv2", "fc"), "int2": ("conv3",)})
     for remedy in ("bit-width-override", "more-weight-bits"):
@@ -199,24 +124,6 @@ def test_a_wrong_name_is_an_error_for_bits_and_ignored_by_the_editor(net: Any, b
 def test_sixteen_bits_in_front_of_a_convolution_are_refused(net: Any, batches: list[Any]) -> None:
     with pytest.raises(Exception, match="bit-width 16 is invalid"):
         Run(net, batches)(code_of("activations-16-bit", quantized_tensors=("gelu",)))
-
-
-WRONG: dict[str, Callable[[], Any]] = {
-    "misspelt": lambda: mct.core.QuantizationConfig(shift_negative_params_searc=True),
-    "two weightings": lambda: mct.core.MixedPrecisionQuantizationConfig(
-        use_hessian_based_scores=True, distance_weighting_method=mct.core.MpDistanceWeighting.LAST_LAYER
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_what_is_never_advised_is_still_wrong(what: str) -> None:
-    with pytest.raises((TypeError, AssertionError, AttributeError)):
-        WRONG[what]()
-
-
-def wrappers(model: Any) -> list[tuple[str, Any]]:
-    return [(name, module) for name, module in model.named_children() if hasattr(module, "weights_quantizers")]
 
 
 def test_a_target_outlives_its_call(net: Any, batches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/nightly")
 
 from model_compression_toolkit import xquant as original  # noqa: E402
 
 from quantmedic import xquant  # noqa: E402
 from quantmedic.reports.xquant import HEADS  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
 LOGGER = "Model Compression Toolkit"
 MEASURES = {"mse", "cs", "sqnr"}

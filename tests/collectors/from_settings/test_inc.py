@@ -590,7 +590,7 @@ class TestSnippets:
         mine = [each.options for each in snippets if each.toolchain == "Intel Neural Compressor"]
         return [fill(each["PostTrainingQuantConfig"], fields) for each in mine if "PostTrainingQuantConfig" in each]
 
-    @pytest.mark.source("insights-op-name-dict")
+    @pytest.mark.source("insights-op-name-dict", "insights-dispersed-fallback")
     def test_what_is_advised_was_run(self):
         runs: list[tuple[str, str, dict[str, Any]]] = [
             ("keep-layers-float", "float", {}),
@@ -606,33 +606,5 @@ class TestSnippets:
         for remedy, run, names in runs:
             advised = json.loads(json.dumps(self.options(remedy, **names)))
             assert self.RUNS[run]["options"] in advised, remedy
-
-    @pytest.mark.source("insights-op-name-dict")
-    def test_per_channel_was_run(self):
         (advised,) = self.options("per-channel-weights")
         assert self.RUNS["per channel"]["options"]["op_name_dict"] == advised["op_name_dict"]
-        before, after = (self.RUNS[run]["nodes"] for run in ("per tensor", "per channel"))
-        assert (before[self.BODY][1], after[self.BODY][1]) == ("int8 per_tensor", "int8 per_channel")
-        assert after["/stem/Conv"][1] == "int8 per_tensor"
-
-    @pytest.mark.source("insights-op-name-dict", "insights-dispersed-fallback")
-    def test_operators_named_are_left_in_float(self):
-        for run in ("float", "float, activation only", "float, weight only"):
-            nodes = self.RUNS[run]["nodes"]
-            assert nodes[self.BODY][1] == "float32"
-            assert nodes["/stem/Conv"][1] == nodes["/head/MatMul"][1] == "int8 per_channel"
-        nodes = self.RUNS["float types"]["nodes"]
-        assert [nodes[name] for name in ("/stem/Conv", self.BODY)] == [["float32", "float32"]] * 2
-        assert (
-            self.RUNS["first"]["nodes"]["/stem/Conv"][1] == self.RUNS["last"]["nodes"]["/head/MatMul"][1] == "float32"
-        )
-
-    def test_options_that_change_nothing(self):
-        before, percentile = (self.RUNS[run]["scales"][self.BODY] for run in ("outlier", "outlier, percentile"))
-        assert percentile < before / 2
-        for run in ("outlier, kl", "outlier, kl everywhere", "outlier, minmax"):
-            assert self.RUNS[run]["stored"] == self.RUNS["outlier"]["stored"]
-        for run in ("corrected", "symmetric", "float, no such name", "odd name"):
-            assert self.RUNS[run]["stored"] == self.RUNS["default"]["stored"]
-        assert self.RUNS["odd name, escaped"]["nodes"]["/body+1/Conv(2)"][1] == "float32"
-        assert self.RUNS["key weights"]["raises"] == "SchemaWrongKeyError"
