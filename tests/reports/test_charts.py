@@ -49,12 +49,8 @@ def test_the_red_set_of_a_graph_equals_the_layers_over_its_threshold(diagnosis: 
             expected = set(flagged_layers(diagnosis.layers, metric, role, limits))
             assert drawn_flags(chart) == {p.layer for p in chart.points if p.flagged} == expected
             assert {label.text.rpartition(" · ")[0] for label in chart.names if label.flagged} == expected
-
-
-def test_the_red_sets_of_the_judged_data_set_are_the_degraded_layers(diagnosis: Diagnosis) -> None:
     red = set().union(*(drawn_flags(chart) for chart in error_charts(diagnosis) if "validation" in chart.stem))
-    assert red == {row.name for row in diagnosis.layers if row.degraded}
-    assert red
+    assert red == {row.name for row in diagnosis.layers if row.degraded} != set()
 
 
 def test_an_infinite_threshold_is_not_drawn(diagnosis: Diagnosis) -> None:

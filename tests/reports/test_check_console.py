@@ -25,18 +25,12 @@ def lines(diagnosis: Diagnosis, verbosity: str = "normal") -> list[str]:
     return render_check(diagnosis, verbosity=verbosity).splitlines()
 
 
-def test_regression(proven: Diagnosis, golden: Golden) -> None:
+def test_what_is_printed_is_what_the_golden_files_hold(proven: Diagnosis, healthy: Diagnosis, golden: Golden) -> None:
     golden("check.txt", render_check(regression(proven), verbosity="normal"))
-
-
-def test_verbose_in_ascii(proven: Diagnosis, golden: Golden) -> None:
+    golden("check-accepted.txt", render_check(accepted(healthy), verbosity="normal"))
     text = render_check(regression(proven), verbosity="verbose", ascii_only=True)
     assert text.isascii()
     golden("check-verbose.txt", text)
-
-
-def test_accepted(healthy: Diagnosis, golden: Golden) -> None:
-    golden("check-accepted.txt", render_check(accepted(healthy), verbosity="normal"))
 
 
 def test_quiet_is_the_last_line(proven: Diagnosis) -> None:

@@ -26,11 +26,10 @@ def read(text: str) -> tuple[list[Token], list[Token]]:
     return tokens, [child for token in tokens for child in token.children or ()]
 
 
-def test_regression(proven: Diagnosis, golden: Callable[[str, str], None]) -> None:
+def test_comments_are_what_the_golden_files_hold(
+    proven: Diagnosis, healthy: Diagnosis, golden: Callable[[str, str], None]
+) -> None:
     golden("check.md", render_comment(regression(proven)))
-
-
-def test_accepted(healthy: Diagnosis, golden: Callable[[str, str], None]) -> None:
     golden("check-accepted.md", render_comment(accepted(healthy)))
 
 

@@ -75,15 +75,9 @@ def test_no_cell_of_the_table_is_cut_off() -> None:
     assert told == expected
 
 
-def test_console(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
+def test_texts_are_what_the_golden_files_hold(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
     golden("compare.txt", render_comparison(record))
-
-
-def test_markdown(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
     golden("compare.md", comparison_markdown(record, picture=True))
-
-
-def test_json(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
     golden("compare.json", comparison_json(record))
 
 

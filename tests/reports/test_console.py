@@ -18,12 +18,16 @@ from quantmedic.reports.terminal.summary import LINES
 Golden = Callable[[str, str], None]
 
 
-def test_normal(diagnosis: Diagnosis, golden: Golden) -> None:
+def test_what_is_printed_is_what_the_golden_files_hold(
+    diagnosis: Diagnosis, proven: Diagnosis, healthy: Diagnosis, golden: Golden
+) -> None:
     golden("console.txt", render_console(diagnosis))
-
-
-def test_proven(proven: Diagnosis, golden: Golden) -> None:
     golden("console-proven.txt", render_console(proven))
+    golden("console-healthy.txt", render_console(healthy))
+    golden("console-quiet.txt", render_console(diagnosis, verbosity="quiet"))
+    text = render_console(diagnosis, verbosity="verbose", ascii_only=True)
+    assert text.isascii()
+    golden("console-verbose.txt", text)
 
 
 def test_one_screen_holds_it(subtests: pytest.Subtests, request: pytest.FixtureRequest) -> None:
@@ -39,20 +43,6 @@ def test_many_causes_and_warnings_are_counted(proven: Diagnosis) -> None:
     many = proven.model_copy(update={"causes": (*proven.causes, *proven.causes[1:] * 20), "warnings": ("said",) * 9})
     lines = render_console(many).splitlines()
     assert len(lines) <= LINES and lines[-2].endswith("more causes and warnings")
-
-
-def test_verbose_in_ascii(diagnosis: Diagnosis, golden: Golden) -> None:
-    text = render_console(diagnosis, verbosity="verbose", ascii_only=True)
-    assert text.isascii()
-    golden("console-verbose.txt", text)
-
-
-def test_quiet(diagnosis: Diagnosis, golden: Golden) -> None:
-    golden("console-quiet.txt", render_console(diagnosis, verbosity="quiet"))
-
-
-def test_healthy(healthy: Diagnosis, golden: Golden) -> None:
-    golden("console-healthy.txt", render_console(healthy))
 
 
 def test_colour_only_where_asked(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,15 +23,11 @@ def exempted(diagnosis: Diagnosis, cause: str) -> Diagnosis:
     return found.model_copy(update={"check": found.check.model_copy(update={"findings": rows})})
 
 
-def test_report(diagnosis: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]) -> None:
+def test_reports_are_what_the_golden_files_hold(
+    diagnosis: Diagnosis, proven: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]
+) -> None:
     golden("report.md", render_markdown(build_context(diagnosis, manuals)))
-
-
-def test_report_with_a_proof(proven: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]) -> None:
     golden("report-proven.md", render_markdown(build_context(proven, manuals)))
-
-
-def test_report_with_a_gate(proven: Diagnosis, golden: Callable[[str, str], None]) -> None:
     text = render_markdown(build_context(regression(proven), {}))
     golden("report-gate.md", text[text.index("## Gate") : text.index("| fact |")])
 

@@ -91,15 +91,11 @@ def hostile() -> SensitivityRecord:
     return made(HOSTILE)
 
 
-def test_graph(record: SensitivityRecord, golden: Callable[[str, str], None]) -> None:
+def test_texts_and_graph_are_what_the_golden_files_hold(
+    record: SensitivityRecord, golden: Callable[[str, str], None]
+) -> None:
     golden("sensitivity.svg", svg(sensitivity_chart(record)))
-
-
-def test_markdown(record: SensitivityRecord, golden: Callable[[str, str], None]) -> None:
     golden("sensitivity.md", sensitivity_markdown(record))
-
-
-def test_console(record: SensitivityRecord, golden: Callable[[str, str], None]) -> None:
     golden("sensitivity.txt", render_sensitivity(record))
 
 
