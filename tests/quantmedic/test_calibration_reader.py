@@ -78,11 +78,15 @@ def test_the_script_beside_a_prescription_runs_it_on_the_data(found: Diagnosis, 
     assert str(folder) not in text, "a report names no folder of this machine"
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [{"scale": "1); import os"}, {"mean": ["x"]}, {"layout": 'NHWC")'}, {"other": 1.0}, {"scale": float("nan")}],
-)
-def test_what_is_no_preprocessing_makes_no_script(found: Diagnosis, declared: dict[str, object]) -> None:
+def test_what_is_no_preprocessing_makes_no_script(found: Diagnosis) -> None:
     """A case may come from anywhere, and the script would run what it says."""
-    hostile = found.model_copy(update={"run": {**found.run, "preprocessing": {"representative": declared}}})
-    assert can_run(found) and not can_run(hostile) and not list(run_files(hostile))
+    assert can_run(found)
+    for declared in (
+        {"scale": "1); import os"},
+        {"mean": ["x"]},
+        {"layout": 'NHWC")'},
+        {"other": 1.0},
+        {"scale": float("nan")},
+    ):
+        hostile = found.model_copy(update={"run": {**found.run, "preprocessing": {"representative": declared}}})
+        assert not can_run(hostile) and not list(run_files(hostile))

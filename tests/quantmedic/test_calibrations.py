@@ -232,14 +232,6 @@ def test_the_command_writes_all_files(folder: Path, tmp_path: Path) -> None:
         assert (tmp_path / pasted.file).read_text() == pasted.code
 
 
-@pytest.mark.thorough
-def test_printed_json_is_the_record(folder: Path) -> None:
-    arguments = ("float.onnx", "-r", "rep.npz", "-v", "val.npz", "--methods", "min-max", "--format", "json")
-    done = run(*arguments, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert len(CalibrationsRecord.model_validate_json(done.stdout).settings) == 4
-
-
 def test_a_missing_set_names_its_option(folder: Path) -> None:
     with pytest.raises(DataError) as error:
         quantmedic.calibrations(folder / "float.onnx", representative=None, validation=folder / "val.npz")

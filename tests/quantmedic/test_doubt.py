@@ -39,9 +39,8 @@ def test_a_sound_pair_is_healthy(models: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("classes", [2, CLASSES])
-def test_random_labels_leave_it_open(models: tuple[Path, Path], classes: int) -> None:
-    found = diagnosed(models, labels=random_labels(classes))
+def test_random_labels_leave_it_open(models: tuple[Path, Path]) -> None:
+    found = diagnosed(models, labels=random_labels(2))
     assert (found.verdict, found.causes[0].rules, found.causes[0].severity) == ("undecided", ("S018",), "high")
     assert found.undecided is not None and found.undecided.doubt is not None
     assert contradictions(found) == []
@@ -84,18 +83,10 @@ def test_a_model_that_is_right_a_little_more_often_than_a_guess_is_not_healthy(m
 
 
 @pytest.mark.thorough
-def test_a_gate_does_not_accept_on_such_data(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_gate_does_not_accept_on_such_data_and_other_commands_are_done(
+    models: tuple[Path, Path], tmp_path: Path
+) -> None:
     """Nor is it a regression: other data have to be given."""
-    policy = tmp_path / "quantmedic.toml"
-    policy.write_text('[check]\nfail_on = {severity = "high"}\n', encoding="utf-8")
-    case = quantmedic.collect(*models, **(options(SAMPLES) | {"labels": random_labels(CLASSES)}))
-    found = quantmedic.check(case, policy=policy)
-    assert found.check is not None and (found.gate, found.check.exit_code) == ("INSUFFICIENT_DATA", 3)
-    assert contradictions(found) == []
-
-
-@pytest.mark.thorough
-def test_commands_that_are_no_gate_are_done_where_it_is_left_open(models: tuple[Path, Path], tmp_path: Path) -> None:
     given = options(SAMPLES)
     np.savez(tmp_path / "rep.npz", x=given["representative"])
     np.savez(tmp_path / "val.npz", x=given["validation"], labels=random_labels(CLASSES))
@@ -103,7 +94,8 @@ def test_commands_that_are_no_gate_are_done_where_it_is_left_open(models: tuple[
     done = run_quantmedic("diagnose", *models, *data, "-o", tmp_path / "report")
     assert "UNDECIDED" in done.stdout and done.returncode == 0, done.stdout + done.stderr
     assert run_quantmedic("report", tmp_path / "report", "-o", tmp_path / "again").returncode == 0
-    assert run_quantmedic("check", tmp_path / "report").returncode == 3
+    checked = run_quantmedic("check", tmp_path / "report")
+    assert checked.returncode == 3 and "INSUFFICIENT_DATA" in checked.stdout
 
 
 @pytest.mark.thorough

@@ -118,22 +118,24 @@ def test_what_was_supposed_is_no_evidence(pairs: dict[float, tuple[Path, Path]])
     assert "model.harmed" not in {row.fact for cause in found.causes for row in cause.evidence}
 
 
-@pytest.mark.parametrize(
-    ("policy", "code", "word"),
-    [("", 0, "ACCEPT"), ('[check]\nverdicts = {undecided = "fail"}\n', 3, "INSUFFICIENT_DATA")],
-)
+@pytest.mark.thorough
 def test_undecided_fails_a_gate_only_where_the_policy_asks(
-    pairs: dict[float, tuple[Path, Path]], tmp_path: Path, policy: str, code: int, word: str
+    pairs: dict[float, tuple[Path, Path]], tmp_path: Path
 ) -> None:
     path = tmp_path / "quantmedic.toml"
-    path.write_text(policy, encoding="utf-8")
-    found = quantmedic.check(measured(pairs[8.0], 100), policy=path)
-    assert (found.verdict, found.gate) == ("undecided", word)
-    assert found.check is not None and found.check.exit_code == code
-    assert contradictions(found) == []
-    assert not any(finding.gated for finding in found.check.findings)
+    for policy, code, word in (
+        ("", 0, "ACCEPT"),
+        ('[check]\nverdicts = {undecided = "fail"}\n', 3, "INSUFFICIENT_DATA"),
+    ):
+        path.write_text(policy, encoding="utf-8")
+        found = quantmedic.check(measured(pairs[8.0], 100), policy=path)
+        assert (found.verdict, found.gate) == ("undecided", word)
+        assert found.check is not None and found.check.exit_code == code
+        assert contradictions(found) == []
+        assert not any(finding.gated for finding in found.check.findings)
 
 
+@pytest.mark.thorough
 def test_report_json_holds_what_is_open(pairs: dict[float, tuple[Path, Path]]) -> None:
     report = json.loads(render_json(diagnosed(pairs[8.0], 100)))
     assert report["verdict"] == "undecided" and report["undecided"]["limit"] == 0.015

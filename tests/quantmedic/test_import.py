@@ -270,15 +270,9 @@ def test_a_suggested_name_is_whole_and_can_be_pasted(tmp_path: Path) -> None:
     assert run("show", tmp_path / "a.case", "--layer", word).output.startswith(f"{word}   ADD   A016")
 
 
-def test_files_alone_have_no_data_sets_to_show(tmp_path: Path) -> None:
-    imported(tmp_path, RECORDED / "debugger" / "layers.csv")
-    refused = run("show", tmp_path / "a.case", "--data-sets").exception
-    assert isinstance(refused, DataError) and refused.message == "the case has no data sets"
-
-
-@pytest.mark.parametrize(("size", "shown"), [(1, "1 byte"), (230, "230 bytes"), (1500, "2 kB"), (2_345_678, "2.3 MB")])
-def test_small_files_have_a_size(size: int, shown: str) -> None:
-    assert size_text(size) == shown
+def test_small_files_have_a_size() -> None:
+    sizes = {1: "1 byte", 230: "230 bytes", 1500: "2 kB", 2_345_678: "2.3 MB"}
+    assert {size: size_text(size) for size in sizes} == sizes
 
 
 def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
@@ -370,6 +364,6 @@ def imported(tmp_path: Path, *files: Path) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize(("level", "badness"), [(20.0, 0.01), (-1e30, math.inf), (None, None)])
-def test_whatever_level_a_file_holds_has_a_place_in_the_order(level: float | None, badness: float | None) -> None:
-    assert _badness(ReportedFacts(sqnr_db=level)) == badness
+def test_whatever_level_a_file_holds_has_a_place_in_the_order() -> None:
+    found = [_badness(ReportedFacts(sqnr_db=level)) for level in (20.0, -1e30, None)]
+    assert found == [0.01, math.inf, None]

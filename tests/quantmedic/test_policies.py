@@ -51,13 +51,8 @@ def test_nearest_wins_upward(tmp_path: Path) -> None:
     near = written(tmp_path / "a" / "b", "[tool.quantmedic]", "pyproject.toml")
     assert find_policy(deep) == near.resolve()
     assert find_policy(tmp_path / "a") == above.resolve()
-
-
-def test_own_file_wins_within_a_folder(tmp_path: Path) -> None:
-    written(tmp_path, "[tool.quantmedic.check]", "pyproject.toml")
-    assert find_policy(tmp_path).name == "pyproject.toml"  # type: ignore[union-attr]
-    written(tmp_path, "")
-    assert find_policy(tmp_path).name == "quantmedic.toml"  # type: ignore[union-attr]
+    own = written(tmp_path / "a" / "b", "")
+    assert find_policy(deep) == own.resolve(), "quantmedic's own file wins within a folder"
 
 
 #: What a ``pyproject.toml`` holds, and whether it counts as a policy.

@@ -5,7 +5,6 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
-from quantmedic.engine.errors import DataError
 
 pytestmark = pytest.mark.thorough
 
@@ -31,23 +30,3 @@ def test_each_variant_is_measured_against_the_first() -> None:
     assert table.startswith("WHAT IF  3 variants on the same ")
     assert [line.split("  ")[1] for line in table.splitlines()[3:6]] == ["as it is", "healthy", "again"]
     assert all(len(line) <= 120 for line in table.splitlines())
-
-
-def test_a_variant_that_fails_is_a_row_that_says_so() -> None:
-    float_model, quantized, _, data = given()
-
-    def refused() -> str:
-        raise ValueError("16 bits are not supported\nby this platform")
-
-    found = quantmedic.what_if(float_model, {"as it is": quantized, "wide": refused}, samples=64, **data)
-    assert found.rows[1].failed == "ValueError: 16 bits are not supported"
-    assert "wide failed: ValueError: 16 bits are not supported" in str(found)
-    with pytest.raises(ValueError, match="not supported"):
-        quantmedic.what_if(float_model, {"wide": refused, "as it is": quantized}, **data)
-
-
-def test_variants_and_data_are_asked_for() -> None:
-    with pytest.raises(DataError, match="no variants"):
-        quantmedic.what_if("float.onnx", {})
-    with pytest.raises(DataError, match="no data"):
-        quantmedic.what_if("float.onnx", {"as it is": "int8.onnx"})

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.cli.watch import _stamps
 from quantmedic.demo import patient
 
 PATIENCE = 120
@@ -48,12 +47,3 @@ def test_a_healed_model_is_seen(tmp_path: Path) -> None:
             # A process of a shell's background ignores Ctrl-C, and so does what it starts.
             watching.send_signal(signal.SIGTERM)
             assert watching.wait(PATIENCE) == 143
-
-
-def test_files_that_go_and_folders_are_seen(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.npy").write_bytes(b"1")
-    first = _stamps([tmp_path / "data", tmp_path / "gone.onnx"])
-    (tmp_path / "data" / "b.npy").write_bytes(b"2")
-    second = _stamps([tmp_path / "data", tmp_path / "gone.onnx"])
-    assert {path.name for path in first} == {"a.npy"} and {path.name for path in second} == {"a.npy", "b.npy"}

@@ -14,7 +14,6 @@ import pytest
 
 import quantmedic
 from quantmedic import xquant
-from quantmedic.demo import patient
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, TensorFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
@@ -31,9 +30,8 @@ GRAPHS = {f"quant_loss_{metric}_{suffix}" for metric in ("mse", "cs", "sqnr") fo
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
-    models, options = patient()
-    return quantmedic.collect(*models, samples=48, **options)
+def case(patient_case: Path) -> Case:
+    return quantmedic.load_case(patient_case)
 
 
 def written(case: Case, config: XQuantConfig) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -107,10 +105,8 @@ def test_most_layers_degraded_is_judged(case: Case, tmp_path: Path, caplog: pyte
     assert {path.stem for path in tmp_path.glob("quant_loss_*.png")} == {"quant_loss_cs_repr", "quant_loss_cs_val"}
 
 
-def test_a_healthy_network_is_clean(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    models, options = patient(healthy=True)
-    healthy = quantmedic.collect(*models, samples=48, **options)
-    _, troubles = written(healthy, XQuantConfig(str(tmp_path)))
+def test_a_healthy_network_is_clean(healthy_case: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, troubles = written(quantmedic.load_case(healthy_case), XQuantConfig(str(tmp_path)))
     assert troubles == {}
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
