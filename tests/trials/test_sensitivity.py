@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import (
-    attention_net,
     conv_net,
     dynamic,
     images,
@@ -50,8 +49,7 @@ ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "residual": residual_net,
     "tokens": token_net,
-    "attention": attention_net,
-    **{name: partial(onnx.load, ZOO / f"{name}.onnx") for name in ("csp", "vit", "gru")},
+    **{name: partial(onnx.load, ZOO / f"{name}.onnx") for name in ("vit", "gru")},
 }
 
 

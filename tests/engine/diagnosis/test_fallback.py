@@ -121,18 +121,6 @@ def test_pair_that_matters_only_together_is_found() -> None:
         assert network.share(found.best) <= network.limit
 
 
-def test_layer_that_must_not_leave_alone_is_told() -> None:
-    """A loud layer is held down by the one behind it: without the second one's quantizer its noise doubles."""
-    for seed in SEEDS:
-        network = Network(errors(seed, 50, tail=1.0), 0.3)
-        loudest = set(sorted(range(50), key=lambda i: -float((network.errors[i] ** 2).sum()))[:6])
-        network.spoils = lambda units, loudest=loudest: 0.6 if loudest <= units else 0.0
-        found = network.search(seed)
-        assert found.best is None or network.share(found.best) <= network.limit
-        for fewer, more in found.reversals:
-            assert fewer.units < more.units and more.share > fewer.share
-
-
 def test_reversals_are_pairs_of_a_set_and_a_noisier_one_that_holds_it() -> None:
     sets = [(), (1,), (1, 2), (3,), (1, 2, 3)]
     shares = [1.0, 0.2, 0.5, 0.6, 0.505]

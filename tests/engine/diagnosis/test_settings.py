@@ -99,12 +99,3 @@ def test_unknown_settings_hold_nothing_back_and_are_not_missed() -> None:
         assert (len(advised), held) == (1, []), remedy
         assert not [path for path in advised[0].unsure if "settings" in path or "shift" in path]
         assert not [row.fact for row in advised[0].now if "settings" in row.fact]
-
-
-def test_the_ratio_that_stops_the_shift_is_shown() -> None:
-    (advice,), _ = judged("shift-negative", {"shift_negative": True, "shift_negative_ratio": 0.05}, shift_excess=2.8)
-    assert {row.fact: row.value for row in advice.now} == {
-        "negative_ratio": 0.14,
-        "model.settings.shift_negative": True,
-        "model.settings.shift_negative_ratio": 0.05,
-    }

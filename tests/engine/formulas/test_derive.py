@@ -23,12 +23,10 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
-from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.derive import derive, is_degraded
 from quantmedic.engine.formulas.error_facts import deployed_facts, error_facts
-from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.formulas.tensors import grid_facts
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.remedy_kinds import change_of
@@ -150,8 +148,6 @@ def test_silent_channels_are_not_the_worst() -> None:
     assert errors_of(x, x + np.float32(1e-2)).worst_channel != 0
     x[:, 0] *= np.float32(100)
     assert errors_of(x, x + np.float32(1e-2)).worst_channel == 0
-    for nmse, db in [(1.0, 0), (0.01, 20), (100.0, -20), (0.0, math.inf), (None, None)]:
-        assert sqnr_of_nmse(nmse) == db
 
 
 def test_degraded() -> None:
@@ -371,29 +367,6 @@ def test_classes_and_margins_of_the_output() -> None:
     assert output.levels == pytest.approx(float(np.ptp(chain_values()[3])) / WIDE[-1].scale)
     samples["class_quantized"] = 2
     assert derive(chain_case(chain_values(), WIDE, samples=samples), BASE).model.dead_output is True
-
-
-# What a report shows of a distribution
-
-
-def shown(x: Any) -> tuple[Any, Any]:
-    case = chain_case([x, x], [QuantizerFacts(), per_tensor(-8, 8)])
-    histogram = display_histogram(case, derive(case, BASE).tensors[1])
-    assert histogram is not None
-    assert (histogram.layer, histogram.low, histogram.high) == ("conv", -8, 8)
-    assert len(histogram.counts) == len(histogram.edges) - 1 <= 64
-    return np.array(histogram.edges), np.array(histogram.counts)
-
-
-def test_shown_histogram_counts_every_value() -> None:
-    x = chain_values()[1]
-    edges, counts = shown(x)
-    assert (edges[0], edges[-1]) == (x.min(), x.max())
-    assert counts.sum() == x.size
-    exact, _ = np.histogram(x, bins=edges)
-    assert np.abs(np.cumsum(counts) - np.cumsum(exact)).max() < 0.03 * x.size
-    zeros = chain_values()[2]
-    assert shown(zeros)[1].sum() == zeros.size, "those of a relu too"
 
 
 # Repair

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import QuantizerFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SAMPLE_DTYPE, SLOTS, SetStatistics, slots_of
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics, slots_of
 from quantmedic.engine.formulas.brightness import brightness_facts
 from quantmedic.engine.formulas.domain import domain_facts
 from quantmedic.engine.formulas.ordinary import ordinary_ranges
@@ -65,15 +65,6 @@ def photographs(seed: int, n: int) -> Any:
     rng = np.random.default_rng(seed)
     shade = rng.uniform(60, 140, (n, 1, 1, 1)) + rng.normal(0, 40, (n, 3, 8, 8))
     return np.clip(np.rint(shade), 0, 255)
-
-
-def test_each_level_holds_half_of_what_those_before_it_leave():
-    samples = table(100_000, 1)
-    slots = slots_of(samples)
-    assert 0 <= slots.min() <= slots.max() < SLOTS
-    shares = np.bincount(slots // BUCKETS, minlength=LEVELS) / len(slots)
-    np.testing.assert_allclose(shares, [*(0.5 ** np.arange(1, LEVELS)), 0.5 ** (LEVELS - 1)], atol=0.006)
-    np.testing.assert_array_equal(slots % BUCKETS, samples["hash"] % BUCKETS)
 
 
 @pytest.mark.thorough

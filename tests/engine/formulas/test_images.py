@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.collectors.statistics.accumulate import buckets_of, sample_rows
 from quantmedic.collectors.statistics.spatial import MEASURED_ROWS, is_image, spatial_sums
-from quantmedic.engine.case.statistics import BUCKETS, SPATIAL, SetStatistics
+from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.images import image_facts, image_relation
 
 Array = np.ndarray[Any, Any]
@@ -93,16 +93,6 @@ def test_batches_make_no_difference(lengths: list[int], axis: int) -> None:
     x = planes if axis == 1 else np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
     parts = np.split(x, np.cumsum(lengths)[:-1])
     np.testing.assert_array_equal(np.concatenate([spatial_sums(part, axis) for part in parts]), spatial_sums(x, axis))
-
-
-def test_merging_is_one_pass() -> None:
-    x = scenes(3, n=20)
-    whole, merged = measure(x), measure(x[:7]).merge(measure(x[7:]))
-    np.testing.assert_allclose(merged.spatial, whole.spatial, rtol=1e-12)
-    assert whole.spatial.shape == (BUCKETS, len(SPATIAL))
-    assert whole.spatial[:, 0].sum() == 20
-    merged_facts, whole_facts = facts(merged), facts(whole)
-    assert merged_facts == {name: pytest.approx(value, rel=1e-9) for name, value in whole_facts.items()}
 
 
 def test_images_with_holes_are_left_out() -> None:

@@ -33,14 +33,6 @@ def test_power_is_what_is_simulated() -> None:
             assert found == pytest.approx(expected, abs=CHANCE + 0.01), (samples, limit, drop)
 
 
-@given(st.integers(1, 10**6), st.floats(-0.2, 0.2), st.floats(0, 0.3), st.floats(0, 0.8), st.floats(0.6, 0.999))
-@few
-def test_power_is_three_shares(n: int, drop: float, limit: float, more: float, confidence: float) -> None:
-    found = power(n, drop, limit, abs(drop) + more, confidence)
-    assert all(0 <= share <= 1 for share in found)
-    assert sum(found) == pytest.approx(1)
-
-
 def test_the_proposal_finds_twice_the_limit_and_accepts_no_drop() -> None:
     many = 10**8
     for limit, discordance in [(0.005, 0.2), (0.01, 0.0), (0.03, 0.05)]:
@@ -90,13 +82,6 @@ def test_what_cannot_be_decided_has_no_size() -> None:
     assert sizes_of_interval(0.1, 0.0, 0.2, 10, 0.0, 0.95).at_twice is None
     tiny = sizes_of_counts(100, 100, 1000, 1e-6, 0.95)
     assert tiny.at_twice is None and MOST_SAMPLES == 10_000_000
-
-
-def test_more_gains_and_smaller_limits_take_more_samples() -> None:
-    by_gains = [sizes_of_counts(50, gains, 1000, 0.01, 0.95).at_twice for gains in (0, 10, 100, 300)]
-    by_limit = [sizes_of_counts(50, 20, 1000, limit, 0.95).at_twice for limit in (0.05, 0.02, 0.01, 0.005)]
-    for sizes in (by_gains, by_limit):
-        assert all(size is not None for size in sizes) and sizes == sorted(sizes)  # type: ignore[type-var]
 
 
 def test_sizes_of_a_share() -> None:
