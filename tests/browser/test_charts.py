@@ -126,6 +126,11 @@ def test_the_mouse_tells_layer_value_and_threshold_in_all_graphs(graphs: Callabl
     assert lefts == [60] * 7
     page.mouse.move(5, 5)
     assert tip.is_hidden() and told[-1] is None
+    page.evaluate("hover(17)")
+    assert page.evaluate("errorGraphs.list.map(({ plot }) => plot.cursor.idx)") == [17] * 7, "other views move it"
+    assert tip.is_hidden()
+    page.evaluate("hover(null)")
+    assert page.evaluate("errorGraphs.list.every(({ plot }) => plot.cursor.left < 0)")
 
 
 def test_a_drag_zooms_all_graphs_and_a_double_click_shows_all(graphs: Callable[..., Any]) -> None:
@@ -233,7 +238,9 @@ def test_paper_gets_the_light_colours(graphs: Callable[..., Any]) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("printed") == light
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate("errorGraphs.list[3].plot.series[1].stroke()") != light
+    dark = page.evaluate("errorGraphs.list[3].plot.series[1].stroke()")
+    page.locator("#theme").click()
+    assert page.evaluate("errorGraphs.list[3].plot.series[1].stroke()") == light != dark
 
 
 def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:

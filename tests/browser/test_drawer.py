@@ -14,6 +14,7 @@ from builders.report_pages import GUIDELINES, violations
 import quantmedic
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, WeightArrays
+from quantmedic.reports.page.packing import pack_counts, pack_levels, pack_reals
 
 pytestmark = pytest.mark.thorough
 
@@ -135,6 +136,20 @@ def test_neighbours_lead_to_each_other(opened: Opened, rich: Path) -> None:
 
 
 # What it draws
+
+
+def test_packed_numbers_are_read_as_they_were_written(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    counts = [0, 1, 2, 3, 99, 12_345, 10**12]
+    read = page.evaluate("text => unpackCounts(text)", pack_counts(counts))
+    assert read[:5] == counts[:5]
+    assert read == pytest.approx(counts, rel=0.004)
+    reals = [0.0, 1.0, -1.0, 3.14159, -2.7e-9, 1.9999999, 6.02e15]
+    assert page.evaluate("text => unpackReals(text)", pack_reals(reals)) == pytest.approx(reals, rel=3e-4)
+    assert page.evaluate("text => unpackLevels(text)", pack_levels([None, 12.34, -3.0])) == pytest.approx(
+        [None, 12.35, -3.0], abs=0.03
+    )
+    assert page.evaluate("text => unpackLevels(text)[0] === Infinity", pack_levels([float("inf")]))
 
 
 @pytest.mark.source("insights-histograms")

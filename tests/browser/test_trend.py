@@ -63,6 +63,19 @@ def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, tmp_p
             )
 
 
+def test_the_page_needs_no_script(opened: Opener, tmp_path: Path) -> None:
+    page = opened(page_of(made(), tmp_path), java_script_enabled=False)
+    assert page.locator("svg .qc-line").count() == 3 and page.locator("svg .qc-flag").count() == 3
+    assert (
+        page.locator("svg title")
+        .filter(has_text="run 8 findings, 2026-11-08: 2.00 points (1.80 … 2.20), REGRESSION")
+        .count()
+        == 1
+    )
+    box = page.get_by_text("8 runs from 2026-11-01 to 2026-11-08, 6 accepted").bounding_box()
+    assert box["y"] + box["height"] < 720
+
+
 def test_hostile_names_stay_text(opened: Opener, tmp_path: Path) -> None:
     page = opened(page_of(made(HOSTILE), tmp_path))
     text = page.inner_text("body")

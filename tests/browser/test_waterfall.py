@@ -134,6 +134,8 @@ def test_all_bars_are_in_sight(subtests: pytest.Subtests, opened: Callable[..., 
             boxes = [shape.bounding_box() for shape in page.locator("#loss-budget :is(rect, text):visible").all()]
             assert len(boxes) >= 15
             assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+            page.locator(f"#loss-budget .{shown} .piece").filter(has_text="weights of ").click()
+            page.wait_for_function("!document.getElementById('drawer').hidden")
 
 
 def test_a_picture_in_a_file_follows_the_theme(subtests: pytest.Subtests, browser: Any, noisy: Path) -> None:
