@@ -252,6 +252,7 @@ def filled(seed: int, shapes: tuple[int, ...] = (2, 3)) -> SetStatistics:
     statistics.feature_outer = vectors.T @ vectors
     statistics.codes = [rng.random((3, 16)) < 0.3]
     statistics.tensor_samples += 4
+    statistics.sample_count += 4
     return statistics
 
 
@@ -286,7 +287,7 @@ def test_every_accumulator_is_merged() -> None:
     assert [set(v.tolist()) for v in merged.lattice] == [
         set(x.tolist()) | set(y.tolist()) for x, y in zip(a.lattice, b.lattice, strict=True)
     ]
-    assert merged.tensor_samples.tolist() == [8, 8]
+    assert merged.tensor_samples.tolist() == merged.sample_count.tolist() == [8, 8]
     assert merged.columns["operator.count"].tolist() == [160] * 5
     assert [counts.sum() for counts in merged.quantized_histograms.values()] == [2 * 3 * 20 * n for n in (2, 3)]
 
