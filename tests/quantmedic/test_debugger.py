@@ -97,10 +97,7 @@ def errors(before: str, after: str) -> list[NDArray[np.float32]]:
 
 
 @pytest.mark.source("litert-run", "litert-statistics")
-@pytest.mark.parametrize("before, after", [("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")])
-def test_a_row_is_the_operator_alone_on_deployed_inputs(pair: tuple[Path, Path], before: str, after: str) -> None:
-    layer = by_name(measure(pair, layer_metrics={"mean_abs": mean_abs}))[after.removesuffix("_raw")]
-    expected = errors(before, after)
+def test_a_row_is_the_operator_alone_on_deployed_inputs(pair: tuple[Path, Path]) -> None:
     figures = {
         "num_elements": np.size,
         "stddev": np.std,
@@ -109,12 +106,14 @@ def test_a_row_is_the_operator_alone_on_deployed_inputs(pair: tuple[Path, Path],
         "mean_squared_error": lambda d: np.mean(d * d),
         "mean_abs": mean_abs,
     }
-    assert tuple(layer.metrics) == tuple(figures)
-    for name, of in figures.items():
-        # float kernels of one operator and of the network sum in another order
-        assert layer.metrics[name] == pytest.approx(
-            np.mean([of(d) for d in expected]), rel=1e-3, abs=1e-4 * layer.scale
-        )
+    rows = by_name(measure(pair, layer_metrics={"mean_abs": mean_abs}))
+    for before, after in (("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
+        layer, expected = rows[after.removesuffix("_raw")], errors(before, after)
+        assert tuple(layer.metrics) == tuple(figures)
+        for name, of in figures.items():
+            # float kernels of one operator and of the network sum in another order
+            found = np.mean([of(d) for d in expected])
+            assert layer.metrics[name] == pytest.approx(found, rel=1e-3, abs=1e-4 * layer.scale), (after, name)
 
 
 def test_the_same_error_stands_in_a_case(pair: tuple[Path, Path]) -> None:
@@ -370,61 +369,51 @@ def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert "Denylists that were tried" in page and '<th scope="row">suspected,first</th>' in page
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+def test_denylists_that_mean_nothing_are_refused(pair: tuple[Path, Path]) -> None:
+    for given, said in (
         (["op:LSTM"], "no quantized operator is a LSTM"),
         (["relu11"], "  relu11, did you mean relu1"),
         (["REL"], "REL, did you mean relu1 or relu2"),
         (["@nowhere.txt"], "the denylist cannot be read"),
         ([], "none was given"),
-    ],
-)
-def test_denylists_that_mean_nothing_are_refused(pair: tuple[Path, Path], given: list[str], said: str) -> None:
-    with pytest.raises(DataError) as refused:
-        measure(pair, samples=2, denylists=given, metric="top1" if not given else None)
-    assert said in str(refused.value)
+    ):
+        with pytest.raises(DataError) as refused:
+            measure(pair, samples=2, denylists=given, metric="top1" if not given else None)
+        assert said in str(refused.value)
 
 
 # --- refused -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "option, said",
-    [
-        (
-            "--layer-metric x=mine:failing",
-            ["layer metric x failed", ":failing", "KeyError"],
-        ),
-        ("--layer-metric x=mine:of_arrays", ["did not return one number", "shape (1, "]),
-        ("--output-metric x=mine:failing", ["output metric x failed", "float_outputs, quantized_outputs"]),
-        ("--pair-metric x=mine:nothing", ["pair metric x", "no such function"]),
-        ("--pair-metric x=no_such_module:f", ["cannot be imported"]),
-        ("--pair-metric scale=mine:mean_abs", ["two metrics have one name", "scale"]),
-        ("--pair-metric x=mine:a --layer-metric x=mine:b", ["two metrics have one name"]),
-        ("--pair-metric x", ["NAME=module:function"]),
-        ("--pair-metric x=a:b --pair-metric x=a:b", ["given twice"]),
-    ],
-)
+#: Options of functions, and what is said about each.
+WRONG_FUNCTIONS = {
+    "--layer-metric x=mine:failing": ["layer metric x failed", ":failing", "KeyError"],
+    "--layer-metric x=mine:of_arrays": ["did not return one number", "shape (1, "],
+    "--output-metric x=mine:failing": ["output metric x failed", "float_outputs, quantized_outputs"],
+    "--pair-metric x=mine:nothing": ["pair metric x", "no such function"],
+    "--pair-metric x=no_such_module:f": ["cannot be imported"],
+    "--pair-metric scale=mine:mean_abs": ["two metrics have one name", "scale"],
+    "--pair-metric x=mine:a --layer-metric x=mine:b": ["two metrics have one name"],
+    "--pair-metric x": ["NAME=module:function"],
+    "--pair-metric x=a:b --pair-metric x=a:b": ["given twice"],
+}
+
+
 def test_wrong_functions_are_named(
-    pair: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    option: str,
-    said: list[str],
+    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "data.npz", image=X)
     (tmp_path / "mine.py").write_text(METRICS_MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(SystemExit) as left:
-        main(["debugger", *map(str, pair), "-d", "data.npz", "-o", "layers.csv", *option.split()])
-    sys.modules.pop("mine", None)
-    assert left.value.code == 2
-    text = capsys.readouterr().err
-    assert all(words in text for words in said), text
-    assert "Traceback" not in text and not (tmp_path / "layers.csv").exists()
+    for option, said in WRONG_FUNCTIONS.items():
+        with pytest.raises(SystemExit) as left:
+            main(["debugger", *map(str, pair), "-d", "data.npz", "-o", "layers.csv", *option.split()])
+        sys.modules.pop("mine", None)
+        assert left.value.code == 2
+        text = capsys.readouterr().err
+        assert all(words in text for words in said), text
+        assert "Traceback" not in text and not (tmp_path / "layers.csv").exists()
 
 
 def test_models_without_fixed_grids_are_refused(tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def shell(command: str, cwd: Path, **environment: str) -> "subprocess.CompletedP
 # Functions of the user
 
 
-@pytest.mark.parametrize("name", ["ends", "is_closed", "is_odd"])
-def test_what_a_function_raises_is_an_error_that_names_it(functions: Path, name: str) -> None:
+def test_what_a_function_raises_is_an_error_that_names_it(functions: Path) -> None:
     (float_model, quantized), _ = patient()
-    done = run_quantmedic("check", float_model, quantized, "--validation", f"leaving:{name}", cwd=functions)
-    assert done.returncode == 2 and f"leaving:{name}" in done.stderr
-    assert "internal error" not in done.stderr and "Traceback" not in done.stderr
+    for name in ("ends", "is_closed", "is_odd"):
+        done = run_quantmedic("check", float_model, quantized, "--validation", f"leaving:{name}", cwd=functions)
+        assert done.returncode == 2 and f"leaving:{name}" in done.stderr
+        assert "internal error" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_interrupt_in_a_function_is_an_interrupt(functions: Path) -> None:
@@ -78,24 +78,19 @@ def test_an_interrupt_in_a_function_is_an_interrupt(functions: Path) -> None:
     assert done.returncode == 130 and "interrupted" in done.stderr
 
 
-def test_a_module_that_ends_the_process_is_an_error(functions: Path) -> None:
+def test_what_ends_the_process_or_cannot_be_shown_is_an_error(functions: Path) -> None:
     (functions / "leaves.py").write_text("raise SystemExit(1)\n")
     with pytest.raises(DataError, match="leaves:load") as refusal:
         import_function("leaves:load", "metric")
     assert "SystemExit: 1" in str(refusal.value)
-
-
-def test_a_metric_that_ends_the_process_is_an_error(functions: Path) -> None:
-    metric = import_function("leaving:ends", "metric")
+    metric, odd = (import_function(f"leaving:{name}", "metric") for name in ("ends", "Mine"))
     with pytest.raises(DataError, match="leaving:ends"):
         call_metric("leaving:ends", lambda *_: metric(), {}, [])  # type: ignore[arg-type]  # it takes nothing
-
-
-def test_a_text_that_cannot_be_shown_is_said(functions: Path) -> None:
-    source = import_function("leaving:Mine", "metric")
     shown = r"Mine: its text cannot be shown \(SystemExit\)"
     with pytest.raises(DataError, match=shown), failing_as(lambda cause: DataError(cause)):
-        raise source()
+        raise odd()
+    with pytest.raises(QuantmedicError, match="mine"), failing_as(lambda cause: DataError(cause)):
+        raise QuantmedicError("mine")  # our own errors pass
 
 
 def test_an_array_whose_error_cannot_be_shown_is_refused(functions: Path) -> None:
@@ -137,30 +132,27 @@ class Mute(Exception):
         raise ValueError
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (MemoryError("Unable to allocate 8 TiB"), "not enough memory"),
-        (RecursionError("maximum recursion depth exceeded"), "nested too deep"),
-        (SystemExit(1), "tried to end the process"),
-        (GeneratorExit(), "internal error: GeneratorExit"),
-        (EOFError("ended"), "internal error: EOFError: ended"),
-        (BrokenPipeError(32, "Broken pipe"), "internal error: BrokenPipeError"),
-        (Mute(), "internal error: Mute: its text cannot be shown (ValueError)"),
-    ],
-)
-def test_each_ends_with_2_and_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, text: str
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr("quantmedic.cli.rules.rules_in_force", fail)
+def test_each_ends_with_2_and_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("QUANTMEDIC_DEBUG", "")
-    with pytest.raises(SystemExit) as left:
-        command_line.main(["rules"])
-    said = capsys.readouterr().err
-    assert left.value.code == 2 and text in said and "Traceback" not in said
+    errors: dict[BaseException, str] = {
+        MemoryError("Unable to allocate 8 TiB"): "not enough memory",
+        RecursionError("maximum recursion depth exceeded"): "nested too deep",
+        SystemExit(1): "tried to end the process",
+        GeneratorExit(): "internal error: GeneratorExit",
+        EOFError("ended"): "internal error: EOFError: ended",
+        BrokenPipeError(32, "Broken pipe"): "internal error: BrokenPipeError",
+        Mute(): "internal error: Mute: its text cannot be shown (ValueError)",
+    }
+    for error, text in errors.items():
+
+        def fail(*_: object, error: BaseException = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("quantmedic.cli.rules.rules_in_force", fail)
+        with pytest.raises(SystemExit) as left:
+            command_line.main(["rules"])
+        said = capsys.readouterr().err
+        assert left.value.code == 2 and text in said and "Traceback" not in said
 
 
 def test_a_traceback_that_was_asked_for_ends_with_2(
@@ -189,14 +181,13 @@ STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], boo
 ]
 
 
-@pytest.mark.parametrize(("command", "code", "holds"), STREAMS, ids=[command for command, _, _ in STREAMS])
-def test_streams(
-    tmp_path: Path, command: str, code: int, holds: Callable[["subprocess.CompletedProcess[str]"], bool]
-) -> None:
-    done = shell(command, tmp_path)
-    assert done.returncode == code, done.stderr
-    assert holds(done), done
-    assert "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
+def test_streams(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for command, code, holds in STREAMS:
+        with subtests.test(command):
+            done = shell(command, tmp_path)
+            assert done.returncode == code, done.stderr
+            assert holds(done), done
+            assert "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case: Path) -> None:
@@ -264,11 +255,6 @@ def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert quantmedic.collect(*models, **options, samples=16).statistics
     done = run_quantmedic("debugger", *models, "-v", options["validation"], "--scale", "255", cwd=tmp_path)
     assert done.returncode == 2 and SAMPLES.variable in done.stderr
-
-
-def test_our_own_errors_pass() -> None:
-    with pytest.raises(QuantmedicError, match="mine"), failing_as(lambda cause: DataError(cause)):
-        raise QuantmedicError("mine")
 
 
 @pytest.mark.parametrize("command", ["diagnose", "check"])

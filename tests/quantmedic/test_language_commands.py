@@ -1,4 +1,4 @@
-"""diagnose, check, collect and watch on folders of checkpoints: the same figures as weights, and their own options."""
+"""diagnose, check and collect on folders of checkpoints: the same figures as weights, and their own options."""
 
 import json
 from pathlib import Path
@@ -41,48 +41,47 @@ def test_every_option_is_taken_or_has_something_in_its_place() -> None:
     assert set(collect_options) - {"budget", "metric_option"} <= _TAKEN | set(_INSTEAD)
 
 
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        (["-r", "x.npz"], "--representative: texts go with --tokens"),
-        (["-v", "x.npz"], "--validation: texts go with --tokens"),
-        (["--layout", "NHWC"], "--layout: token ids need no preparation"),
-        (["--mean", "1,2,3"], "--mean: token ids need no preparation"),
-        (["--samples", "3"], "--samples: --text-length bounds"),
-        (["--prove"], "--prove: the output layer, the embedding and the worst block are always tried"),
-        (["--metric-option", "a=b"], "--metric-option: perplexity"),
-        (["--mode", "fast"], "--mode: one block and one text"),
-        (["--stage", "a=b.onnx"], "--stage: outputs of devices"),
-        (["--no-attribution"], "--attribution: the noise that each block makes"),
-        ([], "no texts were given, which language models are run on"),
-    ],
-)
-@pytest.mark.parametrize("command", ["diagnose", "check", "collect"])
-def test_options_of_other_models_are_refused(
-    command: str, given: list[str], said: str, empty_folders: tuple[str, str], tmp_path: Path
-) -> None:
-    tokens = ["--tokens", "t.jsonl"] if given else []
-    assert said in refusal(command, *empty_folders, *given, *tokens, "-o", str(tmp_path / "report"))
-    assert not (tmp_path / "report").exists()
+#: Options of other models, and what is said about each.
+REFUSED = {
+    "-r x.npz": "--representative: texts go with --tokens",
+    "-v x.npz": "--validation: texts go with --tokens",
+    "--layout NHWC": "--layout: token ids need no preparation",
+    "--mean 1,2,3": "--mean: token ids need no preparation",
+    "--samples 3": "--samples: --text-length bounds",
+    "--prove": "--prove: the output layer, the embedding and the worst block are always tried",
+    "--metric-option a=b": "--metric-option: perplexity",
+    "--mode fast": "--mode: one block and one text",
+    "--stage a=b.onnx": "--stage: outputs of devices",
+    "--no-attribution": "--attribution: the noise that each block makes",
+    "": "no texts were given, which language models are run on",
+}
+MEASURING = ("diagnose", "check", "collect")
 
 
-@pytest.mark.parametrize("command", ["diagnose", "check", "collect"])
-def test_texts_are_refused_for_other_models(command: str, tmp_path: Path) -> None:
-    text = refusal(command, "float.onnx", "int8.onnx", "-v", "x.npz", "--tokens", "t.jsonl", "--text-length", "9")
-    assert "--tokens and --text-length are for language models" in text
-    assert "quantmedic" not in text.partition("help:")[0]
+def test_options_of_other_models_are_refused(empty_folders: tuple[str, str], tmp_path: Path) -> None:
+    for number, (given, said) in enumerate(REFUSED.items()):
+        tokens = ["--tokens", "t.jsonl"] if given else []
+        words = [*empty_folders, *given.split(), *tokens, "-o", str(tmp_path / "report")]
+        for command in MEASURING if not given else (MEASURING[number % 3],):
+            assert said in refusal(command, *words)
+            assert not (tmp_path / "report").exists()
+
+
+def test_texts_are_refused_for_other_models() -> None:
+    for command in MEASURING:
+        text = refusal(command, "float.onnx", "int8.onnx", "-v", "x.npz", "--tokens", "t.jsonl", "--text-length", "9")
+        assert "--tokens and --text-length are for language models" in text
+        assert "quantmedic" not in text.partition("help:")[0]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("command", ["diagnose", "check", "collect", "weights"])
-def test_a_device_that_torch_does_not_know_is_refused(
-    command: str, empty_folders: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_device_that_torch_does_not_know_is_refused(empty_folders: tuple[str, str], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     report = tmp_path / "report"
-    said = refusal(command, *empty_folders, "--device", "abacus", "--tokens", "t.jsonl", "-o", str(report))
-    assert "torch cannot use this device" in said and "--device abacus" in said and "it sees cpu" in said
-    assert not report.exists()
+    for command in (*MEASURING, "weights"):
+        said = refusal(command, *empty_folders, "--device", "abacus", "--tokens", "t.jsonl", "-o", str(report))
+        assert "torch cannot use this device" in said and "--device abacus" in said and "it sees cpu" in said
+        assert not report.exists()
 
 
 def test_static_goes_without_texts(empty_folders: tuple[str, str]) -> None:
@@ -91,12 +90,10 @@ def test_static_goes_without_texts(empty_folders: tuple[str, str]) -> None:
     )
 
 
-@pytest.mark.parametrize("output", ["fixed", "fixed.onnx"])
-def test_fix_says_that_checkpoints_are_not_repaired(
-    output: str, empty_folders: tuple[str, str], tmp_path: Path
-) -> None:
-    said = refusal("fix", *empty_folders, "-o", str(tmp_path / output))
-    assert "checkpoints are diagnosed, but not repaired here" in said and "another kind" not in said
+def test_fix_says_that_checkpoints_are_not_repaired(empty_folders: tuple[str, str], tmp_path: Path) -> None:
+    for output in ("fixed", "fixed.onnx"):
+        said = refusal("fix", *empty_folders, "-o", str(tmp_path / output))
+        assert "checkpoints are diagnosed, but not repaired here" in said and "another kind" not in said
     with pytest.raises(QuantmedicError, match="not repaired here") as caught:
         quantmedic.fix(*empty_folders, tokens="t.jsonl")
     assert "prescription.py" in str(caught.value.help)
@@ -159,17 +156,16 @@ def test_diagnose_says_what_weights_says(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("policy, code", [(REGRESSION, 1), (ACCEPT, 0)])
-def test_check_applies_budgets(policy: str, code: int, pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    (tmp_path / "quantmedic.toml").write_text(policy)
-    given = ("--tokens", pair[2], "--config", tmp_path / "quantmedic.toml", "-o", tmp_path / "report")
-    done = run_quantmedic("check", *pair[:2], *given)
-    assert done.returncode == code, done.stdout + done.stderr
-    again = run_quantmedic("check", tmp_path / "report", "--config", tmp_path / "quantmedic.toml")
-    assert again.returncode == code
-    case = quantmedic.collect(*pair[:2], tokens=pair[2])
-    found = quantmedic.check(case, tmp_path / "quantmedic.toml").check
-    assert found is not None and found.exit_code == code
+def test_check_applies_budgets(pair: tuple[Path, Path, Path], cases: tuple[Path, Path], tmp_path: Path) -> None:
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text(REGRESSION)
+    done = run_quantmedic("check", *pair[:2], "--tokens", pair[2], "--config", policy, "-o", tmp_path / "report")
+    assert done.returncode == 1, done.stdout + done.stderr
+    for text, code in ((REGRESSION, 1), (ACCEPT, 0)):
+        policy.write_text(text)
+        assert run_quantmedic("check", tmp_path / "report", "--config", policy).returncode == code
+        found = quantmedic.check(cases[0], policy).check
+        assert found is not None and found.exit_code == code
 
 
 @pytest.mark.thorough

@@ -72,8 +72,8 @@ class TestResNet8:
 
     @pytest.mark.parametrize(
         "options",
-        [{}, {"per_channel": True}, {"quant_format": QuantFormat.QOperator}],
-        ids=["per-tensor", "per-channel", "QOperator"],
+        [{"per_channel": True}, {"quant_format": QuantFormat.QOperator}],
+        ids=["per-channel", "QOperator"],
     )
     def test_healthy_control_is_clean(self, data, tmp_path, options):
         diagnosis = self.diagnose(data, right(data["representative"]), tmp_path, **options)

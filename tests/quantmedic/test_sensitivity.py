@@ -86,64 +86,45 @@ def test_without_labels_there_is_no_metric(pair: tuple[Path, Path]) -> None:
     assert all(run.metric is None and run.drop is None and run.agreement is not None for run in record.runs)
 
 
-@pytest.mark.parametrize("after", [1, 5, 13])
-def test_interrupted_and_resumed_is_one_pass_bit_for_bit(pair: tuple[Path, Path], tmp_path: Path, after: int) -> None:
+def test_interrupted_and_resumed_is_one_pass_bit_for_bit(pair: tuple[Path, Path], tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
     measure(pair, checkpoint=whole)
     with pytest.raises(SensitivityInterrupted) as stopped:
-        measure(pair, checkpoint=parts, progress=stopping_after(after))
-    assert len(stopped.value.record.runs) == after
+        measure(pair, checkpoint=parts, progress=stopping_after(5))
+    assert len(stopped.value.record.runs) == 5
     assert quantmedic.load_sensitivity(parts) == stopped.value.record
     calls: list[int] = []
     record = measure(pair, checkpoint=parts, resume=True, progress=lambda *call: calls.append(1))
-    assert len(calls) == len(record.planned) - after
+    assert len(calls) == len(record.planned) - 5
     assert parts.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.json", "whole.json"]
+    assert measure(pair, checkpoint=whole, resume=True, progress=stopping_after(1)) == record, "nothing is left to do"
 
 
-def test_a_whole_record_is_not_measured_again(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    first = measure(pair, checkpoint=tmp_path / "s.json")
-    again = measure(pair, checkpoint=tmp_path / "s.json", resume=True, progress=stopping_after(1))
-    assert again == first
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"validation": images(24, seed=8)}, ("other data", "data_sha256")),
-        ({"validation": images(30), "samples": 30}, ("other data", "samples")),
-        ({"seed": 1}, ("other options", "seed: 0 then, 1 now")),
-        ({"modes": ("one",)}, ("other options", "modes")),
-        ({"batch_size": 3}, ("other options", "batch_size: 16 then, 3 now")),
-    ],
-    ids=["data", "samples", "seed", "modes", "batch"],
-)
-def test_other_data_or_options_are_refused(
-    pair: tuple[Path, Path], tmp_path: Path, changed: dict[str, Any], words: tuple[str, ...]
-) -> None:
+def test_what_does_not_go_on_is_refused_and_stays(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = tmp_path / "s.json"
     with pytest.raises(SensitivityInterrupted):
-        measure(pair, checkpoint=tmp_path / "s.json", progress=stopping_after(2))
-    before = (tmp_path / "s.json").read_bytes()
-    with pytest.raises(CaseError) as refused:
-        measure(pair, checkpoint=tmp_path / "s.json", resume=True, **changed)
-    assert all(word in str(refused.value) for word in (*words, "help:"))
-    assert (tmp_path / "s.json").read_bytes() == before
-
-
-def test_other_models_are_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(SensitivityInterrupted):
-        measure(pair, checkpoint=tmp_path / "s.json", progress=stopping_after(2))
+        measure(pair, checkpoint=kept, progress=stopping_after(2))
+    before = kept.read_bytes()
     model = conv_net()
     other = save_pair(tmp_path, model, qdq(model, {"image": images(12, seed=9)}))
-    with pytest.raises(CaseError, match="other models"):
-        measure(other, checkpoint=tmp_path / "s.json", resume=True)
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"schema_version": 2}', "\x00"])
-def test_a_damaged_record_is_refused(pair: tuple[Path, Path], tmp_path: Path, content: str) -> None:
-    (tmp_path / "s.json").write_text(content)
-    with pytest.raises(CaseError, match="not a readable sensitivity file"):
-        measure(pair, checkpoint=tmp_path / "s.json", resume=True)
+    changes: list[tuple[tuple[Path, Path], dict[str, Any], tuple[str, ...]]] = [
+        (pair, {"validation": images(24, seed=8)}, ("other data", "data_sha256")),
+        (pair, {"validation": images(30), "samples": 30}, ("other data", "samples")),
+        (pair, {"seed": 1}, ("other options", "seed: 0 then, 1 now")),
+        (pair, {"modes": ("one",)}, ("other options", "modes")),
+        (pair, {"batch_size": 3}, ("other options", "batch_size: 16 then, 3 now")),
+        (other, {}, ("other models",)),
+    ]
+    for models, changed, words in changes:
+        with pytest.raises(CaseError) as refused:
+            measure(models, checkpoint=kept, resume=True, **changed)
+        assert all(word in str(refused.value) for word in (*words, "help:"))
+        assert kept.read_bytes() == before
+    for content in ("", "{}", "[1]", '{"schema_version": 2}', "\x00"):
+        kept.write_text(content)
+        with pytest.raises(CaseError, match="not a readable sensitivity file"):
+            measure(pair, checkpoint=kept, resume=True)
 
 
 def test_nothing_quantized(pair: tuple[Path, Path]) -> None:
@@ -190,33 +171,27 @@ class TestCommand:
             assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes() and size == path.stat().st_size
 
     def test_one_mode(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+        (tmp_path / "graphs").mkdir()
+        (tmp_path / "graphs" / "mse-validation.svg").write_text("<svg/>")
         done = run("sensitivity", *pair, "-v", data, "-o", tmp_path, "--mode", "one", "--samples", "4", "--verbose")
         assert done.returncode == 0, done.stderr
         record = json.loads((tmp_path / "sensitivity.json").read_text())
         assert record["modes"] == ["one"] and record["samples"] == 4
         assert "cumulative" not in done.stdout and "more:" not in done.stdout
+        assert (tmp_path / "graphs" / "mse-validation.svg").exists(), "graphs of a report beside it stay"
 
-    def test_graphs_of_a_report_beside_it_stay(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
-        (tmp_path / "graphs").mkdir()
-        (tmp_path / "graphs" / "mse-validation.svg").write_text("<svg/>")
-        assert run("sensitivity", *pair, "-v", data, "-o", tmp_path, "--mode", "one").returncode == 0
-        assert (tmp_path / "graphs" / "mse-validation.svg").exists()
+    def test_bad_input(self, pair: tuple[Path, Path], data: Path) -> None:
+        for arguments in (
+            [],
+            ["-v", "no.npz"],
+            ["-v", "val.npz", "--metric", "top7"],
+            ["-v", "val.npz", "--mode", "x"],
+        ):
+            done = run("sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)
+            assert done.returncode == 2 and "Traceback" not in done.stderr
+            assert "error:" in done.stderr.lower() and not (data.parent / "out").exists()
 
-    def test_negative_seed(self, pair: tuple[Path, Path], data: Path) -> None:
-        done = run("sensitivity", *pair, "-v", data, "--seed", "-1", "-o", "out", cwd=data.parent)
-        assert done.returncode == 2 and "'--seed': -1" in done.stderr
-
-    @pytest.mark.parametrize("arguments", [[], ["-v", "no.npz"], ["-v", "val.npz", "--metric", "top7"]])
-    def test_bad_input(self, pair: tuple[Path, Path], data: Path, arguments: list[str]) -> None:
-        done = run("sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)
-        assert done.returncode == 2
-        assert "error:" in done.stderr and "help:" in done.stderr and "Traceback" not in done.stderr
-        assert not (data.parent / "out").exists()
-
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_ctrl_c_keeps_what_was_measured(
-        self, pair: tuple[Path, Path], data: Path, tmp_path: Path, number: signal.Signals
-    ) -> None:
+    def test_a_signal_keeps_what_was_measured(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
         """Runs are slowed down, so that the signal comes between the first and the last."""
         code = (
             "import time, quantmedic.api.sensitivities as s, quantmedic.trials.sensitivity as t\n"
@@ -231,13 +206,12 @@ class TestCommand:
         arguments = ["sensitivity", *map(str, pair), "-v", str(data), "-o", "out", "--threads", "1"]
         running = start_python(code, *arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         kept = tmp_path / "out" / "sensitivity.json"
-        end = time.monotonic() + 60
         while not kept.exists():
-            assert running.poll() is None and time.monotonic() < end
+            assert running.poll() is None
             time.sleep(0.02)
-        os.kill(running.pid, number)
-        _, told = running.communicate(timeout=60)
-        assert running.returncode == 128 + number, told
+        os.kill(running.pid, signal.SIGTERM)
+        _, told = running.communicate()
+        assert running.returncode == 128 + signal.SIGTERM, told
         record = quantmedic.load_sensitivity(kept)
         assert 0 < len(record.runs) < len(record.planned)
         assert f"holds {len(record.runs)} of {len(record.planned)} runs" in told and "--resume" in told

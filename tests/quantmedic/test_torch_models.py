@@ -108,15 +108,12 @@ def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: P
     assert "torch QDQ" in done.stdout
 
 
-@pytest.mark.parametrize("factor, said", [(255, "255 times"), (0.1, "1 / 10"), (10, "10 times")])
-def test_ranges_of_other_inputs_are_told_by_their_factor(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, factor: float, said: str
-) -> None:
+def test_ranges_of_other_inputs_are_told_by_their_factor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The representative inputs are right, and the observers saw others."""
     monkeypatch.syspath_prepend(str(folder))
     import torch_patients
 
-    network, quantized = torch_patients.float_model(), torch_patients.quantized_model(factor)
+    network, quantized = torch_patients.float_model(), torch_patients.quantized_model(0.1)
     images = torch_patients.images().numpy()
     diagnosis = quantmedic.diagnose(network, quantized, representative=images, validation=torch_patients.validation)
     first = diagnosis.causes[0]
@@ -125,7 +122,7 @@ def test_ranges_of_other_inputs_are_told_by_their_factor(
         "D018",
         "calibrate-again",
     )
-    assert f"{said} that of these samples" in first.message
+    assert "1 / 10 that of these samples" in first.message
 
 
 def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,24 +153,21 @@ def test_fallback_and_sensitivity_take_modules(folder: Path, monkeypatch: pytest
     assert found.check is not None and found.check.failed is None
 
 
-@pytest.mark.parametrize(
-    ("model", "told"),
-    [
-        ("torch_patients:broken", "no such checkpoint"),
-        ("torch_patients:images", "no torch.nn.Module"),
-        ("torch_patients:missing", "has no such function"),
-        ("float.onnx", "one model is a file"),
-    ],
-)
 def test_what_is_no_module_is_said(
-    folder: Path, model: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In this process: one of its own would import torch each time."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    with pytest.raises(SystemExit) as left:
-        main(["diagnose", model, "torch_patients:quantized_model", "-v", "torch_patients:validation", "-o", "none"])
-    said = capsys.readouterr().err
-    assert left.value.code == 2
-    assert told in said and "Traceback" not in said
-    assert not (folder / "none").exists()
+    for model, told in (
+        ("torch_patients:broken", "no such checkpoint"),
+        ("torch_patients:images", "no torch.nn.Module"),
+        ("torch_patients:missing", "has no such function"),
+        ("float.onnx", "one model is a file"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["diagnose", model, "torch_patients:quantized_model", "-v", "torch_patients:validation", "-o", "none"])
+        said = capsys.readouterr().err
+        assert left.value.code == 2
+        assert told in said and "Traceback" not in said
+        assert not (folder / "none").exists()
