@@ -22,15 +22,14 @@ CAMPAIGN = Path(__file__).with_name("campaign.py")
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_blows_at_random_moments_leave_nothing_invalid(tmp_path: Path) -> None:
-    """In a process of its own, without threads, which a fork would lose; a log is gone on with."""
+    """In a process of its own, without threads, which a fork would lose."""
     log = tmp_path / "log.jsonl"
-    for kills in (2, 10):
-        line = [sys.executable, str(CAMPAIGN), "--kills", str(kills), "--seed", "7", "--log", str(log)]
-        done = subprocess.run(line, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "0 left an invalid state" in done.stdout
-        rows = [json.loads(text) for text in log.read_text().splitlines()]
-        assert [row["number"] for row in rows] == list(range(kills))
+    line = [sys.executable, str(CAMPAIGN), "--kills", "8", "--seed", "7", "--log", str(log)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 left an invalid state" in done.stdout
+    rows = [json.loads(text) for text in log.read_text().splitlines()]
+    assert [row["number"] for row in rows] == list(range(8))
     assert sum(row["struck"] for row in rows) > 4 and any(row["resumed"] for row in rows)
 
 
