@@ -117,13 +117,8 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     assert box is not None and "Of this, quantizing again with nothing changed recovers" in box.executed
     assert lines is not None and lines.executions[0].reason == ""
     assert all("beyond quantizing again alone: " in line.reason for line in lines.executions[1:])
-
-
-def test_what_adds_next_to_nothing_to_it_is_not_prescribed(coarse_and_stale: Found) -> None:
-    """Each was proven, with about the gain of quantizing again; none leads."""
-    idle = [run for run in coarse_and_stale.proof.executions[1:] if run.own.gain_db < 0.5]
-    assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle)
-    assert coarse_and_stale.best not in idle
+    idle = [run for run in found.proof.executions[1:] if run.own.gain_db < 0.5]
+    assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle) and best not in idle
 
 
 def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: Found) -> None:

@@ -17,7 +17,6 @@ from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import budget_runs
-from quantmedic.trials.task_loss import TaskLoss
 
 X = images(48)
 
@@ -103,37 +102,6 @@ def test_its_samples_come_evenly_out_of_all_that_are_simulated(once: tuple[Case,
     whole = budget_runs._sample_evenly(singles, 1, case, 1.0)
     assert len(whole) == 32
     assert {id(batch) for batch in whole} <= {id(batch) for batch in singles}, "what was computed is found by the batch"
-
-
-@pytest.mark.thorough
-def test_batches_without_noise_are_run_once(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sample of four is far out of range: what the others make is next to nothing of the noise."""
-    data = X[:4] * np.array([0.2, 0.2, 8.0, 0.2], np.float32).reshape(4, 1, 1, 1)
-    runs, outputs, opened = [0], OnnxSimulated.outputs, TaskLoss.__init__
-
-    def counted(self: OnnxSimulated, batch: Batch, change: Change | None) -> list[np.ndarray]:
-        runs[-1] += 1
-        return outputs(self, batch, change)
-
-    def without_task(self: TaskLoss, *arguments: object) -> None:
-        opened(self, *arguments)
-        self.measure = None
-
-    monkeypatch.setattr(OnnxSimulated, "outputs", counted)
-    budgets = []
-    for share, task in ((0.0, without_task), (budget_runs.IDLE, without_task), (budget_runs.IDLE, opened)):
-        monkeypatch.setattr(budget_runs, "IDLE", share)
-        monkeypatch.setattr(TaskLoss, "__init__", task)
-        runs.append(0)
-        budgets.append(quantmedic.collect(*pair, validation=data, batch_size=1, threads=1).record.loss_budget)
-    every, noisy, tasked = budgets
-    assert every is not None and noisy is not None and tasked is not None
-    assert every.samples == noisy.samples == 4 and every.runs == noisy.runs
-    assert runs[2] < 0.6 * runs[1]
-    assert runs[3] > runs[2]  # Where classes are compared, every sample counts.
-    for one, other in zip(every.pieces, noisy.pieces, strict=True):
-        assert one.sources == other.sources
-        np.testing.assert_allclose(one.shares, other.shares, atol=0.005)
 
 
 def asked(pair: tuple[Path, Path], samples: int, *, attribution: bool = True) -> tuple[list[str], Case]:

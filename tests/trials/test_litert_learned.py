@@ -134,42 +134,19 @@ def signals(count: int) -> Array:
     return random(count, count, 14).repeat(10, axis=1)
 
 
-def photographs(count: int) -> Array:
-    """Smooth images of values from 0 to 1."""
-    coarse = np.random.default_rng(count).random((count, 12, 12, 1), np.float32)
-    return coarse.repeat(8, axis=1).repeat(8, axis=2)
-
-
-def test_a_real_network_is_better_on_other_samples(tmp_path: Path) -> None:
-    """Weights of four bits of a network that TensorFlow Lite wrote; what the interpreter makes of the file counts."""
-    path, small, calibrated = in_four_bits("image_example1", photographs, tmp_path)
-    tensor = read_litert(path).tensors[read_litert(path).inputs[0]].name
-    fitted, judged = ([Batch({tensor: array})] for array in (calibrated, photographs(48)))
-    models = opened(path, small, fitted[0])
-    before = noise_db(models, judged, models.quantized_runner(1))
-    for what, change in {"rounding": ROUNDING, "both": ROUNDING.join(BIASES)}.items():
-        edited = learned(models, change, Fitting(fitted))
-        assert edited.unedited == ()
-        again = opened(path, saved(edited, tmp_path / f"{what}.tflite"), fitted[0])
-        assert noise_db(again, judged, again.quantized_runner(1)) > before + 0.5, what
-
-
-def in_four_bits(network: str, samples: Callable[[int], Array], folder: Path) -> tuple[Path, Path, Array]:
-    """Both files, and the samples that the small one was calibrated with, by the name of the signature's input."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    path, fitted = RECORDINGS / "litert" / f"{network}.float32.tflite", samples(64)
-    (signature,) = Interpreter(str(path)).get_signature_list().values()
-    (name,) = signature["inputs"]
-    small = folder / "int4.tflite"
-    small.write_bytes(quantized(path.read_bytes(), "int4", {name: fitted}))
-    return path, small, fitted
-
-
 def test_the_printed_script_heals(tmp_path: Path) -> None:
     """Run by a process of its own, and judged on samples that it did not read."""
+    from ai_edge_litert.interpreter import Interpreter
+
     remedies = ("learned-rounding", "bias-correction-on")
-    path, small, fitted = in_four_bits("autoencoder_example", signals, tmp_path)
+    path, small, fitted = (
+        RECORDINGS / "litert" / "autoencoder_example.float32.tflite",
+        tmp_path / "int4.tflite",
+        signals(64),
+    )
+    (signature,) = Interpreter(str(path)).get_signature_list().values()
+    (name,) = signature["inputs"]
+    small.write_bytes(quantized(path.read_bytes(), "int4", {name: fitted}))
     diagnosis = quantmedic.judge(quantmedic.collect(path, small, representative=fitted, validation=signals(48)))
     advised = [
         general_advice(BASE.remedies[remedy], [layer.op_type for layer in diagnosis.layers]) for remedy in remedies

@@ -15,9 +15,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.remedy_kinds import SIMULATIONS
-from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.edit import edit, left_integer
-from quantmedic.trials.from_onnx.qdq import to_qdq
 
 pytestmark = pytest.mark.thorough
 
@@ -94,32 +92,6 @@ def test_other_calibration_gives_the_model_that_the_quantizer_would_make(tmp_pat
         for found, theirs in zip(bench.outputs(edited.model), bench.outputs(wanted), strict=True):
             assert np.abs(found[0] - theirs[0]).max() <= 1.01 * step
             assert np.mean(found[0] == theirs[0]) > 0.98
-
-
-def test_integer_operators_are_rewritten_to_the_same_function(tmp_path: Path) -> None:
-    (float_path, _), _ = patient()
-    for kind in (QuantType.QInt8, QuantType.QUInt8):
-        target = quantized(
-            float_path,
-            tmp_path / "q.onnx",
-            "image",
-            images("representative_healthy")[:32],
-            quant_format=QuantFormat.QOperator,
-            per_channel=True,
-            activation_type=kind,
-        )
-        bench = Bench(float_path, target, images("validation")[:32])
-        graph = bench.models.quantized
-        draft = Draft(graph.model)
-        to_qdq(draft, graph)
-        rewritten = draft.finish()
-        onnx.checker.check_model(rewritten)
-        assert not [n.op_type for n in rewritten.graph.node if n.op_type.startswith(("QLinear", "QGemm"))]
-        scale = next(
-            numpy_helper.to_array(t) for t in graph.model.graph.initializer if t.name.startswith("logits_scale")
-        )
-        for found, theirs in zip(bench.outputs(rewritten), bench.outputs(graph.model), strict=True):
-            assert np.abs(found[0] - theirs[0]).max() <= 1.01 * scale
 
 
 def test_change_of_nothing_gives_the_same_model(demo: Bench) -> None:

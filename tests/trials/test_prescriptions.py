@@ -1,6 +1,6 @@
 """Prescriptions are run as they are printed: what is shown as executed is what the text itself gives."""
 
-from dataclasses import dataclass
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,12 @@ from builders import onnx_models
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.engine.errors import ModelError
+from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.from_onnx.execute import EXECUTORS
 from quantmedic.trials.from_onnx.made import copy_model
 from quantmedic.trials.split import even_batches, even_size
 
 RUNTIME = EXECUTORS[0]
-
-
 #: The reader gives every sample once, and again after a rewind.
 _READS = """
 feeds = list(iter(reader.get_next, None))
@@ -39,34 +38,16 @@ def small_net() -> onnx.ModelProto:
     return net.model()
 
 
-@dataclass
-class Pair:
-    """Two files of one network, and its calibration batches."""
-
-    float_path: Path
-    quantized: Path
-    batches: list[Batch]
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Pair:
-    model, feed = small_net(), {"file": samples(12)}
-    onnx.save(model, str(tmp_path / "net.onnx"))
-    onnx.save(onnx_models.static(model, feed, tmp_path), str(tmp_path / "net8.onnx"))
-    return Pair(
-        tmp_path / "net.onnx", tmp_path / "net8.onnx", [Batch({"file": samples(6)}), Batch({"file": samples(6)})]
-    )
-
-
 @pytest.mark.thorough
-def test_what_the_toolchain_says_is_the_error(pair: Pair) -> None:
-    models = open_models(pair.float_path, pair.quantized)
-    for code, said in {
-        "print('nothing to do')": "without writing int8.onnx",
-        _READS: "all read",
-    }.items():
+def test_what_the_toolchain_says_is_the_error(tmp_path: Path) -> None:
+    onnx.save(small_net(), str(tmp_path / "net.onnx"))
+    onnx.save(onnx_models.static(small_net(), {"file": samples(12)}, tmp_path), str(tmp_path / "net8.onnx"))
+    models, batches = open_models(tmp_path / "net.onnx", tmp_path / "net8.onnx"), [Batch({"file": samples(6)})] * 2
+    for code, said in {"print('nothing to do')": "without writing int8.onnx", _READS: "all read"}.items():
         with pytest.raises(ModelError, match=said):
-            RUNTIME.execute(models, code, pair.batches, None)
+            RUNTIME.execute(models, code, batches, None)
+    with pytest.raises(OutOfTimeError):
+        RUNTIME.execute(models, "while True: pass", batches, time.monotonic() + 0.5)
 
 
 def test_external_data_are_copied_beside_the_model_unless_they_lie_outside_its_folder(tmp_path: Path) -> None:

@@ -86,22 +86,17 @@ def cause(name: str, *remedies: Advice) -> CauseReport:
     )
 
 
+def proof_of(**fields: Any) -> Proof:
+    sizes: dict[str, Any] = {"fitted": 8, "judged": 8, "cross_fitted": False, "budget_seconds": 1, "spent_seconds": 1}
+    return Proof(dataset="validation", stopped="explained", **sizes, **fields)
+
+
 def diagnosis(*causes: CauseReport, chain: tuple[str, ...] = (), **fields: Any) -> Diagnosis:
     """A diagnosis of these causes; ``chain`` names those whose first remedies were proven one after the other."""
     rows = tuple(
         TrialRow(causes=(each.cause,), remedy=each.remedies[0].title, trial=tried(3.0))
         for each in causes
         if each.cause in chain
-    )
-    proof = Proof(
-        dataset="validation",
-        fitted=8,
-        judged=8,
-        cross_fitted=False,
-        budget_seconds=1,
-        spent_seconds=1,
-        stopped="explained",
-        chain=rows,
     )
     given: dict[str, Any] = {
         "quantmedic_version": "0",
@@ -111,7 +106,7 @@ def diagnosis(*causes: CauseReport, chain: tuple[str, ...] = (), **fields: Any) 
         "causes": causes,
         "model": ModelFacts(toolchain="onnx.quantize 0.1.0"),
         "metrics": MetricFacts(),
-        "proof": proof if chain else None,
+        "proof": proof_of(chain=rows) if chain else None,
         "run": {},
     }
     lists = ("passed", "not_judged", "not_applicable", "ignored", "advice", "layers", "outputs", "datasets")
@@ -414,18 +409,7 @@ def executed(found: Diagnosis, code: str, gain_db: float) -> Diagnosis:
         reads="the representative set",
         trial=tried(gain_db).model_copy(update={"kind": PRESCRIPTION, "share": 0.99}),
     )
-    proof = Proof(
-        dataset="validation",
-        fitted=64,
-        judged=64,
-        cross_fitted=False,
-        budget_seconds=60.0,
-        spent_seconds=1.0,
-        stopped="first",
-        executions=(run,),
-        best=0,
-    )
-    return prescribe(found.model_copy(update={"proof": proof}), BASE)
+    return prescribe(found.model_copy(update={"proof": proof_of(executions=(run,), best=0)}), BASE)
 
 
 def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> None:

@@ -137,13 +137,8 @@ def test_what_is_no_grid() -> None:
 def test_another_preprocessing() -> None:
     pairs = [
         ("unit", "imagenet", "partly-normalized", 0.224),
-        ("unit", "centred", "partly-normalized", 0.5),
         ("raw", "imagenet", "not-normalized", 255 * 0.229),
-        ("raw", "unit", "not-normalized", 255),
-        ("raw", "centred", "not-normalized", 127.5),
         ("unit", "raw", "scale", 1 / 255),
-        ("imagenet", "centred", "scale", 127.5 / 255 / 0.224),
-        ("caffe", "raw", "offset", 1),
         ("raw", "caffe", "offset", 1),
     ]
     for representative, validation, kind, slope in pairs:
@@ -177,9 +172,6 @@ def test_sets_without_the_darkest_or_brightest_pixels_are_no_other_ones() -> Non
         whole, part = images(1, name), images(2, name, low=low, high=high)
         assert relation(part, whole).kind == "same", (name, low, high)
         assert low == 45 or relation(whole, part).kind == "same", (name, low, high)
-    for name, kind in [("unit", "partly-normalized"), ("raw", "not-normalized")]:
-        assert relation(images(1, name, low=10), images(2, "imagenet")).kind == kind
-        assert relation(images(1, name), images(2, "imagenet", low=10)).kind == kind
     fog = PREPROCESSING["imagenet"](np.rint(pixels(1) * 0.1 + 225)).astype(np.float32)
     found = relation(fog, images(2, "imagenet", high=200))
     assert (found.method, found.kind) == ("lattice", "same"), "fog is no shift"
@@ -601,11 +593,9 @@ def test_range_of_an_input_against_its_values() -> None:
     table = [
         (-1.0, 2.0, False, 1.0, "1 times that"),
         (-0.1, 0.2, False, 0.1, "1 / 10 that"),
-        (-255.0, 510.0, False, 255.0, "255 times that"),
         (-3.3, 6.6, False, 3.3, "3.3 times that"),
         (0.0, 1.0, False, 1 / 3, "0.333 times that of these samples, -1 to 2, and shifted by 0.333"),
         # On a symmetric grid the larger magnitude of both counts.
-        (-2.0, 2.0, True, 1.0, "1 times that"),
         (-5.1, 5.1, True, 2.55, "2.55 times that"),
     ]
     for low, high, symmetric, factor, said in table:
@@ -619,11 +609,9 @@ def test_range_of_an_input_against_its_values() -> None:
 def test_share_of_an_input_range_on_the_side_that_no_sample_reaches() -> None:
     table: list[tuple[float, float, bool, tuple[float, float], list[float], float | None]] = [
         (-1.0, 1.0, False, (0.0, 1.0), [], 0.5),
-        (-2.1, 2.6, False, (0.0, 1.0), [], 2.1 / 4.7),
         (-1.0, 1.0, False, (-0.9, 1.0), [], 0.0),
         (0.0, 40.0, False, (0.0, 1.0), [], 0.0),
         # A symmetric grid says nothing, unless grids begin at zero where values do.
-        (-1.0, 1.0, True, (0.0, 1.0), [], None),
         (-1.0, 1.0, True, (0.0, 1.0), [0.0], None),
         (-1.0, 1.0, True, (0.0, 1.0), [-6.0, 0.0], None),
         (-1.0, 1.0, True, (0.0, 1.0), [0.0, 0.0], 0.5),
