@@ -110,6 +110,7 @@ def test_unknown_shapes_are_left_alone(tmp_path: Path) -> None:
     assert joint_of(models.float_graph, {}, "found") == Joint(None, carriers=("found",))
 
 
+@pytest.mark.thorough
 def test_shapes_of_a_batch_serve_where_the_model_leaves_them_open() -> None:
     """Exporters write the shapes of what they flatten as arithmetic."""
     models, options = patient(detection=True)

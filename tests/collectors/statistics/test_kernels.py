@@ -28,6 +28,8 @@ from quantmedic.engine.case.statistics import (
 Array = NDArray[Any]
 F = np.float32
 NAN, INF = np.nan, np.inf
+#: A few times the smallest number of float32: below, nothing is told.
+TINY = 1e-44
 
 #: In the inner loop nothing imports torch.
 BY_TORCH = [pytest.param(own, marks=pytest.mark.thorough, id=name) for name, own in ON_DEVICES.items()]
@@ -114,11 +116,11 @@ def wrong_values(found: TensorStatistics, x: Array, buckets: Array) -> list[str]
     for c in range(x.shape[1]):
         values = x[:, c][np.isfinite(x[:, c])].astype(np.float64)
         mean, std = (values.mean(), values.std()) if values.size else (0.0, 0.0)
-        if not abs(found.mean[c] - mean) <= 1e-5 * std + 1e-7 * abs(mean) + 1e-44:
+        if not abs(found.mean[c] - mean) <= 1e-5 * std + 1e-7 * abs(mean) + TINY:
             wrong.append("mean")
         deviation = np.sqrt(found.m2[c] / max(values.size, 1))
         # A constant has none at all, whatever its value.
-        if not abs(deviation - std) <= 1e-3 * std + (1e-7 if std > 1e-12 * abs(mean) else 1e-9) * abs(mean) + 1e-44:
+        if not abs(deviation - std) <= 1e-3 * std + (1e-7 if std > 1e-12 * abs(mean) else 1e-9) * abs(mean) + TINY:
             wrong.append("m2")
     return wrong
 
@@ -127,16 +129,16 @@ def wrong_errors(found: Any, x: Array, y: Array, unsure: Array | int = 0, step: 
     """Columns of an error that are not what float64 says; sums of float32 are as exact as the larger of its values."""
     true = error_of(x, y)
     n, power = np.maximum(true["count"], 1), true["power"]
-    grain = 1e-6 * np.sqrt(power / n) + 1e-44
+    grain = 1e-6 * np.sqrt(power / n) + TINY
     noise = np.sqrt(true["square"] / n) + grain
     close = 1e-5 * noise + grain
     top = np.abs(np.where(np.isfinite(x), x, 0)).max((0, 2), initial=0)
     slack = {
-        "power": 1e-5 * power,
+        "power": 1e-5 * power + n * TINY**2,
         "square": 2 * n * close * noise,
         "sum": n * close + unsure * step,
-        "cross": np.sqrt(power * n) * close + unsure * step * top,
-        "max": 1e-5 * true["max"] + 1e-6 * top + 1e-44,
+        "cross": np.sqrt(power * n) * close + unsure * step * top + n * TINY * true["max"],
+        "max": 1e-5 * true["max"] + 1e-6 * top + TINY,
     }
     names = [name for name in true if name != "nonfinite" or isinstance(unsure, int)]  # codes follow from the values
     return [name for name in names if not (np.abs(found[name] - true[name]) <= slack.get(name, 0) + 1e-300).all()]
@@ -412,8 +414,9 @@ def test_samples_and_their_distinct_values(seen):
     distinct, limit = np.unique(x[finite] + F(0)), LATTICE_POINTS + 1
     for module in (numba_loops, numpy_loops):
         mean, deviation, saturated, nonfinite = module.sample_moments(x)
-        np.testing.assert_allclose(mean, values.mean(axis=1), rtol=1e-5, atol=1e-6 * scale)
-        np.testing.assert_allclose(deviation, values.std(axis=1), rtol=1e-5, atol=1e-6 * scale)
+        close = {"rtol": 1e-5, "atol": 1e-6 * scale + TINY}
+        np.testing.assert_allclose(mean, values.mean(axis=1), **close)
+        np.testing.assert_allclose(deviation, values.std(axis=1), **close)
         np.testing.assert_allclose(saturated, (values == top).mean(axis=1), rtol=1e-5)
         np.testing.assert_array_equal(nonfinite, (~finite).sum(axis=1))
         found = module.distinct(x.reshape(-1), limit)
