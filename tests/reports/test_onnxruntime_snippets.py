@@ -147,6 +147,14 @@ def test_ranges_are_set_on_the_named_tensor_only(facts: CaseFacts, execute: Call
     assert {name for name in plain if plain[name] != fixed[name]} == {"share"}
 
 
+def test_calibration_methods_change_ranges(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    plain = quantizers(execute('quantize_static("float.onnx", "int8.onnx", reader)'))
+    limited = quantizers(execute(code_of("limit-activation-range", 1, facts, "/conv")))
+    assert limited["relu"][0] < plain["relu"][0]
+    raised = quantizers(execute(code_of("minimum-range", 0, facts, "/conv").replace("0.0001", "100.0")))
+    assert raised["relu"][0] > plain["relu"][0]
+
+
 def test_sixteen_bits_are_given_to_the_named_tensor_only(
     facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
 ) -> None:
