@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import pytest
@@ -16,26 +17,17 @@ from quantmedic.collectors.from_device.dump import open_dump
 from quantmedic.collectors.from_device.names import match_names
 from quantmedic.engine.formulas.derive import derive
 
-Judge = Callable[[dict[str, Array]], list[tuple[str, ...]]]
 #: Convolutions with branches; depthwise convolutions and ReLU6; attention.
 NETWORKS = ("demo", "mobile", "vit")
 #: A few draws for every commit, all of the figure in the night.
-thorough = pytest.param(range(4), marks=pytest.mark.thorough, id="few")
-all_draws = pytest.param(range(100), marks=pytest.mark.nightly, id="all")
-draws = pytest.mark.parametrize("seeds", [thorough, all_draws])
+FEW = pytest.param("demo", range(4), marks=pytest.mark.thorough, id="few")
+ALL = (pytest.param(network, range(100), marks=pytest.mark.nightly, id=network) for network in NETWORKS)
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
-def own(request: pytest.FixtureRequest) -> device_figure.Patient:
-    return device_figure.patient(request.param)
-
-
-@pytest.fixture(scope="module")
-def judge(own: device_figure.Patient, tmp_path_factory: pytest.TempPathFactory) -> Judge:
-    """The layers that a dump is said to depart at; the pair is measured once."""
-    quantized = tmp_path_factory.mktemp("deployed") / "quantized.onnx"
-    onnx.save(own.deployed, quantized)
-    pair = own.path, quantized
+def judge_of(own: device_figure.Patient, folder: Path) -> Callable[[dict[str, Array]], list[tuple[str, ...]]]:
+    """Says at which layers a dump departs; the pair is measured once."""
+    onnx.save(own.deployed, folder / "quantized.onnx")
+    pair = own.path, folder / "quantized.onnx"
     case = quantmedic.collect(*pair, validation=own.feed, threads=1, rules=BASE, attribution=False)
     models, datasets = open_pair(*pair, {"validation": own.feed}, preprocessing={})
 
@@ -47,18 +39,18 @@ def judge(own: device_figure.Patient, tmp_path_factory: pytest.TempPathFactory) 
     return layers
 
 
-@draws
-def test_the_altered_layer_is_named_and_no_other(seeds: range, own: device_figure.Patient, judge: Judge) -> None:
-    wrong = []
+@pytest.mark.parametrize("network, seeds", [FEW, *ALL])
+def test_the_altered_layer_is_named_and_another_way_to_round_names_none(
+    network: str, seeds: range, tmp_path: Path
+) -> None:
+    own = device_figure.patient(network)
+    judge, wrong = judge_of(own, tmp_path), []
     for seed in seeds:
         layer, kind, dump = device_figure.altered(own, seed)
         found = judge(dump)
         if len(found) != 1 or layer not in found[0]:
             wrong.append((seed, layer, kind, found))
+        mode, dump = device_figure.rounded_otherwise(own, seed)
+        if found := judge(dump):
+            wrong.append((seed, "rounding", mode, found))
     assert not wrong
-
-
-@draws
-def test_another_way_to_round_names_none(seeds: range, own: device_figure.Patient, judge: Judge) -> None:
-    found = {seed: judge(device_figure.rounded_otherwise(own, seed)[1]) for seed in seeds}
-    assert not {seed: layers for seed, layers in found.items() if layers}

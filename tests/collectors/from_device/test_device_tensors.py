@@ -29,7 +29,6 @@ from builders.device_dumps import (
 )
 from builders.dump_files import (
     Dump,
-    polygraphy,
     write_archive,
     write_database,
     write_files,
@@ -50,7 +49,7 @@ from quantmedic.collectors.from_device.dump import open_dump
 from quantmedic.collectors.from_device.names import match_names
 from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.engine.case.records import DeviceTensorRecord
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
@@ -62,7 +61,7 @@ pytestmark = pytest.mark.thorough
 
 
 def test_an_altered_layer_is_named_and_none_behind_it(paths: tuple[Path, Path], subtests: pytest.Subtests) -> None:
-    for layer, kind in zip(LAYERS, cycle(KINDS), strict=False):
+    for layer, kind in zip(LAYERS[::2], cycle(KINDS), strict=False):
         with subtests.test(layer, kind=kind):
             facts = facts_of(paths, tensors_of(altered(layer, kind), {"image": X}))
             assert is_named(layer, departing(facts))
@@ -78,19 +77,10 @@ def test_the_model_itself_departs_nowhere(paths: tuple[Path, Path]) -> None:
     assert all(tensor.device.samples == 24 for tensor in facts.tensors)
 
 
-def test_another_rounding_mode_departs_nowhere(paths: tuple[Path, Path]) -> None:
-    for seed in range(4):
-        facts = facts_of(paths, rounded_otherwise(seed))
-        assert departing(facts) == [], seed
-        levels = [tensor.device.sqnr_db for tensor in facts.tensors if tensor.name != "image"]
-        assert max(levels) < 35, "the noise is there"
-
-
-@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
-def test_a_trained_network_by_other_kernels_departs_nowhere(form: QuantFormat, tmp_path: Path) -> None:
+def test_a_trained_network_by_other_kernels_departs_nowhere(tmp_path: Path) -> None:
     model = demo()
     representative, validation = split(model, 64)
-    quantized = quantize(model, representative, tmp_path, quant_format=form)
+    quantized = quantize(model, representative, tmp_path, quant_format=QuantFormat.QOperator)
     paths = save_pair(tmp_path, model, quantized)
     data = {name: values[:32] for name, values in validation.items() if name != "labels"}
     read = [
@@ -120,12 +110,6 @@ def own_tensors(float_model: object, quantized_model: object, data: object, samp
         return {view.pairs[i].root: tap_values(tap, np.asarray(reading.codes[i])) for i, tap in view.taps.items()}
 
 
-def with_one_altered(dump: dict[str, Array]) -> tuple[str, dict[str, Array]]:
-    """The dump with a tensor in its middle that is larger than it should be, and its name."""
-    name = list(dump)[len(dump) // 2]
-    return name, dump | {name: dump[name] * np.float32(1.3)}
-
-
 def test_a_litert_model() -> None:
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
     folder = RECORDINGS / "debugger"
@@ -134,21 +118,9 @@ def test_a_litert_model() -> None:
     pair = folder / "float.tflite", folder / "int8.tflite"
     dump = own_tensors(*pair, data, 8)
     assert departing(facts_of(pair, dump, validation=data)) == []
-    name, changed = with_one_altered(dump)
-    assert departing(facts_of(pair, changed, validation=data))[0] == (name,)
-
-
-def test_a_torch_module() -> None:
-    """Its operators cannot be fed: the first tensor that departs is named, and nothing behind it is judged."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    from builders import torch_models  # needs torch
-
-    *pair, samples = torch_models.pair("fx")
-    data = np.asarray(samples)
-    dump = own_tensors(*pair, data, 8)
-    assert departing(facts_of(tuple(pair), dump, validation=data)) == []
-    name, changed = with_one_altered(dump)
-    assert departing(facts_of(tuple(pair), changed, validation=data)) == [(name,)]
+    name = list(dump)[len(dump) // 2]
+    dump[name] = dump[name] * np.float32(1.3)
+    assert departing(facts_of(pair, dump, validation=data))[0] == (name,)
 
 
 def test_two_layers_that_depart_are_both_named(paths: tuple[Path, Path]) -> None:
@@ -247,12 +219,8 @@ FORMS: dict[str, Callable[[Path, Dump], Path]] = {
     "files of nodes": write_files,
     "files of nodes of runs": write_runs,
     "database of nodes": write_database,
-}
-#: Forms of which the same is read in the same way.
-VARIANTS: dict[str, Callable[[Path, Dump], Path]] = {
     "raw from 1": lambda folder, dump: write_samples(folder, dump, first=1),
     "raw NHWC": lambda folder, dump: write_samples(folder, dump, last=True),
-    "npy NHWC": lambda folder, dump: write_samples(folder, dump, ".npy", last=True),
     "Polygraphy, decoded": lambda path, dump: write_polygraphy(path, dump, lazy=False),
     "files of nodes with provider and rank": lambda path, dump: write_files(path, dump, "CPU_", "_default_rank_0"),
     "database of batches": lambda path, dump: write_database(path, dump, 8),
@@ -262,7 +230,7 @@ VARIANTS: dict[str, Callable[[Path, Dump], Path]] = {
 def test_every_form_gives_the_same(
     paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    for form, write in {**FORMS, **VARIANTS}.items():
+    for form, write in FORMS.items():
         with subtests.test(form):
             case = collected(paths, write(tmp_path / form, DUMP))
             assert case.record.device.samples == 24 and case.record.device.tensors == wanted
@@ -273,45 +241,27 @@ def test_every_form_gives_the_same(
 def test_what_a_newcomer_dumps_is_judged_as_far_as_it_fits(
     paths: tuple[Path, Path], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    """In every form: some tensors are missing, one has a name of its own, there are ten samples, channels come last."""
+    """Some tensors are missing, one has a name of its own, there are ten samples, channels come last."""
     unneeded = ("relu0_dq", "sum2_dq")  # neither of the altered layer nor of what it reads or writes to
     dump = {name: values[:10] for name, values in DUMP.items() if name not in unneeded}
     dump["stranger"] = dump.pop("pool_dq")
     dump = {name: np.moveaxis(values, 1, -1) if values.ndim == 4 else values for name, values in dump.items()}
-    for form, write in FORMS.items():
+    for form in ("npz", "raw of samples", "Polygraphy", "database of nodes"):
         with subtests.test(form):
-            case = collected(paths, write(tmp_path / form, dump))
+            case = collected(paths, FORMS[form](tmp_path / form, dump))
             assert case.record.device.samples == 10
             assert is_named("mix1", departing(derive(case, BASE)))
             text = "\n".join(case.record.notices)
             assert not [name for name in ("relu0", "sum2", "pool", "stranger") if name not in text]
 
 
-def test_json_that_is_not_of_polygraphy(paths: tuple[Path, Path], tmp_path: Path, subtests: pytest.Subtests) -> None:
-    text = json.dumps(polygraphy({"mix1": DUMP["mix1_dq"]}))
-    for spoiled in (
-        text[: len(text) // 2],
-        "{}",
-        text.replace('"array": "', '"array": "*', 1),
-        text.replace('"lst": [[', '"lst": [3, ['),
-        json.dumps({"lst": [["r", [{"outputs": {"mix1": 3}}]]]}),
-        json.dumps({"lst": [["r", [{"outputs": {"mix1": {"array": "k05VTVBZ"}}}]]]}),
-        json.dumps({"lst": [["r", []]]}),
-    ):
-        (tmp_path / "d.json").write_text(spoiled)
-        with subtests.test(spoiled[:60]), pytest.raises(DataError):
-            collected(paths, tmp_path / "d.json")
-
-
-@pytest.mark.parametrize("shift", [0, -128], ids=["uint8", "int8"])
-def test_codes_are_compared_as_codes(
-    shift: int, paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...]
-) -> None:
+def test_codes_are_compared_as_codes(paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...]) -> None:
+    """Also where the device counts from -128 and the model from 0."""
     stored = {t.name: numpy_helper.to_array(t) for t in QUANTIZED.graph.initializer}
     codes = {}
     for name, values in DUMP.items():
         scale, zero = (stored[f"{name}_codes_{part}"] for part in ("scale", "zero"))
-        codes[name] = (np.rint(values / scale) + zero + shift).astype(np.int8 if shift else np.uint8)
+        codes[name] = (np.rint(values / scale) + zero - 128.0).astype(np.int8)
     for code, real in zip(collected(paths, codes).record.device.tensors, wanted, strict=True):
         assert code.nmse == pytest.approx(real.nmse, rel=1e-3, abs=1e-9)
         assert code.own_steps == pytest.approx(real.own_steps, rel=1e-3, abs=1e-9)
@@ -481,21 +431,10 @@ def test_inputs_have_to_be_given(paths: tuple[Path, Path]) -> None:
         collected(paths, None, device_names={"a": "mix1"})
 
 
-def test_names_that_are_none(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    for content in ("[1, 2]", "{a: 3}", "a: [", "\x00"):
-        (tmp_path / "names.yaml").write_text(content)
-        with pytest.raises(QuantmedicError, match="names of"):
-            collected(paths, DUMP, device_names=tmp_path / "names.yaml")
-
-
 def test_the_command(paths: tuple[Path, Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "val.npz", image=X)
     write_npy(tmp_path / "d", DUMP)
-    common = ["diagnose", *map(str, paths), "-v", str(tmp_path / "val.npz"), "--no-prove", "--no-attribution"]
-    common += ["-o", str(tmp_path / "report")]
-    run_quantmedic(*common, "--device-tensors", str(tmp_path / "d"))
+    words = ["diagnose", *map(str, paths), "-v", str(tmp_path / "val.npz"), "--no-prove", "--no-attribution"]
+    run_quantmedic(*words, "-o", str(tmp_path / "report"), "--device-tensors", str(tmp_path / "d"))
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert "device-departs" in {cause["cause"] for cause in report["causes"]}
-    write_npy(tmp_path / "other", {"encoder": DUMP["mix1_dq"]})
-    failed = run_quantmedic(*common, "--device-tensors", str(tmp_path / "other"))
-    assert failed.returncode == 2 and "relu0" in failed.stderr and "--device-names" in failed.stderr

@@ -9,6 +9,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,23 +62,21 @@ def test_tensors_have_the_names_of_the_exported_program() -> None:
     assert found["relu"].info.shape == (2, 4, 8, 8) and dump.notices == []
     assert np.array_equal(found["linear"].load(), np.load(RECORDED / "own-out.npy"))
     assert np.array_equal(found["linear"].load()[1:], next(found["linear"].blocks([slice(1, 2)])))
-
-
-def test_a_tensor_is_that_behind_its_quantizer() -> None:
-    values = {tensor.name: tensor.column.load() for tensor in open_dump(RECORDED / "own").tensors}
+    values = {name: column.load() for name, column in found.items()}  # behind quantizers
     assert len(np.unique(values["mean"])) < 2 * 8 and len(np.unique(values["relu"])) <= 256
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind, layers", [("own", []), ("altered", [("conv2",)]), ("xnnpack", [])])
-def test_the_layer_that_departs_is_named(kind: str, layers: list[tuple[str, ...]], tmp_path: Path) -> None:
+def test_the_layer_that_departs_is_named(tmp_path: Path) -> None:
+    """Operators of a module cannot be fed: the first tensor that departs is named, and nothing behind it is judged."""
     pytest.importorskip("torch", reason="torch is not installed")
     from builders import torch_models  # needs torch
 
     *pair, samples = torch_models.pair("pt2e")
-    case = collected(tuple(pair), folder_of(tmp_path / "d", kind), validation=np.asarray(samples))
-    assert case.record.device.samples == 2 and len(case.record.device.tensors) >= 5
-    assert departing(derive(case, BASE)) == layers
+    for kind, layers in ("own", []), ("altered", [("conv2",)]), ("xnnpack", []):
+        case = collected(tuple(pair), folder_of(tmp_path / kind, kind), validation=np.asarray(samples))
+        assert case.record.device.samples == 2 and len(case.record.device.tensors) >= 5
+        assert departing(derive(case, BASE)) == layers, kind
 
 
 def test_nothing_but_json_is_read_of_the_record(tmp_path: Path) -> None:
@@ -129,27 +128,16 @@ def test_tensors_from_inside_of_a_delegate(tmp_path: Path, monkeypatch: pytest.M
     assert tensor.name == "conv2d" and tensor.samples == 2
 
 
-def test_channels_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of(tmp_path / "d")
-    runs = etdump._read_runs(folder / "etdump.etdp")
-    name = {t.name: t.column.load() for t in open_dump(folder).tensors}["relu"]
-    content = bytearray((folder / "debug.bin").read_bytes())
-    moved = []
-    for run in runs:
-        entries = []
-        for entry in run:
-            if entry.sizes == (1, 4, 8, 8) and entry.kind == 6:
-                size = 4 * 256
-                values = np.frombuffer(bytes(content[entry.offset : entry.offset + size]), "<f4").reshape(4, 8, 8)
-                content[entry.offset : entry.offset + size] = np.ascontiguousarray(values.transpose(1, 2, 0)).tobytes()
-                last = etdump._Entry(entry.instruction, None, entry.kind, entry.sizes, (256, 1, 32, 4), entry.offset)
-                entries.append(last)
-            else:
-                entries.append(entry)
-        moved.append(entries)
-    (folder / "debug.bin").write_bytes(content)
-    monkeypatch.setattr(etdump, "_read_runs", lambda path: moved)
-    assert np.array_equal({t.name: t.column.load() for t in open_dump(folder).tensors}["relu"], name)
+def test_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strides say where a value stands."""
+    plain = {tensor.name: tensor.column.load() for tensor in open_dump(RECORDED / "own").tensors}
+    runs = [
+        [replace(entry, strides=(256, 1, 32, 4)) if entry.sizes == (1, 4, 8, 8) else entry for entry in run]
+        for run in etdump._read_runs(RECORDED / "own" / "etdump.etdp")
+    ]
+    monkeypatch.setattr(etdump, "_read_runs", lambda path: runs)
+    moved = {tensor.name: tensor.column.load() for tensor in open_dump(RECORDED / "own").tensors}
+    assert np.array_equal(moved["relu"], plain["relu"].reshape(2, 8, 8, 4).transpose(0, 3, 1, 2))
 
 
 def test_a_record_of_the_lowered_program(tmp_path: Path) -> None:
@@ -178,22 +166,15 @@ def test_a_debug_buffer_that_was_too_small(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_or_damaged(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    def handles(content: bytes) -> Callable[[Path], object]:
-        return lambda folder: change_record(folder, lambda members: members.update(debug_handle_map=content))
-
-    def cut_off(folder: Path) -> None:
-        (folder / "etdump.etdp").write_bytes((folder / "etdump.etdp").read_bytes()[:4000])
+    def deep(members: dict[str, bytes]) -> None:
+        members["debug_handle_map"] = b"[" * 9000
 
     spoils: list[tuple[Callable[[Path], object], str]] = [
         (lambda folder: (folder / "etrecord.bin").unlink(), "needs one ETRecord"),
         (lambda folder: (folder / "debug.bin").unlink(), "needs one debug buffer"),
         (lambda folder: shutil.copy(folder / "etdump.etdp", folder / "again.etdp"), "needs one ETDump"),
         (lambda folder: (folder / "notes.txt").write_text("seen"), "needs one debug buffer"),
-        (cut_off, "cause"),
-        (lambda folder: (folder / "etrecord.bin").write_bytes(b"PK\x03\x04 no zip"), "cause"),
-        (handles(b"{"), "cause"),
-        (handles(b'{"forward": {"a": 1}}'), "cause"),
-        (handles(b"[" * 9000), "too many levels"),
+        (lambda folder: change_record(folder, deep), "too many levels"),
         (lambda folder: change_record(folder, dict.clear), "holds no tensors"),
     ]
     for number, (spoil, message) in enumerate(spoils):

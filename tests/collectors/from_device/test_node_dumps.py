@@ -5,7 +5,6 @@ No released package of onnxruntime has this switched on; names, schema and conte
 """
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,14 +20,13 @@ from quantmedic.engine.errors import DataError
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("write", [write_files, write_database])
 def test_what_nodes_read_beside_samples_is_left_out(
-    write: Callable[..., Path], paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...], tmp_path: Path
+    paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...], tmp_path: Path
 ) -> None:
     """With inputs of nodes dumped, weights and scales are there, too."""
     constants = {"w": np.zeros((6, 3, 3, 3), np.float32), "b": np.zeros(6, np.int32), "s": np.array(0.5, np.float32)}
     more = {f"{name}{k}": values for name, values in constants.items() for k in range(20)}
-    case = collected(paths, write(tmp_path / "d", DUMP | more))
+    case = collected(paths, write_files(tmp_path / "d", DUMP | more))
     assert case.record.device.tensors == wanted
     assert len([notice for notice in case.record.notices if "s0" in notice or "w0" in notice]) <= 2
 
@@ -53,43 +51,25 @@ def test_a_step_that_lacks_a_tensor(paths: tuple[Path, Path], tmp_path: Path) ->
     assert len(case.record.device.tensors) == len(DUMP) - 1
 
 
-def with_external(tensor: onnx.TensorProto) -> None:
+def test_no_other_file_is_read(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "d", {"sum1_dq": DUMP["sum1_dq"]})
+    tensor = numpy_helper.from_array(DUMP["mix1_dq"], "mix1_dq")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="/etc/passwd")
     tensor.ClearField("raw_data")
-
-
-def test_tensors_that_are_damaged(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    folder = write_files(tmp_path / "d", {"sum1_dq": DUMP["sum1_dq"]})
-    spoils: list[tuple[Callable[[onnx.TensorProto], object], str]] = [
-        (with_external, "stand in another file"),
-        (lambda tensor: setattr(tensor, "raw_data", b"123"), "cause"),
-        (lambda tensor: tensor.dims.extend([1 << 40, 1 << 40]), "cause"),
-        (lambda tensor: setattr(tensor, "data_type", 99), "cause"),
-    ]
-    contents = {b"\xff" * 40: "cause"}
-    for spoil, message in spoils:
-        tensor = numpy_helper.from_array(DUMP["mix1_dq"], "mix1_dq")
-        spoil(tensor)
-        contents[tensor.SerializeToString()] = message
-    for content, message in contents.items():
-        (folder / file_name("mix1_dq")).write_bytes(content)
-        with pytest.raises(DataError, match="cannot be read") as error:
-            collected(paths, folder)
-        assert message in str(error.value) and "mix1_dq.tensorproto" in str(error.value)
+    (folder / file_name("mix1_dq")).write_bytes(tensor.SerializeToString())
+    with pytest.raises(DataError, match="cannot be read") as error:
+        collected(paths, folder)
+    assert "stand in another file" in str(error.value) and "mix1_dq.tensorproto" in str(error.value)
 
 
 def test_databases_that_are_none(paths: tuple[Path, Path], tmp_path: Path, subtests: pytest.Subtests) -> None:
     for number, statement in enumerate(
         (
-            "Drop table Tensors",
             "Alter table Tensors rename to Others",
             "Update Tensors set Value = 'text' where Step = 3",
-            "Update Tensors set Value = x'ffff' where Step = 3",
-            "Drop table Tensors; Create view Tensors as select 1 as Step, 'a' as Name, x'00' as Value",
             "Drop table Tensors; Create view Tensors as with recursive n(i) as "
             "(select 1 union all select i + 1 from n) select i as Step, 'a' as Name, x'00' as Value from n",
-            "Drop table Tensors; Create table Tensors (Step int)",
         )
     ):
         path = write_database(tmp_path / str(number), {"mix1_dq": DUMP["mix1_dq"]})
@@ -97,10 +77,3 @@ def test_databases_that_are_none(paths: tuple[Path, Path], tmp_path: Path, subte
             database.executescript(statement)
         with subtests.test(statement), pytest.raises(DataError, match="cannot be read"):
             collected(paths, path)
-
-
-def test_a_database_that_is_cut_off(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    path = write_database(tmp_path / "d", DUMP)
-    path.write_bytes(path.read_bytes()[:9000])
-    with pytest.raises(DataError, match="cannot be read"):
-        collected(paths, path)

@@ -6,13 +6,11 @@ of ``mix1`` times 1.25. No board was connected: what stands for ``runtime`` here
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builders.device_dumps import BASE, DUMP, X, collected, departing, is_named
-from builders.onnx_models import random
 from builders.recordings import RECORDINGS
 
 from quantmedic.engine.errors import DataError
@@ -45,11 +43,6 @@ def test_the_board_departs_where_its_weights_are_others(
     assert any("one sample" in notice for notice in case.record.notices)
 
 
-def test_one_side_alone(paths: tuple[Path, Path]) -> None:
-    case = collected(paths, RECORDED / "simulator")
-    assert len(case.record.device.tensors) == 9 and departing(derive(case, BASE)) == []
-
-
 def test_files_as_the_board_names_them(paths: tuple[Path, Path], tmp_path: Path) -> None:
     """As in airockchip/rknn-toolkit2#118: place, operator, tensor, sides, type; not moved to names of the map."""
     folder = tmp_path / "snapshot"
@@ -73,16 +66,6 @@ def test_names_come_from_the_map(paths: tuple[Path, Path], tmp_path: Path) -> No
     assert is_named("mix1", departing(derive(collected(paths, folder), BASE)))
 
 
-@pytest.mark.thorough
-def test_channels_last(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    folder = analysis(tmp_path / "snapshot", "simulator")
-    for path in (folder / "runtime" / "npy").glob("*.npy"):
-        values = np.load(path)
-        np.save(path, np.moveaxis(values, 1, -1) if values.ndim == 4 else values)
-    wanted = collected(paths, RECORDED / "simulator").record.device.tensors
-    assert collected(paths, folder).record.device.tensors == wanted
-
-
 def test_an_analysis_without_a_board(paths: tuple[Path, Path], tmp_path: Path) -> None:
     folder = analysis(tmp_path / "snapshot")
     shutil.rmtree(folder / "runtime")
@@ -91,24 +74,13 @@ def test_an_analysis_without_a_board(paths: tuple[Path, Path], tmp_path: Path) -
     assert "simulator, golden" in str(error.value) and "target=" in str(error.value)
 
 
-def link_out(folder: Path) -> None:
-    (folder.parent / "secret.txt").write_text("1")
+def test_nothing_outside_of_the_folder_is_read(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = analysis(tmp_path / "snapshot")
+    (tmp_path / "secret.txt").write_text("1")
     (folder / "runtime" / "sum1.txt").unlink()
-    (folder / "runtime" / "sum1.txt").symlink_to(folder.parent / "secret.txt")
-
-
-def test_what_is_damaged(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    damages: list[tuple[Callable[[Path], object], str]] = [
-        (link_out, "leads out of its folder"),
-        (lambda folder: (folder / "runtime" / "sum1.txt").write_text("0.5\nno number\n"), "damaged"),
-        (lambda folder: (folder / "runtime" / "sum1.txt").write_bytes(b"\xff\xfe"), "damaged"),
-        (lambda folder: (folder / "map_name_to_file.txt").write_bytes(b"\xff\xfe"), "damaged"),
-    ]
-    for number, (damage, message) in enumerate(damages):
-        folder = analysis(tmp_path / str(number))
-        damage(folder)
-        with pytest.raises(DataError, match=message):
-            collected(paths, folder)
+    (folder / "runtime" / "sum1.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(DataError, match="leads out of its folder"):
+        collected(paths, folder)
 
 
 def test_values_that_are_too_few_or_missing_and_the_rest_judged(paths: tuple[Path, Path], tmp_path: Path) -> None:
@@ -122,24 +94,8 @@ def test_values_that_are_too_few_or_missing_and_the_rest_judged(paths: tuple[Pat
     assert is_named("mix1", departing(derive(case, BASE)))
 
 
-def test_an_analysis_of_another_model(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    """Under other names it is refused, with what was expected; under the same names no layer is named."""
-    folder = tmp_path / "d"
-    shutil.copytree(RECORDED / "simulator", folder)
-    for k, path in enumerate(sorted([*folder.rglob("*.npy"), *folder.rglob("*.txt")])):
-        path.rename(path.with_name(f"t{k}{path.suffix}"))
-    with pytest.raises(DataError, match="is one of the model") as error:
-        collected(paths, folder)
-    assert "relu0" in str(error.value) and "device_names" in str(error.value)
-    folder = analysis(tmp_path / "e")
-    for k, path in enumerate(sorted((folder / "runtime").rglob("*.txt"))):
-        np.savetxt(path, random(100 + k, *np.atleast_1d(np.loadtxt(path)).shape))
-    case = collected(paths, folder)
-    assert any("correlate with nothing of this model" in notice for notice in case.record.notices)
-    assert departing(derive(case, BASE)) == []
-
-
 def test_another_input_is_said(paths: tuple[Path, Path]) -> None:
-    """RKNN analyses one image: it has to be the first of the evaluation data."""
+    """RKNN analyses one image: it has to be the first of the evaluation data. One side alone can be given."""
     case = collected(paths, RECORDED / "simulator", validation=X[5:])
+    assert len(case.record.device.tensors) == 9
     assert any("fed with other values" in notice for notice in case.record.notices)
