@@ -1,6 +1,5 @@
 """How often the simulated network is run to divide its noise: as often on every machine, and nothing twice."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import quantmedic
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
@@ -36,23 +34,6 @@ def measured(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
 @pytest.fixture(scope="module")
 def once(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
     return measured(pair)
-
-
-@pytest.mark.thorough
-def test_a_slow_machine_gives_the_same_figures(
-    pair: tuple[Path, Path], once: tuple[Case, LossBudget], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case, budget = once
-    outputs = OnnxSimulated.outputs
-
-    def slowly(self: OnnxSimulated, batch: Batch, change: Change | None) -> list[np.ndarray]:
-        time.sleep(0.02)
-        return outputs(self, batch, change)
-
-    monkeypatch.setattr(OnnxSimulated, "outputs", slowly)
-    again, other = measured(pair)
-    assert other == budget
-    assert again.record.simulation == case.record.simulation
 
 
 @pytest.mark.thorough

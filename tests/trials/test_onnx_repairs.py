@@ -139,15 +139,6 @@ def test_no_layer_is_rounded_worse(tmp_path: Path, options: dict) -> None:
         assert [(t.name, t.data_type, tuple(t.dims)) for t in rounded.model.graph.initializer] == types
 
 
-def test_rounding_heals_weights_of_four_bits(tmp_path: Path) -> None:
-    """On samples that it was not fitted on, with codes that are beside their float weights."""
-    model = conv_net(opset=21)
-    quantized = static(model, {"image": FITTED}, tmp_path, per_channel=True, weight_type=QuantType.QInt4)
-    rounded = round_model(models_of(model, quantized, tmp_path), samples(FITTED), threads=1)
-    assert noise_db(model, rounded.model, JUDGED) > noise_db(model, quantized, JUDGED) + 3
-    assert {t.data_type for t in rounded.model.graph.initializer} == {t.data_type for t in quantized.graph.initializer}
-
-
 def test_windows_times_weights_are_the_convolution(tmp_path: Path) -> None:
     for attributes, shape in [
         ({"pads": [1, 1, 1, 1]}, (4, 3, 3, 3)),

@@ -85,16 +85,6 @@ def test_shares_sum_up_to_the_whole_whatever_sources_do_to_each_other(sources: i
     assert found.runs <= runs
 
 
-def test_one_loud_source_among_many_is_found_in_few_runs() -> None:
-    powers = [0.001] * 400
-    powers[277] = 10.0
-    found = divided(powers_add(powers), [list(range(100)), list(range(100, 400))])
-    assert found.complete
-    assert found.groups[0].members == (277,)
-    assert found.groups[0].share[0] == pytest.approx(10.0 / sum(powers))
-    assert found.runs <= 4 * 11
-
-
 def test_of_sources_that_know_nothing_of_each_other_one_half_tells_the_other() -> None:
     """Two runs take a group apart instead of four."""
     asked: list[frozenset[int]] = []

@@ -318,13 +318,3 @@ def test_remedy_on_few_of_the_layers_does_not_speak_against_the_cause() -> None:
     assert found.causes[0].tried == ()
     assert found.previous is not None
     assert [row.subjects for row in found.previous.tried] == [("a",)], "it is told all the same"
-
-
-def test_general_pages_follow_where_all_was_tried() -> None:
-    then = facts(growth=0.2)
-    assert judge(then).advice_place == "folded"
-    found = judge(facts(growth=0.2, samples=500), before(then))
-    assert found.advice_place == "first"
-    assert [cause.cause for cause in found.causes] == ["few-samples"]
-    assert found.advice[:2] == ("preprocessing", "representative-data")
-    assert found.verdict == "degraded"

@@ -13,9 +13,7 @@ from quantmedic.engine.diagnosis.sensitivity import (
     Outcome,
     SensitivityRecord,
     SensitivityUnit,
-    resume_sensitivity,
 )
-from quantmedic.engine.errors import CaseError
 
 few = examples(30)
 powers = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=12)
@@ -119,13 +117,3 @@ def test_faithful_is_what_simulations_of_remedies_call_so() -> None:
         record = empty(1, 20.0).model_copy(update={"deployed": Outcome(sqnr_db=deployed)})
         assert record.is_faithful == faithful, deployed
     assert not empty(1, math.inf).model_copy(update={"deployed": Outcome(sqnr_db=0.0)}).is_faithful
-
-
-def test_resumed_goes_on_with_what_there_is_and_names_what_differs() -> None:
-    now = empty(2, 20.0)
-    begun = now.add_run("one", 0, Outcome(sqnr_db=30.0))
-    assert resume_sensitivity(begun, now) == begun
-    assert len(begun.missing) == 5
-    with pytest.raises(CaseError, match="other models") as refused:
-        resume_sensitivity(begun.model_copy(update={"units": ()}), now)
-    assert "units: none then, layer0, layer1 now" in str(refused.value)
