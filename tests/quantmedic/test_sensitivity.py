@@ -181,15 +181,11 @@ class TestCommand:
         assert (tmp_path / "graphs" / "mse-validation.svg").exists(), "graphs of a report beside it stay"
 
     def test_bad_input(self, pair: tuple[Path, Path], data: Path) -> None:
-        for arguments in (
-            [],
-            ["-v", "no.npz"],
-            ["-v", "val.npz", "--metric", "top7"],
-            ["-v", "val.npz", "--mode", "x"],
-        ):
+        for arguments in ([], ["-v", "no.npz"], ["-v", "val.npz", "--metric", "top7"]):
             done = run("sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)
-            assert done.returncode == 2 and "Traceback" not in done.stderr
-            assert "error:" in done.stderr.lower() and not (data.parent / "out").exists()
+            assert done.returncode == 2
+            assert "error:" in done.stderr and "help:" in done.stderr and "Traceback" not in done.stderr
+            assert not (data.parent / "out").exists()
 
     def test_a_signal_keeps_what_was_measured(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
         """Runs are slowed down, so that the signal comes between the first and the last."""

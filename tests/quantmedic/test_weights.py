@@ -88,7 +88,11 @@ def test_thresholds_and_own_selection(folders: tuple[Path, Path], tmp_path: Path
 
 def test_bad_input_is_exit_code_2(folders: tuple[Path, Path], tmp_path: Path) -> None:
     path = tmp_path / "bad.safetensors"
-    for content, said in ((None, "no such checkpoint"), (b"\x80\x02garbage", "not a readable safetensors file")):
+    for content, said in (
+        (None, "no such checkpoint"),
+        (b"\x80\x02garbage", "not a readable safetensors file"),
+        ((2**62).to_bytes(8, "little"), "not a readable safetensors file"),
+    ):
         if content is not None:
             path.write_bytes(content)
         for pair in ((path, folders[1]), (folders[0], path)):
