@@ -15,6 +15,8 @@ import quantmedic
 from quantmedic.engine.case.facts import BiasFacts
 from quantmedic.engine.case.records import Case
 
+pytestmark = pytest.mark.thorough
+
 DATA = random(3, 32, 3, 8, 8)
 #: One value is far larger than the others, as behind a folded batch norm.
 UNEVEN = np.float32([-16.0, 0.01, -0.02, 0.03, 0.01, -0.01, 0.02, 0.05])
@@ -65,7 +67,6 @@ def test_eight_bits_for_a_bias_larger_than_the_output(tmp_path: Path, options: d
     assert not [notice for notice in case.record.notices if "conv.bias" in notice], "a bias in the file is no stranger"
 
 
-@pytest.mark.thorough
 def test_outputs_of_sixteen_bits_show_the_steps_of_any_bias(tmp_path: Path) -> None:
     kind = {"activation_type": QuantType.QUInt16, "per_channel": True}
     assert named(collected(tmp_path, EVEN, encodings(tmp_path, 8, [0.009]), **kind)) == ("conv",)

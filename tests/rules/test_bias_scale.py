@@ -18,6 +18,8 @@ from quantmedic.engine.case.facts import LayerFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[Any]
 DATA = random(3, 48, 3, 8, 8)
 CODES = "second.bias_quantized"
@@ -73,7 +75,6 @@ FORMATS: dict[str, Callable[[Path], onnx.ModelProto]] = {
 }
 
 
-@pytest.mark.thorough
 def test_what_onnxruntime_stores_is_healthy(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for name, quantize in FORMATS.items():
         with subtests.test(name):
@@ -95,7 +96,6 @@ def test_another_scale_is_a_hazard_by_the_file_alone(tmp_path: Path) -> None:
         assert bias.misread_sqnr_db == pytest.approx(20 * np.log10(factor / abs(factor - 1)), abs=0.01)
 
 
-@pytest.mark.thorough
 def test_where_the_outputs_are_right_it_is_a_remark_and_no_cause_of_a_loss(tmp_path: Path) -> None:
     """This release of onnxruntime computes with the bias as it is stored."""
     model = make(tmp_path)
@@ -150,7 +150,6 @@ def test_what_a_gemm_multiplies_its_bias_with_is_not_asked(tmp_path: Path) -> No
     assert found(quantmedic.collect_static(*save_pair(tmp_path, network(0.5), model))) == {}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [1.0, 2.0], ids=["sound", "twice"])
 def test_litert_ignores_the_scale_of_a_bias(tmp_path: Path, factor: float) -> None:
     """As stored, the bias has the same values; the kernel makes half of it, and that is the cause of the loss."""

@@ -8,6 +8,8 @@ from builders.onnx_models import Net, random, save_pair, static
 
 import quantmedic
 
+pytestmark = pytest.mark.thorough
+
 DATA = random(3, 256, 16)
 
 
@@ -29,7 +31,6 @@ def causes(folder: Path, *, float_ending: str | None, quantized_ending: str | No
     return [(cause.cause, *cause.rules) for cause in diagnosis.causes]
 
 
-@pytest.mark.thorough
 def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path) -> None:
     for ending in ("Softmax", "Sigmoid"):
         of_float = causes(tmp_path, float_ending=ending, quantized_ending=None)
@@ -37,7 +38,6 @@ def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path) -> N
         assert of_float[0] == of_quantized[0] == ("float-export-differs", "S030"), ending
 
 
-@pytest.mark.thorough
 def test_a_function_that_both_end_with_is_none(tmp_path: Path) -> None:
     for ending in ("Softmax", "Sigmoid"):
         found = causes(tmp_path, float_ending=ending, quantized_ending=ending)

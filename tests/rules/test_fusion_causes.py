@@ -14,6 +14,8 @@ import quantmedic
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[Any]
 DATA = random(3, 64, 3, 8, 8)
 LAYERS = 4
@@ -65,7 +67,6 @@ def test_a_second_reader_blocks_the_fusion(tmp_path: Path) -> None:
         assert fusion.also_read_by == reader
 
 
-@pytest.mark.thorough
 def test_what_a_tool_does_everywhere_is_no_exception(tmp_path: Path) -> None:
     """Also where it rounds before every activation: it does not fuse those."""
     for function in ("Relu", "Sigmoid", "HardSigmoid", "LeakyRelu", "Swish", "Tanh"):
@@ -96,7 +97,6 @@ def diagnosed(folder: Path, spread: float) -> Diagnosis:
     return quantmedic.diagnose(*paths, representative=DATA, validation=DATA, threads=1)
 
 
-@pytest.mark.thorough
 def test_noise_that_it_makes_is_measured(tmp_path: Path) -> None:
     """One channel lies far below zero: a grid that reaches there is coarse for all that passes the ReLU."""
     rules = {rule: cause for cause in diagnosed(tmp_path, spread=400.0).causes for rule in cause.rules}
@@ -104,6 +104,5 @@ def test_noise_that_it_makes_is_measured(tmp_path: Path) -> None:
     assert "of the noise at the output" in rules["G009"].message
 
 
-@pytest.mark.thorough
 def test_where_the_network_is_well_it_stays_a_remark(tmp_path: Path) -> None:
     assert [(cause.rules, cause.severity) for cause in diagnosed(tmp_path, spread=0.0).causes] == [(("G008",), "low")]
