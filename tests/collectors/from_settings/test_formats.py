@@ -84,6 +84,8 @@ def test_onnxruntime_tells_both_extremes_and_tensorrt_the_larger_one(tmp_path: P
         found = told(from_ort(tmp_path, name))
         assert ends(found) == {name: (-high, high) for name, (_, high) in RANGES.items()}
         assert all(facts.symmetric for facts in found.tensors.values())
+    empty = told(written(tmp_path, "calibration.cache", "x 1.5\ny 0\n"))
+    assert ends(empty) == {"x": (-1.5, 1.5)} and empty.notices == ("tensors with a range of 0 or less: 1, first y",)
 
 
 def test_onnxruntime_configuration(tmp_path: Path) -> None:
@@ -220,6 +222,9 @@ def test_table_of_the_debugger(tmp_path: Path) -> None:
     assert found.layer_types == {"net/conv1": "CONV_2D", "net/add": "ADD"}
     assert ends(found)["net/conv1"] == (pytest.approx(-2.46), pytest.approx(2.64))
     assert ends(found)["net/add"] == (None, None)
+    for point, reach in ((-128, (0.0, 5.1)), (127, (-5.1, 0.0)), (128, (None, None))):
+        edge = told(written(tmp_path, "debug.csv", f"{CSV_HEAD}\nADD,9,100,0.1,0,0.5,0.04,0.02,{point},y\n"))
+        assert ends(edge)["y"] == pytest.approx(reach), point
 
 
 @pytest.mark.thorough
