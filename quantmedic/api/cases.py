@@ -295,5 +295,6 @@ def _require_slices(
 
 
 def with_notice(case: Case, *notices: str) -> Case:
-    """The case with more that the user should know."""
-    return replace(case, record=case.record.model_copy(update={"notices": (*case.record.notices, *notices)}))
+    """The case with more that the user should know; a finished case that is opened again knows it already."""
+    known = dict.fromkeys((*case.record.notices, *notices))
+    return replace(case, record=case.record.model_copy(update={"notices": tuple(known)}))
