@@ -141,7 +141,9 @@ def write_quantized(weights: Mapping[str, NDArray[np.float32]], folder: Path, *,
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder.parent / "float" / "config.json").read_text(encoding="utf-8"))
     config["_name_or_path"] = NAME
-    config["quantization_config"] = {"quant_method": "torchao"}
+    # As transformers writes it: what names weights alone leaves inputs in float.
+    kind = {"_type": "Int8WeightOnlyConfig", "_version": 2, "_data": {"group_size": GROUP}}
+    config["quantization_config"] = {"quant_method": "torchao", "quant_type": {"default": kind}}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

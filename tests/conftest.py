@@ -67,8 +67,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A file that is thorough as a whole is not imported in the inner loop: torch alone takes seconds."""
-    return True if is_inner_loop(config) and is_thorough(collection_path) else None
+    """A file that is left out as a whole is not imported in the inner loop: torch alone takes seconds."""
+    return True if is_inner_loop(config) and is_left_out(collection_path) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,9 +91,9 @@ def is_inner_loop(config: pytest.Config) -> bool:
     return str(config.option.markexpr) == INNER_LOOP
 
 
-def is_thorough(path: Path) -> bool:
-    """Whether the marker stands for a whole file."""
-    marker = r"^pytestmark = \[?\s*pytest\.mark\.thorough"
+def is_left_out(path: Path) -> bool:
+    """Whether a marker of another tier stands for the whole file."""
+    marker = r"^pytestmark = \[?\s*pytest\.mark\.(thorough|nightly)"
     return path.suffix == ".py" and re.search(marker, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 

@@ -387,3 +387,152 @@ def _prefixes(scope: Any) -> set[str]:
         parts = path.split(".")
         prefixes |= {path, *(".".join(parts[:end]) + "." for end in range(1, len(parts)))}
     return prefixes
+
+
+def test_healthy_network_gives_no_verdict() -> None:
+    """An 8-bit Swish network as measured: long tails, few negative levels, and nothing wrong with it."""
+    tensors = [
+        {"producer": "Mul", "negative_levels": 5.4, "range_excess_bits": 0.96, "z": 22.6, "tail": 9e-5, "db": 32.3},
+        {"producer": "Relu", "negative_levels": 0.0, "range_excess_bits": 0.36, "z": 12.6, "tail": 4e-3, "db": 40.4},
+        {"producer": "Conv", "negative_levels": 107, "range_excess_bits": 1.02, "z": 10.5, "tail": 2e-4, "db": 33.1},
+    ]
+    views = [
+        {
+            "producer": row["producer"],
+            "is_half": False,
+            "quantizer": {
+                "scale": 0.05,
+                "bits": 8,
+                "granularity": "per_tensor",
+                "symmetric": False,
+                "power_of_two": False,
+            },
+            "pattern": "none",
+            "negative_levels": row["negative_levels"],
+            "range_excess_bits": row["range_excess_bits"],
+            "data": {
+                "values": {
+                    "zscore_max": row["z"],
+                    "tail_share": row["tail"],
+                    "range_inflation_bits": row["range_excess_bits"],
+                    "negative_share": 0.5,
+                    "absmax": 6.0,
+                    "channel_absmax_ratio": 3.0,
+                    "absmax_over_median": 20.0,
+                    "sample_range_ratio": 0.6,
+                },
+                "rounding": {"sqnr_db": row["db"], "rmse_over_scale": 0.29},
+                "clipping": {"share": 0.0, "energy_share": 0.01},
+                "predicted_best_gain_db": 1.5,
+            },
+        }
+        for row in tensors
+    ]
+    facts = CaseFacts.model_validate(
+        {
+            "model": {
+                "framework": "onnx",
+                "compute_operators": 13,
+                "quantized_share": 1.0,
+                "matched_share": 1.0,
+                "nonfinite_in": "none",
+                "nonfinite_output": "none",
+                "harmed": False,
+                "input_nonfinite": False,
+                "output_sqnr_db": 25.7,
+                "rounding_sqnr_min_db": 30.3,
+                "weight_sqnr_min_db": 38.0,
+                "sqnr_worst_step_db": 3.0,
+                "sqnr_slope_db": -8.0,
+                "float_rerun_difference": 0.0,
+                "training_nodes": 0,
+                "opset_deficit": 0,
+                "cpu_vnni": True,
+                "metric": {"name": "top1", "gain_share": -0.01, "label_fault": "none", "kappa": 0.8},
+            },
+            "datasets": [
+                {
+                    "role": "representative",
+                    "samples": 500,
+                    "unique_share": 1.0,
+                    "blank_share": 0.0,
+                    "stray_factor": 1.0,
+                    "nonfinite_samples": 0,
+                    "range_growth": 0.022,
+                    "halves_disagreement": 0.03,
+                    "feature_spread": 1.0,
+                    "clipped_share": 0.0,
+                    "image": True,
+                    "spatial_correlation": 0.85,
+                    "saturation_excess": 0.0,
+                    "class_coverage_ratio": 1.0,
+                    "unseen_channel_share": 0.0,
+                    "clipped_share_max": 0.0,
+                    "clipped_share_median": 0.0,
+                    "exact_range_share": 1.0,
+                    "range_reach": 1.0,
+                    "input_range_ratio": 1.0,
+                    "input_clipped_share": 0.0,
+                    "input_clipped_ratio": 0.0,
+                    "input_range_reading": "the range of image is 0 to 1, 1 times that of these samples, 0 to 1",
+                    "relation": {
+                        "kind": "same",
+                        "method": "lattice",
+                        "scale_mismatch": 1.0,
+                        "certainty": 1.0,
+                        "sharpness_mismatch_low": 1.0,
+                    },
+                },
+                {
+                    "role": "validation",
+                    "samples": 512,
+                    "stray_factor": 1.0,
+                    "nonfinite_samples": 0,
+                    "clipped_share": 1e-5,
+                    "clipped_share_ratio": 11.0,
+                },
+            ],
+            "tensors": views,
+            "layers": [
+                {
+                    "op_type": "Conv",
+                    "is_compute": True,
+                    "compute_index": 12,
+                    "is_last": True,
+                    "weight": {
+                        "quantizer": {"granularity": "per_tensor", "bits": 8},
+                        "channel_range_ratio": 9.0,
+                        "rounding": {"worst_channel_sqnr_db": 25.0},
+                    },
+                    "bias": {
+                        "bits": 32,
+                        "overflowing_channels": 0,
+                        "scale_departure": 0.0,
+                        "rounding": {"sqnr_db": 70.0},
+                    },
+                    "constant": {"bits": 8, "misplaced_steps": 0.5},
+                    "fusion": {"split": False},
+                    "output": views[2],
+                }
+            ],
+            "outputs": [
+                {
+                    "is_integer": False,
+                    "is_codes": False,
+                    "affine": {"r2": 0.999, "slope_mismatch": 1.001, "offset_over_std": 0.001},
+                    "columns": {"worst_sqnr_db": 24.9, "dead": 0, "erased_operands": 0},
+                }
+            ],
+        }
+    )
+    results = evaluate(BASE, facts)
+    assert not [finding.message for result in results for finding in result.findings]
+    unknown = {result.rule.id: result.unknown for result in results if result.verdict == "not-judged"}
+    lacking = {rule: subjects for rule, subjects in unknown.items() if not all(map(_is_for_the_user_to_give, subjects))}
+    assert not lacking, "add the facts that these rules ask for to the network above, with their healthy values"
+
+
+def _is_for_the_user_to_give(unknown: Unknown) -> bool:
+    """What is missing are outputs of other programs, logs or a number, by the options that the hints name."""
+    hints = [BASE.hint(fact) or "" for fact in unknown.missing]
+    return all("pass --" in hint and not asks_for_data(hint) for hint in hints)
