@@ -9,7 +9,6 @@ from typing import Any
 
 import flatbuffers
 import numpy as np
-import onnxruntime as ort
 import pytest
 from builders.litert_models import Twins, channels_last, every_operator, quantized
 from builders.onnx_models import images, random
@@ -20,7 +19,6 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.limits import LITERT_BYTES, LimitError
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="ai-edge-litert is not installed")
-runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
 
 DATA = RECORDINGS / "litert"
 
@@ -62,8 +60,8 @@ def refused(path: Path) -> ModelError:
 
 def test_what_is_no_litert_model_is_refused(tmp_path, subtests):
     raw = (DATA / "image_example1.tflite").read_bytes()
-    contents = {"empty": b"", "text": b"hello world\n", "zeros": bytes(1000), "head": b"\x1c\x00\x00\x00TFL3"}
-    contents |= {f"{share} of a file": raw[: int(len(raw) * share)] for share in (0.01, 0.1, 0.5, 0.9, 0.9999)}
+    contents = {"empty": b"", "text": b"hello world\n", "head": b"\x1c\x00\x00\x00TFL3"}
+    contents |= {f"{share} of a file": raw[: int(len(raw) * share)] for share in (0.1, 0.9999)}
     for name, content in contents.items():
         with subtests.test(name):
             (tmp_path / "model.tflite").write_bytes(content)
@@ -78,22 +76,6 @@ def test_what_is_no_litert_model_is_refused(tmp_path, subtests):
 @pytest.fixture(scope="module")
 def written() -> bytes:
     return every_operator().litert()
-
-
-def test_the_twins_compute_the_same(tmp_path):
-    x = images(4)
-    onnx_path, lite_path = every_operator().save(tmp_path)
-    expected = ort.InferenceSession(str(onnx_path), providers=["CPUExecutionProvider"]).run(None, {"image": x})[0]
-    found = [run(lite_path.read_bytes(), one[None]) for one in channels_last(x)]
-    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-6)
-
-
-def run(content: bytes, x: np.ndarray) -> np.ndarray:
-    interpreter = runtime.Interpreter(model_content=content, num_threads=1)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 
 
 def test_what_ai_edge_quantizer_writes(tmp_path, written, subtests):
@@ -144,29 +126,21 @@ def put(what: Any, **values: Any) -> None:
 
 HOSTILE: dict[str, tuple[Callable[[Any], object], str]] = {
     "place of a tensor": (lambda m: put(operator(m, "stem"), inputs=[0, 999, 1]), "place 999"),
-    "place of a buffer": (lambda m: put(tensor(m, "stem/weight"), buffer=999), "place 999"),
     "place of a code": (lambda m: put(operator(m, "stem"), opcodeIndex=99), "place 99"),
     "unknown operator": (lambda m: put(m.operatorCodes[0], builtinCode=9999), "9999"),
-    "unknown type": (lambda m: put(tensor(m, "stem"), type=99), "99"),
     "size of a buffer": (lambda m: put(tensor(m, "stem/weight"), shape=[8, 3, 3, 4]), "216 bytes"),
     "negative side": (lambda m: put(tensor(m, "stem"), shape=[1, -8, 8, 8], shapeSignature=None), "-8"),
     "giant": (lambda m: put(tensor(m, "stem"), shape=[1, 65536, 65536, 8], shapeSignature=None), "65536"),
     "order": (lambda m: m.subgraphs[0].operators.reverse(), "before it is written"),
     "written twice": (lambda m: put(operator(m, "depth"), outputs=operator(m, "stem").outputs), "which is given"),
-    "a constant written": (lambda m: put(operator(m, "stem"), outputs=operator(m, "stem").inputs[1:2]), "given"),
     "scales for an axis": (lambda m: put(tensor(m, "stem/weight").quantization, quantizedDimension=1), "axis 1"),
-    "axis": (lambda m: put(tensor(m, "stem/weight").quantization, quantizedDimension=7), "axis 7"),
     "number of zero points": (lambda m: put(tensor(m, "stem").quantization, zeroPoint=[0, 0]), "2 zero points"),
     "zero point": (lambda m: put(tensor(m, "stem").quantization, zeroPoint=[-2130706441]), "zero point"),
     "scale": (lambda m: put(tensor(m, "stem").quantization, scale=[float("nan")]), "scale"),
     "step of a sum": (lambda m: put(tensor(m, "sum").quantization, scale=[1e-10]), "ADD"),
     "filter": (lambda m: put(operator(m, "average").builtinOptions, filterHeight=-(2**31)), "filterHeight"),
-    "stride": (lambda m: put(operator(m, "stem").builtinOptions, strideH=0), "strideH"),
-    "padding": (lambda m: put(operator(m, "average").builtinOptions, padding=6), "padding"),
-    "beta": (lambda m: put(operator(m, "shares").builtinOptions, beta=0.0), "beta"),
     "no options": (lambda m: put(operator(m, "max"), builtinOptions=None, builtinOptionsType=0), "strideH"),
     "text from numbers": (lambda m: put(tensor(m, "shares"), type=5, quantization=None), "writes STRING"),
-    "operands": (lambda m: put(m.operatorCodes[0], builtinCode=45, deprecatedBuiltinCode=45), "STRIDED_SLICE"),
     "no subgraph": (lambda m: put(m, subgraphs=[]), "no subgraph"),
     "a buffer outside": (lambda m: put(m.buffers[1], data=None, offset=10**6, size=10**9), "a buffer ends"),
     "a signature": (lambda m: put(m.signatureDefs[0], subgraphIndex=3), "signature"),

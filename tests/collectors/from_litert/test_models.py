@@ -24,10 +24,9 @@ from builders.onnx_models import Array, conv_net, images, random, save_pair
 from builders.recordings import RECORDINGS
 
 import quantmedic
-from quantmedic.api.opening import open_files
 from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.session import Session, takes_batches
+from quantmedic.collectors.from_litert.session import Session
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.derive import derive
 
@@ -213,13 +212,6 @@ def test_models_that_take_one_sample(constant, tmp_path):
     assert output_of(case).accumulated.mse == pytest.approx(((theirs - floats) ** 2).mean(), rel=1e-3)
 
 
-def test_batches_are_probed(tmp_path):
-    for content, expected in ((every_operator().litert(), True), (one_sample(constant=False), False)):
-        (tmp_path / "model.tflite").write_bytes(content)
-        model = read_litert(tmp_path / "model.tflite")
-        assert takes_batches(Session(model, 1), model) is expected
-
-
 def test_what_a_session_shows_outlives_the_next_run(tmp_path, monkeypatch):
     """Tensors are copied when they are asked for, and all that are left where their interpreter is needed again."""
     made, make = [], Session._make_interpreter
@@ -336,13 +328,6 @@ def test_a_crash_of_the_interpreter_is_an_error(tmp_path):
         require_survival(paths)
     assert "quantized.tflite" in str(caught.value)
     require_survival([paths[0], PAIR[1]])
-
-
-def test_a_file_is_known_by_what_it_holds(tmp_path):
-    renamed = tmp_path / "float.bin", tmp_path / "int8.model"
-    for path, source in zip(renamed, PAIR, strict=True):
-        path.write_bytes(source.read_bytes())
-    assert open_files(*renamed).framework == "litert"
 
 
 # --- without data, and from the command line -------------------------------------------------------------------------

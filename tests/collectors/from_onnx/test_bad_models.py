@@ -50,19 +50,12 @@ def initializer(model: onnx.ModelProto, name: str) -> onnx.TensorProto:
 # --- files that are no models --------------------------------------------------------------------------------------
 
 
-CONTENTS = {
-    "empty": b"",
-    "text": b"hello world\n",
-    "archive": b"PK\x03\x04" + bytes(100),
-    "json": b'{"model": 1}',
-    "image": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
-    "zeros": bytes(1000),
-}
+CONTENTS = {"empty": b"", "text": b"hello world\n", "image": b"\x89PNG\r\n\x1a\n" + bytes(range(256))}
 
 
 def test_what_is_no_model_is_refused_with_its_name_and_the_next_step(pair, tmp_path, subtests):
     raw = pair[1].read_bytes()
-    contents = CONTENTS | {f"{share} of a model": raw[: int(len(raw) * share)] for share in (0.001, 0.1, 0.5, 0.9999)}
+    contents = CONTENTS | {f"{share} of a model": raw[: int(len(raw) * share)] for share in (0.1, 0.9999)}
     for name, content in contents.items():
         for place in (0, 1):
             with subtests.test(f"{name}, {('float', 'quantized')[place]}"):
@@ -132,40 +125,13 @@ SENSELESS: list[Edit] = [
 ]
 
 
-def short_codes(model: onnx.ModelProto) -> None:
-    initializer(model, "conv1.weight_q_codes").raw_data = b"abc"
-
-
-def short_scale(model: onnx.ModelProto) -> None:
-    initializer(model, "image_dq_codes_scale").raw_data = b"abc"
-
-
-def unknown_type(model: onnx.ModelProto) -> None:
-    initializer(model, "conv1.weight_q_codes").data_type = 77
-
-
 def scale_of_other_size(model: onnx.ModelProto) -> None:
     name = "image_dq_codes_scale"
     initializer(model, name).CopyFrom(numpy_helper.from_array(np.ones(3, np.float32), name))
 
 
-def zero_point_computed(model: onnx.ModelProto) -> None:
-    node = next(node for node in model.graph.node if node.op_type == "QuantizeLinear")
-    node.input[2] = node.input[0]
-
-
 def quantizer_without_scale(model: onnx.ModelProto) -> None:
     del next(node for node in model.graph.node if node.op_type == "QuantizeLinear").input[1:]
-
-
-def input_without_type(model: onnx.ModelProto) -> None:
-    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
-
-
-DAMAGED: list[Edit] = [
-    *(short_codes, short_scale, unknown_type, scale_of_other_size),
-    *(zero_point_computed, quantizer_without_scale, input_without_type),
-]
 
 
 def test_graphs_that_make_no_sense_are_refused(pair, subtests):
@@ -175,7 +141,7 @@ def test_graphs_that_make_no_sense_are_refused(pair, subtests):
                 save_pair(pair[0].parent, FLOAT, QUANTIZED)
                 error = refused(*edited(pair, edit, which))
                 assert pair[which].name in str(error) and error.help
-    for edit in DAMAGED:
+    for edit in (scale_of_other_size, quantizer_without_scale):
         with subtests.test(edit.__name__):
             save_pair(pair[0].parent, FLOAT, QUANTIZED)
             refused(*edited(pair, edit))

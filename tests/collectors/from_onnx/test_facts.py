@@ -435,12 +435,6 @@ def test_every_operator_of_the_drawn_graph_is_fed_by_those_that_feed_it_in_the_m
             assert any(a < 0 for a, _ in inspection.edges) == (name != "token")
 
 
-def test_operators_behind_a_measured_tensor_need_no_other_source(usual):
-    ops = operators_of(usual)
-    assert (ops["relu1"].sources, ops["relu2"].sources) == ((0,), (2,))
-    assert {name for name, op in ops.items() if op.sources} == {"relu1", "relu2"}
-
-
 # --- weights and biases --------------------------------------------------------------------------------------------
 
 
@@ -534,16 +528,6 @@ def test_of_many_channels_the_worst_are_kept(measure):
     assert arrays.floats.sum() == weight.size
 
 
-def test_weights_without_a_stored_counterpart_have_no_arrays(measure):
-    nets = [Net(), Net()]
-    for net in nets:
-        x = net.input("image", ["n", 3, 8, 8])
-        x = net.quantize(x, np.float32(0.02), np.uint8(0)) if net is nets[1] else x
-        net.output(net.conv(x, random(1, 4, 3, 3, 3), out="y"))
-    measured = measure(nets[0].model(), nets[1].model(), {"image": X})
-    found = measured.layer("y").weight
-    assert measured.case.weights == {}
-    assert (found.stored_min, found.stored_max) == (found.min, found.max)
 
 
 def test_equal_weights_and_weights_that_are_not_finite():
@@ -639,17 +623,13 @@ def test_constants_of_what_is_no_number_are_not_judged(measure):
     assert (found.name, found.bits, found.max_error_steps, found.rounding.sqnr_db) == ("mask", 8, None, None)
 
 
-def overflowing() -> onnx.ModelProto:
+def test_bias_that_overflows_int32(measure):
+    """A channel of tiny weights has a tiny step, on which its bias does not fit."""
     net = Net()
     weight = random(1, 4, 3, 3, 3)
     weight[2] *= 1e-6
     net.output(net.conv(net.input("image", ["n", 3, 8, 8]), weight, np.float32([1, 2, 30, -3]), out="y"))
-    return net.model()
-
-
-def test_bias_that_overflows_int32(measure):
-    """A channel of tiny weights has a tiny step, on which its bias does not fit."""
-    model = overflowing()
+    model = net.model()
     measured = measure(model, qdq(model, {"image": X}, Recipe(per_channel=True)), {"image": X})
     found = measured.layer("y").bias
     constants = {t.name: numpy_helper.to_array(t) for t in measured.quantized.graph.initializer}
@@ -661,17 +641,12 @@ def test_bias_that_overflows_int32(measure):
     assert measured.tensor("y").data.accumulated.worst_channel == 2
     # One step for all channels is not so small.
     assert measure(model, qdq(model, {"image": X}), {"image": X}).layer("y").bias.overflowing_channels == 0
-
-
-def test_bias_codes_that_wrapped_around(measure):
-    """A tool that does not clamp stores whatever is left of the code: it overflows all the same."""
-    model = overflowing()
-    quantized = qdq(model, {"image": X}, Recipe(per_channel=True))
-    (stored,) = (t for t in quantized.graph.initializer if t.name == "y.bias_q_codes")
-    codes = numpy_helper.to_array(stored).copy()
+    # A tool that does not clamp stores whatever is left of the code: it overflows all the same.
+    codes = constants["y.bias_q_codes"].copy()
     codes[2] = 12345
+    (stored,) = (t for t in measured.quantized.graph.initializer if t.name == "y.bias_q_codes")
     stored.CopyFrom(numpy_helper.from_array(codes, stored.name))
-    assert measure(model, quantized, {"image": X}).layer("y").bias.overflowing_channels == 1
+    assert measure(model, measured.quantized, {"image": X}).layer("y").bias.overflowing_channels == 1
 
 
 def test_folded_weights_are_not_compared_with_the_weights_before(measure):
@@ -710,53 +685,38 @@ def test_transposed_weights_are_compared(measure):
 # --- operator error ------------------------------------------------------------------------------------------------
 
 
-def test_operator_error_is_that_of_the_operator_on_float_inputs(measure, subtests):
-    for recipe in ("uint8", "int8 per channel"):
-        with subtests.test(recipe):
-            quantized = qdq(NETS["conv"], {"image": X}, RECIPES[recipe])
-            measured = measure(NETS["conv"], quantized, {"image": X}, operator_error=True, batch_size=5)
-            floats = every_tensor(NETS["conv"], {"image": X})
-            quantizers = quantizers_of(quantized)
-            for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
-                codes, scale, zero = quantizers[after]
-                (alone,) = run(section(quantized, before, codes), {before: floats[before]}).values()
-                name = after.removesuffix("_raw")
-                facts = measured.tensor(name).data
-                assert_error(facts.operator, error_of(floats[name], real_of(alone, scale, zero)), rel=0.01)
-                assert facts.operator.mse >= 0.9 * facts.rounding.mse
-            assert measured.tensor("image").data.operator.mse is None
-            assert measured.tensor("scores").data.operator.mse < measured.tensor("scores").data.accumulated.mse
+def test_operator_error_is_that_of_the_operator_on_float_inputs(measure):
+    quantized = qdq(NETS["conv"], {"image": X}, RECIPES["int8 per channel"])
+    measured = measure(NETS["conv"], quantized, {"image": X}, operator_error=True, batch_size=5)
+    floats = every_tensor(NETS["conv"], {"image": X})
+    quantizers = quantizers_of(quantized)
+    for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
+        codes, scale, zero = quantizers[after]
+        (alone,) = run(section(quantized, before, codes), {before: floats[before]}).values()
+        name = after.removesuffix("_raw")
+        assert_error(measured.tensor(name).data.operator, error_of(floats[name], real_of(alone, scale, zero)), rel=0.01)
+    assert measured.tensor("image").data.operator.mse is None
 
 
 # --- step error ----------------------------------------------------------------------------------------------------
 
 
-def test_step_error_is_that_of_the_float_operator_on_deployed_inputs(measure, subtests):
-    for recipe in ("uint8", "int8 per channel"):
-        with subtests.test(recipe):
-            quantized = qdq(NETS["conv"], {"image": X}, RECIPES[recipe])
-            measured = measure(NETS["conv"], quantized, {"image": X}, step_error=True, batch_size=5)
-            quantizers = quantizers_of(quantized)
-            names = [codes for codes, *_ in quantizers.values()]
-            deployed = run(quantized, {"image": X}, names)
-            real = {
-                root: real_of(deployed[codes], scale, zero).astype(np.float32)
-                for root, (codes, scale, zero) in quantizers.items()
-            }
-            for before, after in (("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
-                name = after.removesuffix("_raw")
-                (alone,) = run(section(NETS["conv"], before, name), {before: real[before]}).values()
-                step = measured.tensor(name).data.step
-                assert_error(step, error_of(alone, real[after]), rel=1e-3)
-                assert step.mse < measured.tensor(name).data.accumulated.mse
-            # what the network is given reaches the float operator unrounded, as in LiteRT's debugger
-            (alone,) = run(section(NETS["conv"], "image", "relu1"), {"image": X}).values()
-            assert_error(measured.tensor("relu1").data.step, error_of(alone, real["relu1"]), rel=1e-3)
-            assert measured.tensor("image").data.step.mse is None
-
-
-def test_errors_of_single_operators_are_not_measured_unless_asked_for(usual):
-    assert all(t.data.operator == t.data.step == ErrorFacts() for t in usual.facts.tensors)
+def test_step_error_is_that_of_the_float_operator_on_deployed_inputs(measure):
+    quantized = qdq(NETS["conv"], {"image": X}, RECIPES["int8 per channel"])
+    measured = measure(NETS["conv"], quantized, {"image": X}, step_error=True, batch_size=5)
+    quantizers = quantizers_of(quantized)
+    deployed = run(quantized, {"image": X}, [codes for codes, *_ in quantizers.values()])
+    real = {
+        root: real_of(deployed[codes], scale, zero).astype(np.float32)
+        for root, (codes, scale, zero) in quantizers.items()
+    }
+    # What the network is given reaches the float operator unrounded, as in LiteRT's debugger.
+    for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
+        name = after.removesuffix("_raw")
+        given = X if before == "image" else real[before]
+        (alone,) = run(section(NETS["conv"], before, name), {before: given}).values()
+        assert_error(measured.tensor(name).data.step, error_of(alone, real[after]), rel=1e-3)
+    assert measured.tensor("image").data.step.mse is None
 
 
 @pytest.mark.thorough
@@ -865,39 +825,6 @@ def test_batches_threads_and_the_order_of_samples_do_not_matter(measure, subtest
     assert_same_statistics(limited, statistics_of(measure, LATTICE[:5], batch_size=4))
 
 
-@pytest.mark.thorough
-def test_merged_shards_equal_one_pass(measure, rules):
-    quantized = qdq(NETS["conv"], {"image": LATTICE})
-    labels = np.arange(len(LATTICE)) % 5
-    parts = [
-        measure(NETS["conv"], quantized, {}, validation={"image": LATTICE[s], "labels": labels[s]}, batch_size=4).case
-        for s in (slice(4), slice(4, None), slice(None))
-    ]
-    merged, whole = parts[0].merge(parts[1]), parts[2]
-    assert_same_statistics(merged.statistics["validation"], whole.statistics["validation"], extremes=1e-6)
-    np.testing.assert_array_equal(
-        merged.statistics["validation"].samples["label"], whole.statistics["validation"].samples["label"]
-    )
-    assert merged.record.datasets["validation"].seen == len(LATTICE)
-    a, b = (derive(case, rules) for case in (merged, whole))
-    assert a.model.metric.float_value == b.model.metric.float_value
-    assert a.model.metric.drop == b.model.metric.drop
-    for mine, theirs in zip(a.tensors, b.tensors, strict=True):
-        assert mine.data.accumulated.sqnr_db == pytest.approx(theirs.data.accumulated.sqnr_db, abs=1e-3)
-        assert mine.data.values.range_growth == pytest.approx(theirs.data.values.range_growth, abs=1e-5)
-
-
-@pytest.mark.thorough
-def test_shards_with_different_roles_are_joined(measure):
-    quantized = qdq(NETS["conv"], {"image": X})
-    a = measure(NETS["conv"], quantized, {}, representative=X[:6]).case
-    b = measure(NETS["conv"], quantized, {}, validation=X[6:]).case
-    both = measure(NETS["conv"], quantized, {}, representative=X[:6], validation=X[6:]).case
-    merged = a.merge(b)
-    for role in ("representative", "validation"):
-        assert_same_statistics(merged.statistics[role], both.statistics[role])
-
-
 # --- data sets ---------------------------------------------------------------------------------------------------
 
 
@@ -915,12 +842,6 @@ def test_one_data_set_is_enough(measure, subtests):
             quantmedic.judge(measured.case)
 
 
-def test_both_data_sets_are_kept_apart(measure):
-    measured = measure(NETS["conv"], qdq(NETS["conv"], {"image": X}), {}, representative=X[:6] * 2, validation=X[6:])
-    facts = measured.tensor("image")
-    assert facts.representative.values.max == pytest.approx(X[:6].max() * 2)
-    assert facts.validation.values.max == X[6:].max()
-    assert facts.data == facts.validation
 
 
 def test_non_finite_data_are_a_finding(measure):
@@ -1109,7 +1030,7 @@ STATIC = {
 @pytest.mark.thorough
 def test_statically_quantized_models(measure, tmp_path, subtests):
     """Facts of the scores equal numpy, and no tensor's error is larger than eight bits explain."""
-    for name in ("conv", "residual", "branch"):
+    for name in ("residual", "branch"):
         for options in STATIC:
             with subtests.test(f"{name}, {options}"):
                 quantized = static(NETS[name], {"image": X}, tmp_path, **STATIC[options])
@@ -1200,7 +1121,7 @@ def test_activation_with_a_quantizer_per_channel(measure):
 
 @pytest.mark.thorough
 def test_every_opset_gives_the_same_facts(measure, usual, subtests):
-    for opset in (10, 11, 13, 17, 21, 23, 25):
+    for opset in (10, 13, 21, 25):
         with subtests.test(f"opset {opset}"):
             quantized = qdq(conv_net(opset), {"image": X * np.float32(0.66)})
             measured = measure(conv_net(opset), quantized, {"image": X}, batch_size=5)

@@ -113,19 +113,6 @@ def test_a_tensor_of_which_no_axis_is_known_may_cross(monkeypatch: pytest.Monkey
     np.testing.assert_allclose(found, 6 * expected, rtol=1e-5)
 
 
-def test_what_is_known_before_the_first_change_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another input would show, if it were read."""
-    monkeypatch.setattr(segments, "LEAST_NODES", 4)
-    parts = Segments(chain(list(range(LENGTH)), [0] * LENGTH), [f"x{LENGTH}"], Path("chain"), 1)
-    batch, plain = Batch({"x0": X}), [0.0] * LENGTH
-    assert len(parts.inputs()) > 1
-    before = outputs_of(parts, batch, plain, X)
-    late = [*plain[:-1], 0.5]
-    found = outputs_of(parts, batch, late, np.full_like(X, np.nan))
-    assert not np.allclose(found, before)
-    np.testing.assert_array_equal(found, outputs_of(parts, Batch({"x0": X}), late, X))
-
-
 def test_a_run_that_was_made_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless another batch has the place of the first one; of one segment as of several."""
     for nodes in (4, 2 * LENGTH):

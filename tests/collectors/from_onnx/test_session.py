@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import (
-    MICROSOFT,
     Net,
     Recipe,
     conv_net,
@@ -17,28 +16,21 @@ from builders.onnx_models import (
     random,
     residual_net,
     run,
-    section,
-    session,
     static,
-    two_way_net,
 )
 from onnx import helper
 from onnxruntime.quantization import QuantType
 
-from quantmedic.collectors.from_onnx import session as onnx_session
 from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.session import (
     ObservedModel,
     added_outputs,
-    executed_types,
-    isolate_operators,
     make_session,
 )
 from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.pair.graph import Graph, Tap
-from quantmedic.engine.errors import ModelError
 
 X = images(6)
 FEED = {"image": X}
@@ -78,15 +70,6 @@ def deep(tmp_path_factory) -> OnnxModels:
 # --- exposing ----------------------------------------------------------------------------------------------------
 
 
-def test_exposed_tensors_follow_the_outputs_and_leave_the_model_alone():
-    model = qdq(conv_net(), FEED)
-    before = model.SerializeToString()
-    exposed = expose(model, ["relu1_dq_codes", "image", "scores", "relu1_dq_codes", "pool"])
-    assert [value.name for value in exposed.graph.output] == ["scores", "relu1_dq_codes", "pool"]
-    assert model.SerializeToString() == before
-    assert [value.name for value in expose(model, []).graph.output] == ["scores"]
-
-
 def test_outputs_are_compared_bit_by_bit():
     for a, b, same, difference in (
         ([1.0, 2.0], [1.0, 2.0], True, 0),
@@ -107,56 +90,6 @@ def test_outputs_are_compared_bit_by_bit():
 
 
 # --- observing ---------------------------------------------------------------------------------------------------
-
-RECIPES = {
-    "uint8": Recipe(),
-    "int8": Recipe(activation=np.int8),
-    "per channel": Recipe(per_channel=True),
-    "float weights": Recipe(weights="float"),
-    "microsoft": Recipe(domain=MICROSOFT),
-    "int16": Recipe(activation=np.int16, opset=21),
-    "float output": Recipe(outputs=False),
-}
-
-
-def test_reading_codes_leaves_kernels_and_outputs_alone(subtests):
-    for make in (conv_net, residual_net):
-        for name in RECIPES:
-            with subtests.test(f"{make.__name__}, {name}"):
-                graph = graph_of(qdq(make(), FEED, RECIPES[name]))
-                taps = taps_of(graph)
-                observed = ObservedModel(graph, taps, FEED, 1)
-                assert (observed.simulated, observed.dropped, observed.difference) == (False, [], 0)
-                assert observed.taps == list(range(len(taps)))
-                names = [tap.tensor for tap in taps]
-                expected = run(graph.model, FEED, names)
-                found = dict(zip(names, observed.session.run(names, FEED), strict=True))
-                for tap, read in zip(taps, observed.read, strict=True):
-                    values = read.quantizer.dequantize(found[read.tensor])
-                    np.testing.assert_array_equal(
-                        values, tap.quantizer.dequantize(expected[tap.tensor]), err_msg=tap.tensor
-                    )
-                np.testing.assert_array_equal(
-                    observed.session.run(["scores"], FEED)[0], run(graph.model, FEED)["scores"]
-                )
-
-
-@pytest.mark.thorough
-def test_taps_at_fault_are_dropped(deep):
-    """Float tensors before their quantizer turn integer kernels into simulation, which shows on enough samples."""
-    graph, batch = deep.quantized, {"image": images(128)}
-    plain = run(graph.model, batch)["scores"]
-    codes = taps_of(graph)
-    taps = [*codes, *(Tap(f"conv{i}", None) for i in range(6))]
-    everything = expose(graph.model, [tap.tensor for tap in taps])
-    if np.array_equal(run(everything, batch)["scores"], plain):
-        pytest.skip("on this machine simulation gives the bits of the integer kernels")
-    observed = ObservedModel(graph, taps, batch, 1)
-    assert not observed.simulated
-    assert observed.dropped
-    assert min(observed.dropped) >= len(codes)
-    assert sorted(observed.taps + observed.dropped) == list(range(len(taps)))
-    np.testing.assert_array_equal(observed.session.run(["scores"], batch)[0], plain)
 
 
 @pytest.mark.thorough
@@ -204,70 +137,10 @@ def test_codes_with_two_readers_stay_signed():
 # --- what runs -----------------------------------------------------------------------------------------------------
 
 
-def executed(graph: Graph) -> dict[str, str]:
-    types = executed_types(graph, 1)
-    return {root: types.get(taps[0].tensor, "?") for root, taps in graph.quantizers.items()}
-
-
-def test_integer_and_float_kernels_are_told_apart():
-    """A dense layer that is quantized all around, and one whose output stays float."""
-    graph = graph_of(qdq(two_way_net(), {"a": random(1, 5, 4), "b": random(2, 5, 6)}))
-    types = executed(graph)
-    assert types["ma"] == "QLinearMatMul"
-    assert types["relu"] == "QLinearAdd"
-    graph = graph_of(qdq(two_way_net(), {"a": random(1, 5, 4), "b": random(2, 5, 6)}, Recipe(skip=("a", "b"))))
-    assert executed(graph)["ma"] == "QuantizeLinear"
-
-
 # --- one operator at a time ----------------------------------------------------------------------------------------
 
 
-def isolated(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> tuple[Graph, dict[str, np.ndarray], list[str]]:
-    """Codes of every operator on float inputs, by root."""
-    graph = graph_of(model)
-    roots, taps = list(graph.quantizers), taps_of(graph)
-    cut, inputs = isolate_operators(graph.model, taps)
-    floats = run(model, feed, roots)
-    opened = session(cut)
-    used = {value.name for value in opened.get_inputs()}
-    given = {name: floats[root] for name, root in zip(inputs, roots, strict=True)} | feed
-    names = [tap.tensor for tap in taps]
-    found = opened.run(names, {name: array for name, array in given.items() if name in used})
-    return graph, dict(zip(roots, found, strict=True)), roots
-
-
-def test_isolated_operators_see_nothing_but_their_float_inputs(subtests):
-    for recipe in (
-        Recipe(),
-        Recipe(per_channel=True),
-        Recipe(activation=np.int16, opset=21),
-        Recipe(weights="float", opset=13),
-    ):
-        with subtests.test(str(recipe)):
-            model = qdq(conv_net(), FEED, recipe)
-            graph, found, roots = isolated(model, FEED)
-            floats = run(model, FEED, roots)
-            for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
-                alone = section(model, before, graph.quantizers[after][0].tensor)
-                (expected,) = run(alone, {before: floats[before]}).values()
-                difference = np.abs(found[after].astype(np.int64) - expected.astype(np.int64))
-                assert difference.max() <= 1, after
-                assert (difference > 0).mean() < 0.01, after
-
-
 # --- what the user is told ---------------------------------------------------------------------------------------
-
-
-def test_a_refused_model_is_named(tmp_path):
-    net = Net()
-    net.output(net.add("Nonsense", net.input("x", ["n"]), out="y"))
-    with pytest.raises(ModelError, match=r"(?s)cannot load.*broken\.onnx.*Nonsense"):
-        make_session(net.model(), tmp_path / "broken.onnx", 1)
-
-
-def test_failing_data_are_named():
-    with pytest.raises(ModelError, match=r"(?s)fails on this data.*float\.onnx.*image float32\[2, 1\]"):
-        onnx_session.run(session(conv_net()), ["scores"], {"image": np.zeros((2, 1), np.float32)}, Path("float.onnx"))
 
 
 def test_outputs_that_are_no_tensors_do_not_crash():

@@ -15,7 +15,6 @@ from quantmedic.collectors.from_onnx.traits import (
     half_tensors,
     required_opset,
     toolchain_marks,
-    training_nodes,
 )
 from quantmedic.collectors.measure.models import Reading
 from quantmedic.collectors.pair.patterns import squared_tensors
@@ -111,25 +110,6 @@ def test_halves_and_squares_of_a_float_model(tmp_path) -> None:
     x = net.input("x", ["n", 4])
     net.output(net.add("Mul", x, x, out="y"))
     assert squared_tensors(graph_of(net.model(), tmp_path / "m.onnx")) == {"x"}
-
-
-def test_evaluation_mode_is_no_training(tmp_path) -> None:
-    net = Net(17)
-    net.const("ratio", np.float32(0.5))
-    net.const("off", np.array(False))
-    net.output(net.add("Dropout", net.input("x", ["n", 4]), "ratio", "off", out="y"))
-    assert training_nodes(graph_of(net.model(), tmp_path / "d.onnx")) == []
-    net = Net(17)
-    net.output(net.add("Dropout", net.input("x", ["n", 4]), out="y"))
-    assert training_nodes(graph_of(net.model(), tmp_path / "e.onnx")) == []
-
-
-def test_weight_codes_are_read(tmp_path) -> None:
-    paths = save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": X}))
-    layers = derive(quantmedic.collect(*paths, validation=X, threads=1), BASE).layers
-    codes = {layer.name: layer.weight.max_code for layer in layers if layer.is_compute}
-    assert codes["conv1"] == 127
-    assert all(layer.reads_unsigned for layer in layers if layer.name == "conv2")
 
 
 def test_integer_kernels_add_what_was_measured(tmp_path) -> None:

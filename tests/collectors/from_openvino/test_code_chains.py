@@ -48,11 +48,8 @@ def coded(ops: Any, x: Any, kind: str, zero: int, step: Any, *, levels: int | No
     return codes, ops.multiply(values, ops.constant(step))
 
 
-KINDS = [("u4", 7), ("u4", 0), ("i4", 0), ("i4", -3), ("u8", 128), ("i8", 5)]
-
-
 def test_codes_and_what_makes_values_of_them_are_one_quantizer(tmp_path, subtests):
-    for kind, zero in KINDS:
+    for kind, zero in (("u4", 7), ("i4", 0), ("i4", -3), ("u8", 128), ("i8", 5)):
         for step in STEPS:
             with subtests.test(f"{kind}, zero {zero}, steps {step}"):
                 assert_one_quantizer(tmp_path, kind, zero, step)

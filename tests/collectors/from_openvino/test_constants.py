@@ -30,13 +30,6 @@ def test_one_step_is_per_tensor_and_equal_steps_of_channels_are_not():
     assert equal is not None and equal.axis == 0
 
 
-def test_the_axis_moves_along():
-    weights = held((2, 3), np.array([[0.5], [2.0]]))
-    moved = weights.transpose((1, 0))
-    assert moved.quantizer is not None and moved.quantizer.axis == 1
-    np.testing.assert_array_equal(moved.values, weights.values.T)
-
-
 def test_groups_of_channels_become_one_axis():
     weights = held((4, 2, 3), np.arange(1.0, 9.0).reshape(4, 2, 1))
     flat = weights.reshape((8, 3))

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from builders.openvino_models import save_openvino_pair
 
-from quantmedic.collectors.from_openvino.file import read_ir, telling_line
+from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.front_end import FRONT_END
 from quantmedic.collectors.from_openvino.models import open_models
-from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.limits import IR_BYTES, LimitError
 
@@ -41,18 +40,12 @@ def test_irs_are_recognised_by_their_root(tmp_path):
     assert not FRONT_END.recognizes(tmp_path / "folder.xml")
 
 
-def test_a_saved_pair_is_ours(pair):
-    assert [front_end_of(path).name for path in pair] == ["openvino", "openvino"]
-
-
 #: Files that are no IR, and what is said of them.
 NO_IRS = [
     (HEAD, "no element found"),
-    (HEAD + "<layers>", "no element found"),
     ('<!DOCTYPE net [<!ENTITY a "b">]><net version="11">&a;</net>', "document type"),
     ('<!DOCTYPE net SYSTEM "file:///etc/passwd"><net version="11"/>', "document type"),
     ('<other version="11"/>', "its root is other"),
-    ('<net version="eleven"/>', "version is 'eleven'"),
     ("<net/>", "version is ''"),
     (HEAD + '<layers><layer name="w"><data offset="-1" size="4"/></layer></layers></net>', "offset is '-1'"),
     (HEAD + '<layers><layer name="w"><data offset="0" size="1e3"/></layer></layers></net>', "size is '1e3'"),
@@ -60,7 +53,6 @@ NO_IRS = [
 #: What is replaced once in a sound IR, and what is said then.
 DAMAGE = [
     ('version="11"', 'version="9"', "version 9"),
-    ('version="11"', 'version="12"', "version 12"),
     ('offset="0"', 'offset="999999"', "cut off"),
     ('type="Convolution" version="opset1"', 'type="Conv9" version="opset99"', "cannot read"),
 ]
@@ -110,10 +102,3 @@ def test_a_float_file_tells_its_inputs(pair):
     facts = FRONT_END.read_float(pair[0]).facts.float_model
     assert facts.format == "openvino" and facts.inputs == ("image (N, 3, 16, 16) float32",)
     assert facts.nonfinite_constants == 0 and facts.constant_bytes == pair[0].with_suffix(".bin").stat().st_size
-
-
-def test_openvino_is_quoted_behind_the_names_of_its_source_files():
-    error = RuntimeError("Exception from src/core.cpp:117:\nException from src/plugin.cpp:54:\nCheck 'x' failed\n\n")
-    assert telling_line(error) == "Check 'x' failed"
-    assert telling_line(RuntimeError("Exception from src/core.cpp:117:")) == "Exception from src/core.cpp:117:"
-    assert telling_line(ValueError("")) == "ValueError"

@@ -63,10 +63,7 @@ def quantized(kind: str, folder: Path, factor: Array = FACTOR) -> onnx.ModelProt
     return static(net(kind, factor), {"image": X}, folder)
 
 
-KINDS = ["conv", "sum", "sum, relu", "normed", "pooled"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["conv", "sum", "sum, relu", "normed", "pooled"])
 def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
     """Each has its twin, the translation computes what OpenVINO does, and tensors have the ONNX model's values."""
     paths, made = converted(tmp_path, net(kind), quantized(kind, tmp_path))

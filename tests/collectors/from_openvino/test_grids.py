@@ -54,15 +54,6 @@ def test_a_grid_rounds_as_the_operation(levels, step, data, seed, channels):
     np.testing.assert_allclose(rounded(grid, x, ranges), fake_quantize(x, ranges, levels), rtol=1e-5, atol=step * 1e-3)
 
 
-def test_outputs_may_lie_on_another_grid():
-    ranges = ranges_of(0.0, 2.55, (0.0, 255.0))
-    grid = grid_of(256, ranges, 4)
-    assert grid is not None
-    x = np.array([0.1, 1.0, 3.0])
-    np.testing.assert_allclose(rounded(grid, x, ranges), fake_quantize(x, ranges, 256), rtol=1e-5)
-    assert float(grid.encoder.scale) == pytest.approx(0.01) and float(grid.decoder.scale) == pytest.approx(1.0)
-
-
 def test_codes_that_are_read_as_values_have_another_zero():
     """What a model returns where nothing dequantizes its output: it was an operator without a counterpart."""
     x = np.linspace(-8, 6, 57) + 0.003

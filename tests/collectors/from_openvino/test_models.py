@@ -147,13 +147,6 @@ def test_a_healthy_pair_is_not_called_ill_and_a_cut_range_is(tmp_path):
         assert all("relu" in str(cause) for cause in named)
 
 
-def test_trials_run_on_the_translation(tmp_path):
-    paths = save_openvino_pair(tmp_path, quantized=conv_net(True, ranges=((-4, 4), (0, 0.3), (0, 3), (0, 3))))
-    record = quantmedic.collect(*paths, representative=X, validation=X, prove=2.0, threads=1).record
-    assert record.proof is not None and record.proof.trials
-    assert any("ONNX translation" in notice for notice in record.notices)
-
-
 @pytest.mark.parametrize("shape", [[-1, 3, -1, -1], [1, 3, 16, 16], None])
 def test_other_shapes_of_the_input(tmp_path, shape):
     """Open sides are fed as the data have them; a batch of one takes one sample at a time; without a rank, a reason."""
@@ -235,12 +228,6 @@ def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
     with pytest.raises(ModelError) as caught:
         file.read_ir(paths[0])
     assert caught.value.help == "pip install 'quantmedic[openvino]'"
-
-
-def test_weights_of_another_network_are_refused(tmp_path):
-    other = conv_net(True, seed=9)
-    with pytest.raises(ModelError):
-        open_models(*save_openvino_pair(tmp_path, quantized=other))
 
 
 def test_a_translation_that_departs_is_not_simulated(models):

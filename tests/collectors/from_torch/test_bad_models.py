@@ -133,17 +133,6 @@ def test_what_cannot_be_judged_is_said(subtests):
             assert len(str(caught.value)) < 2000
 
 
-def test_a_failure_late_in_the_data_names_the_batch():
-    class Late(Many):
-        def forward(self, x: Any) -> Any:
-            if len(x) == 3:
-                raise ValueError("three are too few")
-            return super().forward(x)
-
-    with pytest.raises(QuantmedicError, match="three are too few"):
-        collected(*both(Late), [X[:8], X[8:11]], batch_size=8)
-
-
 # --- only prepared ---------------------------------------------------------------------------------------------------
 
 
@@ -246,15 +235,6 @@ def test_modules_that_train_are_judged_as_deployed():
     assert all(torch.equal(value, before[name]) for name, value in training.state_dict().items())
 
 
-def test_dropout_does_nothing():
-    net = nn.Sequential(made(lambda: nn.Linear(16, 16)), nn.Dropout(0.5), made(lambda: nn.Linear(16, 4), seed=1))
-    quantized = rounded(net, X)
-    with torch.no_grad():
-        noise = float(((net.eval()(X) - quantized(X)) ** 2).sum() / (net(X) ** 2).sum())
-    case = collected(net.train(), quantized.train())
-    assert 10 ** (-output_db(case, "2") / 10) == pytest.approx(noise, rel=1e-4)
-
-
 def test_outputs_that_are_no_result_are_left_out():
     net, quantized = both(Returning, lambda x, a, b: (torch.ones(2), a, {"input": x, "second": b}, None, 3, [a]))
     case = collected(net, quantized)
@@ -345,16 +325,6 @@ class Elsewhere(Many):
         return super().forward(x)[0].to("meta")
 
 
-class Growing(Many):
-    """Gives more columns with every call."""
-
-    calls = 0
-
-    def forward(self, x: Any) -> Any:
-        self.calls += 1
-        return super().forward(x)[0].repeat(1, self.calls)
-
-
 def test_outputs_without_numbers_are_refused() -> None:
     with pytest.raises(QuantmedicError, match="a tensor of a module cannot be read") as caught:
         collected(made(Elsewhere), rounded(made(Elsewhere), X))
@@ -370,11 +340,6 @@ def test_outputs_of_another_shape_are_refused_or_named() -> None:
     assert any("differ in shape and are not measured" in notice for notice in case.record.notices)
     with pytest.raises(QuantmedicError, match="outputs of both models have different shapes"):
         quantmedic.sensitivity(net, cut, validation=rows(24, 64), threads=1)
-
-
-def test_outputs_whose_shape_changes_from_call_to_call_are_not_compared() -> None:
-    case = collected(made(Growing), rounded(made(Growing), X))
-    assert any("differ in shape and are not measured: repeat" in notice for notice in case.record.notices)
 
 
 class Speechless(Exception):

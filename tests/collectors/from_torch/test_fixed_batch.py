@@ -66,8 +66,3 @@ def test_remedies_are_tried_on_it() -> None:
     case = collect(net, fixed(net), representative=x[:64], validation=x[64:], prove=20)
     assert case.record.proof is not None
     assert any(trial.proven for trial in case.record.proof.trials)
-
-
-def test_a_module_with_a_free_batch_takes_any() -> None:
-    net, x = zoo.made(zoo.ConvNet), zoo.images(21)
-    assert collect(net, zoo.pt2e(net, x), validation=x).record.datasets["validation"].seen == 21

@@ -26,7 +26,6 @@ from builders.torch_models import (  # noqa: E402
     batches,
     images,
     int8_dynamic,
-    int8_weights,
     made,
     pair,
     rounded,
@@ -203,13 +202,6 @@ def assert_rounding_errors(found: Measured, toolchain: str, name: str) -> None:
     assert arrays.floats.sum() == source.weight.numel()
 
 
-def test_exported_programs_hold_the_weights_of_the_reference():
-    """Both toolchains round weights per channel to ±127."""
-    for name in WEIGHTED["conv"]:
-        one, other = (measured(toolchain).layer(name).weight.rounding.sqnr_db for toolchain in ("pt2e", "fx reference"))
-        assert one == pytest.approx(other, abs=0.05)
-
-
 # --- errors of activations -------------------------------------------------------------------------------------------
 
 
@@ -337,10 +329,9 @@ def test_memory_that_is_written_to_twice(toolchain):
     assert "relu_1" in names
 
 
-@pytest.mark.parametrize("quantize", [int8_weights, int8_dynamic])
-def test_whole_transformers_by_torchao(quantize):
+def test_a_whole_transformer_by_torchao():
     net, x = made(Transformer), steps()
-    quantized = quantize(net, x)
+    quantized = int8_dynamic(net, x)
     found = measure(net, quantized, x, batch_size=1)
     with torch.no_grad(), without_fast_path():
         y = torch.cat([quantized(part) for part in x.split(1)])

@@ -17,7 +17,6 @@ from quantmedic.collectors.from_torch.capture import _values_to_measure
 from quantmedic.collectors.from_torch.torch_values import TORCH_LOOPS, TorchValues
 from quantmedic.collectors.statistics import numpy_loops
 from quantmedic.collectors.statistics.accumulate import as_rows
-from quantmedic.collectors.statistics.device_values import in_one_place
 from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SetStatistics, TensorStatistics
 from quantmedic.engine.errors import ModelError
 
@@ -93,14 +92,6 @@ def test_rows_are_arranged_as_those_of_arrays():
         x = torch.arange(int(np.prod(shape)), dtype=torch.float32).reshape(shape)
         for axis in (None, *range(1, len(shape))):
             np.testing.assert_array_equal(np.asarray(TorchValues(x).as_rows(axis)), as_rows(x.numpy(), axis))
-
-
-def test_a_pair_in_two_places_is_measured_in_the_memory_of_the_processor():
-    array, values = np.ones((2, 2), np.float32), TorchValues(torch.ones(2, 2))
-    assert in_one_place(values, values) == (values, values)
-    assert in_one_place(values, None) == (values, None)
-    for pair in ((array, values), (values, array)):
-        assert all(type(own) is np.ndarray for own in in_one_place(*pair))
 
 
 class Net(nn.Module):
