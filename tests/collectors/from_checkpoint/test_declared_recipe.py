@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from builders.strange_configurations import strange_configurations
 from hypothesis import given
-from hypothesis import strategies as some
 
 from quantmedic.collectors.from_checkpoint.declared_recipe import declared_recipe, is_per_channel
 
@@ -47,20 +47,8 @@ def test_one_scale_per_channel() -> None:
         assert is_per_channel({"config_groups": groups}) is expected, strategies
 
 
-JSON = some.recursive(
-    some.none() | some.booleans() | some.integers() | some.text(max_size=9),
-    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=9), inner, max_size=3),
-    max_leaves=9,
-)
-PART = JSON | some.dictionaries(some.sampled_from([*WEIGHTS, "block_structure", "actorder"]), JSON, max_size=4)
-GROUP = JSON | some.fixed_dictionaries(
-    {"targets": JSON | some.just(["Linear"])}, optional={"weights": PART, "input_activations": PART}
-)
-
-
-@given(JSON | some.dictionaries(some.text(max_size=3), GROUP, max_size=3), PART)
-def test_no_configuration_is_an_accident(groups: Any, cache: Any) -> None:
-    settings = {"config_groups": groups, "kv_cache_scheme": cache}
+@given(strange_configurations())
+def test_no_configuration_is_an_accident(settings: dict[str, Any]) -> None:
     for text in declared_recipe(settings).values():
         assert text is None or isinstance(json.loads(str(text)), dict)
     assert is_per_channel(settings) in (True, False)

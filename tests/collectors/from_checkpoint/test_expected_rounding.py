@@ -29,17 +29,11 @@ def test_rounding_is_that_of_plain_numpy() -> None:
         step = np.abs(groups).max(axis=2, keepdims=True) / (2 ** (bits - 1) - 1)
         np.testing.assert_allclose(found, (np.rint(groups / step) * step).reshape(64, 128), rtol=1e-6, atol=1e-7)
         assert expected_rounding(WEIGHTS, found, steps(bits)).similarity < most
-
-
-def test_zero_points_use_both_ends() -> None:
+    one_scale = round_to_nearest(WEIGHTS, replace(steps(4), span=(float(WEIGHTS.min()), float(WEIGHTS.max()))))
+    assert len(np.unique(one_scale)) <= 16
     shifted = WEIGHTS + 4
-    found = round_to_nearest(shifted, steps(4, is_symmetric=False))
-    assert np.abs(found - shifted).max() < np.abs(round_to_nearest(shifted, steps(4)) - shifted).max()
-
-
-def test_one_scale_for_all() -> None:
-    found = round_to_nearest(WEIGHTS, replace(steps(4), span=(float(WEIGHTS.min()), float(WEIGHTS.max()))))
-    assert len(np.unique(found)) <= 16
+    both_ends, symmetric = (round_to_nearest(shifted, steps(4, is_symmetric=own)) for own in (False, True))
+    assert np.abs(both_ends - shifted).max() < np.abs(symmetric - shifted).max()
 
 
 def test_what_is_stored_is_held_against_it() -> None:

@@ -85,7 +85,7 @@ def test_what_needs_even_steps_is_not_judged_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["Q8_0", "Q6_K", "Q4_K", "Q4_0", "mixed"])
+@pytest.mark.parametrize("kind", ["Q4_0", "mixed"])
 def test_a_healthy_conversion_is_clean(kind: str, float_folder: Path, tmp_path: Path) -> None:
     path = llama.written(tmp_path / "x.gguf", llama.converted(FLOATS, mixed if kind == "mixed" else lambda _: kind))
     diagnosis, weights = compared(float_folder, path)
@@ -133,17 +133,8 @@ def test_split_files(float_folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_layer_of_another_seed_is_named(float_folder: Path, tmp_path: Path) -> None:
-    other = made.language_model(layers=2, seed=7)[f"{PATIENT}.weight"]
-    path = llama.written(tmp_path / "x.gguf", llama.converted({**FLOATS, f"{PATIENT}.weight": other}, mixed))
-    first = compared(float_folder, path)[0].causes[0]
-    assert (first.cause, first.subjects) == ("foreign-weights", (PATIENT,)) and "W018" in first.rules
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_K", "Q6_K"])
-def test_scales_of_another_size_are_named(kind: str, float_folder: Path, tmp_path: Path) -> None:
-    blocks = llama.converted(FLOATS, lambda _: kind, {f"{PATIENT}.weight": 8.0})
+def test_scales_of_another_size_are_named(float_folder: Path, tmp_path: Path) -> None:
+    blocks = llama.converted(FLOATS, mixed, {f"{PATIENT}.weight": 8.0})
     first = compared(float_folder, llama.written(tmp_path / "x.gguf", blocks))[0].causes[0]
     assert (first.cause, first.subjects) == ("wrong-weight-scale", (PATIENT,)) and "W025" in first.rules
 
@@ -191,9 +182,8 @@ def test_norms_that_compute_1_plus_w(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", ["mlp.experts.{}.{}_proj", "block_sparse_moe.experts.{}.{}"])
 def test_experts_of_one_tensor_are_layers(names: str, tmp_path: Path) -> None:
     weights = made.bfloat16(np.random.default_rng(1).normal(0, 0.05, (3, 4, 64, 64)))
-    parts = {"gate": "gate", "up": "up", "down": "down"}
-    if "sparse" in names:
-        parts = {"gate": "w1", "up": "w3", "down": "w2"}
+    own = ("w1", "w3", "w2") if "sparse" in names else ("gate", "up", "down")
+    parts = dict(zip(("gate", "up", "down"), own, strict=True))
     router = made.bfloat16(np.random.default_rng(2).normal(0, 0.05, (4, 64)))
     floats: made.Tensors = {
         f"model.layers.0.{names.format(expert, part)}.weight": ("BF16", weights[number, expert])
@@ -240,61 +230,26 @@ def test_the_wrong_way_round(float_folder: Path, tmp_path: Path) -> None:
         quantmedic.compare_weights(path, path)
 
 
-def small(path: Path) -> bytearray:
+def test_files_that_cannot_be_read_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
     blocks: llama.Blocks = {"a.weight": ("Q8_0", (2, 32), bytes(68)), "b.weight": ("F32", (4,), bytes(16))}
-    return bytearray(llama.written(path, blocks, {"general.architecture": "x", "k": ["a", "b"]}).read_bytes())
-
-
-def refusal(path: Path, place: int, content: bytes) -> str:
-    data = small(path)
-    data[place : place + len(content)] = content
-    path.write_bytes(data)
-    with pytest.raises(ModelError) as error:
-        open_gguf(path)
-    return str(error.value)
-
-
-def test_headers_that_lie(tmp_path: Path) -> None:
+    whole = llama.written(path, blocks, {"general.architecture": "x", "k": ["a", "b"]}).read_bytes()
+    first = whole.index(b"a.weight") + 8
     for place, content, says in (
         (0, b"GGML", "does not start with GGUF"),
         (4, struct.pack("<I", 1), "its version is 1"),
         (4, struct.pack(">I", 3), "big-endian"),
         (8, struct.pack("<Q", 2**60), "1152921504606846976 tensors"),
         (16, struct.pack("<Q", 2**63), "entries of metadata"),
-        (24, struct.pack("<Q", 2**62), "a name of"),
-        (24 + 8 + 20, struct.pack("<I", 77), "unknown kind 77"),
         (24 + 8 + 20 + 4, struct.pack("<Q", 2**40), "are announced at byte"),
+        (first, struct.pack("<I", 9), "has 9 dimensions"),
+        (first + 4, struct.pack("<Q", 2**62), "a.weight takes bytes"),
+        (first + 24, struct.pack("<Q", 2**50), "a.weight takes bytes"),
+        (whole.index(b"b.weight"), b"a.weight", "two tensors have one name"),
     ):
-        text = refusal(tmp_path / "x.gguf", place, content)
-        assert says in text and "x.gguf" in text and "convert the model again" in text
-
-
-def test_tensors_that_lie(tmp_path: Path) -> None:
-    start = small(tmp_path / "x.gguf").index(b"a.weight") + 8
-    for field, content, says in (
-        (0, struct.pack("<I", 9), "has 9 dimensions"),
-        (4, struct.pack("<Q", 2**62), "a.weight takes bytes"),
-        (4, struct.pack("<Q", 33), "no whole blocks of 32"),
-        (12, struct.pack("<Q", 0), "has no elements"),
-        (20, struct.pack("<I", 99), "tensor a.weight is of the unknown type 99"),
-        (24, struct.pack("<Q", 2**50), "tensor a.weight takes bytes"),
-    ):
-        assert says in refusal(tmp_path / "x.gguf", start + field, content)
-
-
-def test_one_name_twice(tmp_path: Path) -> None:
-    path = tmp_path / "x.gguf"
-    path.write_bytes(small(path).replace(b"b.weight", b"a.weight"))
-    with pytest.raises(ModelError, match="two tensors have one name"):
-        open_gguf(path)
-
-
-def test_a_file_that_is_cut_off_at_any_byte_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.gguf"
-    data = small(path)
-    for length in range(0, len(data) - 16):
-        path.write_bytes(data[:length])
-        with pytest.raises(ModelError, match="not a readable GGUF file"):
+        path.write_bytes(whole[:place] + content + whole[place + len(content) :])
+        with pytest.raises(ModelError, match="convert the model again") as error:
             open_gguf(path)
+        assert says in str(error.value) and "x.gguf" in str(error.value)
     with pytest.raises(ModelError, match="no such file"):
         open_gguf(tmp_path / "none.gguf")

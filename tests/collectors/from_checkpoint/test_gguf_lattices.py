@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from builders import checkpoints as made
 from builders import gguf_files as llama
@@ -14,8 +13,6 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 pytestmark = pytest.mark.thorough
 
 PATIENT = "model.layers.0.mlp.up_proj"
-SIZES = {"IQ1": (2048, 8), "IQ2_XXS": (256, 8), "IQ2_XS": (512, 8), "IQ2_S": (1024, 8), "IQ3_XXS": (256, 4)}
-SIZES |= {"IQ3_S": (512, 4)}
 
 
 def judged(folder: Path, gain: float = 1.0) -> Diagnosis:
@@ -41,8 +38,3 @@ def test_sound_ones_are_clean(tmp_path: Path) -> None:
 
 def test_scales_that_are_too_large_are_named(tmp_path: Path) -> None:
     assert made.named(judged(tmp_path, gain=4.0)) == {("wrong-weight-scale", PATIENT)}
-
-
-def test_points_are_different() -> None:
-    found = {name: (lattice(name).shape, len(np.unique(lattice(name), axis=0))) for name in SIZES}
-    assert found == {name: (shape, shape[0]) for name, shape in SIZES.items()}

@@ -85,22 +85,19 @@ ROUTER = "model.layers.0.mlp.gate"
 EXPERTS = tuple(f"model.layers.0.mlp.experts.{k}.up_proj" for k in range(2))
 
 
-@pytest.mark.parametrize(
-    ("names", "shape", "bits", "is_named"),
-    [
+def test_a_router_of_four_bits_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for names, shape, bits, is_named in (
         ((ROUTER, *EXPERTS), (4, 128), 4, True),
         ((ROUTER, *EXPERTS), (4, 128), 8, False),
         ((ROUTER, "model.layers.0.mlp.up_proj"), (4, 128), 4, False),
         ((ROUTER, *EXPERTS), (256, 128), 4, False),
         (("model.layers.0.mlp.gate_proj", *EXPERTS), (64, 128), 4, False),
-    ],
-)
-def test_a_router_of_four_bits_is_named(
-    tmp_path: Path, names: tuple[str, ...], shape: tuple[int, int], bits: int, is_named: bool
-) -> None:
-    random = np.random.default_rng(2)
-    shapes = dict.fromkeys(names, (64, 128)) | {names[0]: shape}
-    floats = {f"{name}.weight": random.normal(0, 0.05, own) for name, own in shapes.items()}
-    quantized = {name: made.rounded(x, bits if name == f"{names[0]}.weight" else 4) for name, x in floats.items()}
-    found = made.named(made.compare(tmp_path, made.as_float32(floats), made.as_float32(quantized)))
-    assert {subject for cause, subject in found if cause == "quantized-router"} == ({ROUTER} if is_named else set())
+    ):
+        random = np.random.default_rng(2)
+        shapes = dict.fromkeys(names, (64, 128)) | {names[0]: shape}
+        floats = {f"{name}.weight": random.normal(0, 0.05, own) for name, own in shapes.items()}
+        quantized = {name: made.rounded(x, bits if name == f"{names[0]}.weight" else 4) for name, x in floats.items()}
+        with subtests.test(names=names, shape=shape, bits=bits):
+            found = made.named(made.compare(tmp_path, made.as_float32(floats), made.as_float32(quantized)))
+            subjects = {subject for cause, subject in found if cause == "quantized-router"}
+            assert subjects == ({ROUTER} if is_named else set())

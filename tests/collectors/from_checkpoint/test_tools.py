@@ -70,14 +70,16 @@ def tools_of(diagnosis: Diagnosis) -> set[str]:
     return {s.toolchain for cause in diagnosis.causes for advice in cause.remedies for s in advice.snippets}
 
 
-@pytest.mark.parametrize("tool", CONFIGS)
-def test_the_tool_is_recognised_and_its_words_are_used(tmp_path: Path, tool: str) -> None:
-    diagnosis = judged(tmp_path, tool)
-    assert [cause.cause for cause in diagnosis.causes] == ["dead-weight-groups"]
-    assert diagnosis.toolchain is not None and diagnosis.toolchain.name == tool
-    assert diagnosis.prescription is not None
-    ast.parse(diagnosis.prescription.configurations[0].code)
-    assert not tools_of(diagnosis) & {"onnxruntime", "Sony MCT", "ai-edge-quantizer", "llama.cpp"}
+def test_the_tool_is_recognised_and_its_words_are_used(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for tool in CONFIGS:
+        with subtests.test(tool):
+            (tmp_path / tool).mkdir()
+            diagnosis = judged(tmp_path / tool, tool)
+            assert [cause.cause for cause in diagnosis.causes] == ["dead-weight-groups"]
+            assert diagnosis.toolchain is not None and diagnosis.toolchain.name == tool
+            assert diagnosis.prescription is not None
+            ast.parse(diagnosis.prescription.configurations[0].code)
+            assert not tools_of(diagnosis) & {"onnxruntime", "Sony MCT", "ai-edge-quantizer", "llama.cpp"}
 
 
 @pytest.mark.thorough

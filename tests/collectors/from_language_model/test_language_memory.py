@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.thorough,
     pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of the process from /proc"),
 ]
-WIDTH, VOCABULARY, LONGEST = 512, 2048, 96
+WIDTH, VOCABULARY, LONGEST = 512, 512, 96
 #: What the run takes beyond what is resident behind one on 24 texts, in MB. What is kept up to some bound is kept up to
 #: a smaller one here, so that few texts fill it.
 RUN = """

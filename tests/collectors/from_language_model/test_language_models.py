@@ -36,18 +36,15 @@ def write_ids(path: Path, ids: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
-def test_packed_weights_are_run_as_they_are_dequantized(kind: str, tmp_path: Path) -> None:
+def test_packed_weights_are_run_as_they_are_dequantized(tmp_path: Path) -> None:
     tensors = made.language_model(layers=2)
     floats = made.write_folder(tmp_path / "float", tensors, lm.packed_config(""))
     kept: dict[str, Any] = {}
-    quantized = made.quantized_model(tensors, kind, damage=lambda name, *parts: kept.setdefault(name, parts))
-    packed = made.write_folder(tmp_path / kind, quantized, lm.packed_config(kind))
+    quantized = made.quantized_model(tensors, "awq", damage=lambda name, *parts: kept.setdefault(name, parts))
+    packed = made.write_folder(tmp_path / "awq", quantized, lm.packed_config("awq"))
     reference = lm.opened(floats).float()
     with torch.no_grad():
         for name, (codes, scale, zero) in kept.items():
-            if kind == "compressed":
-                scale = made.from_bfloat16(made.bfloat16(scale))
             reference.get_submodule(name).weight.copy_(torch.from_numpy(made.dequantize(codes, scale, zero)))
     ids = np.random.default_rng(1).integers(3, made.VOCABULARY, (3, 32))
     language, metric = run_language_models(floats, packed, write_ids(tmp_path / "ids.npz", ids))
@@ -225,7 +222,6 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     markdown = (tmp_path / "report/report.md").read_text(encoding="utf-8")
     assert ", rise " in markdown and "The rise is large" in markdown
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
-    assert not [title for title in ("Data sets", "Outputs", "Where the search stands") if f"## {title}" in markdown]
     assert not [
         place for place in ("data", "outputs", "workflow") if f'href="#{place}"' in page or f'id="{place}"' in page
     ]
@@ -288,11 +284,8 @@ def test_texts_that_cannot_be_used_are_said(
         ("none.jsonl", "", "holds no text"),
         ("beyond.jsonl", "[5, 299, 300]", "beyond the vocabulary"),
         ("negative.jsonl", "[5, -1]", "below 0"),
-        ("broken.jsonl", "[5, 6\n", "a line is no JSON"),
         ("odd.jsonl", '{"label": 3}', "neither token ids nor a text"),
-        ("huge.jsonl", "[5, 99999999999999999999]", "neither token ids nor a text"),
         ("words.txt", "some words", "no tokenizer.json"),
-        ("bytes.npz", "not an array", "not readable as arrays"),
         ("real.npz", np.ones((2, 9)), "no token ids"),
     ):
         if isinstance(content, str):
@@ -310,9 +303,7 @@ def test_configs_of_other_models_are_said(patients: dict[str, Path], tmp_path: P
         ({"hidden_size": 128}, "another shape than config.json says"),
         ({"num_hidden_layers": 3}, "fewer blocks than the weights have"),
         ({"num_hidden_layers": 5}, "lacks weights that its config.json asks for"),
-        ({"model_type": "nowhere"}, "cannot be built from its config.json"),
         ({"model_type": "t5", "architectures": ["T5Model"]}, "cannot be built from its config.json"),
-        ({"vocab_size": "many"}, "cannot be built from its config.json"),
     ):
         (folder / "config.json").write_text(whole)
         lm.edit_config(folder, **changes)
@@ -351,15 +342,14 @@ def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, P
     assert "the quantized model predicts what is no number" in text and "with labels" not in text
 
 
-@pytest.mark.parametrize("kind, most", [("Q8_0", 1e-4), ("Q4_K", 0.02)])
-def test_models_of_llama_cpp_are_run(kind: str, most: float, tmp_path: Path) -> None:
+def test_models_of_llama_cpp_are_run(tmp_path: Path) -> None:
     """Rows of q and k stand in another order in the file: in the wrong one, predictions would be others altogether."""
     tensors = made.language_model(layers=2)
     floats = made.write_folder(tmp_path / "float", tensors, lm.packed_config(""))
-    file = gguf_files.written(tmp_path / "model.gguf", gguf_files.converted(tensors, lambda name: kind))
+    file = gguf_files.written(tmp_path / "model.gguf", gguf_files.converted(tensors, lambda name: "Q8_0"))
     ids = np.random.default_rng(1).integers(3, made.VOCABULARY, (4, 48))
     language, _ = run_language_models(floats, file, write_ids(tmp_path / "ids.npz", ids))
-    assert 0 < (language.kl_mean or 0) < most
+    assert 0 < (language.kl_mean or 0) < 1e-4
 
 
 def test_float_weights_of_llama_cpp_lack_a_config(tmp_path: Path) -> None:

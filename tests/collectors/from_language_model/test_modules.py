@@ -31,7 +31,13 @@ def is_as_expected(diagnosis: Any, floats: Any, quantized: Any, ids: Any) -> Non
         assert getattr(language, name) == pytest.approx(wanted[name], rel=1e-4, abs=1e-9), name
 
 
-@pytest.mark.parametrize("architecture", lm.ARCHITECTURES)
+#: Each with another way to make predictions; the others run in the night.
+OFTEN = ("Llama", "Gemma2", "Mixtral", "GPT-2")
+
+
+@pytest.mark.parametrize(
+    "architecture", [pytest.param(own, marks=() if own in OFTEN else pytest.mark.nightly) for own in lm.ARCHITECTURES]
+)
 def test_figures_of_modules_and_checkpoints_are_those_of_whole_models(architecture: str, tmp_path: Path) -> None:
     floats = lm.random_model(architecture)
     quantized = lm.rounded(copy.deepcopy(floats), lambda name: 4)
@@ -61,23 +67,17 @@ def test_figures_of_modules_and_checkpoints_are_those_of_whole_models(architectu
         assert mixed.kl_mean == pytest.approx(language.kl_mean, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4 in groups", "int8, activations too"])
-def test_torchao_runs_in_place(kind: str, tmp_path: Path) -> None:
+def test_torchao_runs_in_place(tmp_path: Path) -> None:
     torchao = pytest.importorskip("torchao.quantization")
     groups = torchao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=torchao.PerGroup(32))
-    config = {
-        "int8": torchao.Int8WeightOnlyConfig(),
-        "int4 in groups": groups,
-        "int8, activations too": torchao.Int8DynamicActivationInt8WeightConfig(),
-    }[kind]
-    floats = lm.random_model("Llama")
-    quantized = copy.deepcopy(floats)
-    torchao.quantize_(quantized, config)
-    ids = texts()
-    found = quantmedic.diagnose(floats, quantized, tokens=ids, output=tmp_path / "report")
-    is_as_expected(found, floats, quantized, ids)
-    assert found.toolchain.name == "torchao" and len(found.model.language.blocks) == 4
-    assert "both modules were run as they are" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    floats, ids = lm.random_model("Llama"), texts()
+    for config in (groups, torchao.Int8DynamicActivationInt8WeightConfig()):
+        quantized = copy.deepcopy(floats)
+        torchao.quantize_(quantized, config)
+        found = quantmedic.diagnose(floats, quantized, tokens=ids, output=tmp_path / "report")
+        is_as_expected(found, floats, quantized, ids)
+        assert found.toolchain.name == "torchao" and len(found.model.language.blocks) == 4
+        assert "both modules were run as they are" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
 
 def test_the_worst_block_is_named_and_tried() -> None:
@@ -92,16 +92,17 @@ def test_the_worst_block_is_named_and_tried() -> None:
     )
 
 
-@pytest.mark.parametrize("architecture", ["Llama", "Llama, tied"])
-@pytest.mark.parametrize("part", ["lm_head", "embed_tokens"])
+@pytest.mark.parametrize(
+    "architecture, part", [("Llama", "lm_head"), ("Llama", "embed_tokens"), ("Llama, tied", "embed_tokens")]
+)
 def test_output_layer_and_embedding_are_tried(architecture: str, part: str, tmp_path: Path) -> None:
     floats = lm.random_model(architecture)
     with torch.no_grad():
         floats.lm_head.weight.mul_(8)
     is_tied = "tied" in architecture
-    is_head = part == "lm_head" and not is_tied
+    is_head = part == "lm_head"
     quantized = lm.rounded(copy.deepcopy(floats), lambda name: 8 if ".layers." in name else None)
-    lm.rounded(quantized.lm_head if part == "lm_head" else quantized.model.embed_tokens, lambda name: 2)
+    lm.rounded(quantized.lm_head if is_head else quantized.model.embed_tokens, lambda name: 2)
     ids = lm.spoken(floats, 12, 32)
     folders = [lm.saved(model, tmp_path / name) for model, name in ((floats, "float"), (quantized, "sick"))]
     for pair in ((floats, quantized), folders):
@@ -113,13 +114,10 @@ def test_output_layer_and_embedding_are_tried(architecture: str, part: str, tmp_
         assert found.model.harmed is not is_tied
         if not is_tied:
             assert found.causes[0].cause == ("coarse-output-layer" if is_head else "coarse-embedding")
-            assert (language.head_gain is None) == (part == "embed_tokens"), "what is the same is not tried"
+            assert (language.head_gain is None) is not is_head, "what is the same is not tried"
 
 
-@pytest.mark.parametrize(
-    "architecture, part",
-    [("Llama", "block"), ("Gemma2", "output layer"), ("GPT-2", "block"), ("GPT-2", "output layer")],
-)
+@pytest.mark.parametrize("architecture, part", [("Gemma2", "output layer"), ("GPT-2", "block")])
 def test_parts_in_other_numbers_are_tried(architecture: str, part: str) -> None:
     floats = lm.random_model(architecture)
     floats.lm_head.weight = torch.nn.Parameter(8 * floats.lm_head.weight.detach())  # untied
@@ -184,7 +182,7 @@ def test_lists_and_tensors_are_texts() -> None:
     quantized = lm.rounded(copy.deepcopy(floats), lambda name: 4)
     ids = texts()
     wanted = quantmedic.diagnose(floats, quantized, tokens=ids).model.language.kl_mean
-    for own in (ids.tolist(), list(ids), torch.from_numpy(ids)):
+    for own in (ids.tolist(), torch.from_numpy(ids)):
         assert quantmedic.diagnose(floats, quantized, tokens=own).model.language.kl_mean == wanted
 
 
@@ -192,9 +190,7 @@ def test_what_cannot_be_run(subtests: pytest.Subtests) -> None:
     floats = lm.random_model("Llama")
     for change, said in (
         ({"tokens": ["one text"]}, "the texts are no token ids"),
-        ({"tokens": [[1.5, 2.5]]}, "the texts are no token ids"),
         ({"tokens": [[1, 2, 99999]]}, "beyond the vocabulary"),
-        ({"tokens": 7}, "the texts are no token ids"),
         ({"quantized_model": "int4"}, "the quantized model is no module"),
         ({"quantized_model": torch.nn.Linear(3, 3)}, "cannot be run on token ids"),
         ({"float_model": torch.nn.Linear(3, 3)}, "is no language model of transformers"),
@@ -204,9 +200,3 @@ def test_what_cannot_be_run(subtests: pytest.Subtests) -> None:
         given: dict[str, Any] = {"float_model": floats, "quantized_model": floats, "tokens": texts(), **change}
         with subtests.test(said), pytest.raises(QuantmedicError, match=said):
             quantmedic.diagnose(**given)
-
-
-def test_a_model_beside_itself_is_no_loss() -> None:
-    floats = lm.random_model("Llama")
-    found = quantmedic.diagnose(floats, copy.deepcopy(floats), tokens=texts())
-    assert found.model.language.kl_mean == 0 and found.model.language.same_top == 1
