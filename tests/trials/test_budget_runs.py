@@ -11,7 +11,6 @@ import quantmedic
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import budget_runs
@@ -25,15 +24,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return save_pair(tmp_path_factory.mktemp("pair"), conv_net(), qdq(conv_net(), {"image": 0.3 * X}))
 
 
-def measured(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
-    case = quantmedic.collect(*pair, validation=X, threads=1)
-    assert case.record.loss_budget is not None
-    return case, case.record.loss_budget
-
-
 @pytest.fixture(scope="module")
-def once(pair: tuple[Path, Path]) -> tuple[Case, LossBudget]:
-    return measured(pair)
+def case(pair: tuple[Path, Path]) -> Case:
+    return quantmedic.collect(*pair, validation=X, threads=1)
 
 
 @pytest.mark.thorough
@@ -48,8 +41,8 @@ def test_no_run_is_made_twice(pair: tuple[Path, Path], monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(budget_runs.BudgetRuns, "_judge", noted)
-    _, budget = measured(pair)
-    assert len(effects) == len(set(effects)) == budget.runs
+    budget = quantmedic.collect(*pair, validation=X, threads=1).record.loss_budget
+    assert budget is not None and len(effects) == len(set(effects)) == budget.runs
 
 
 def test_its_runs_are_counted_by_the_samples_that_were_measured(
@@ -70,9 +63,8 @@ def test_its_runs_are_counted_by_the_samples_that_were_measured(
     assert [done for done, _ in calls] == list(range(case.record.loss_budget.runs))
 
 
-def test_its_samples_come_evenly_out_of_all_that_are_simulated(once: tuple[Case, LossBudget]) -> None:
+def test_its_samples_come_evenly_out_of_all_that_are_simulated(case: Case) -> None:
     """The first ones of a sorted set may all be of one class."""
-    case, _ = once
     batches = [Batch({"image": X[k : k + 16]}, np.arange(k, k + 16)) for k in range(0, 48, 16)]
     (found,) = budget_runs._sample_evenly(batches, 1, case, 1.0)
     kept = found.labels
@@ -115,8 +107,7 @@ def test_what_takes_longer_than_measuring_is_announced(
     assert judged.verdict == "degraded" and judged.causes and judged.loss_budget is None
 
 
-def test_runs_of_very_many_tensors_are_fewer(once: tuple[Case, LossBudget]) -> None:
-    case, _ = once
+def test_runs_of_very_many_tensors_are_fewer(case: Case) -> None:
 
     def runs(tensors: int) -> int:
         some = case.record.tensors

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders.litert_models import every_operator, quantized
+from builders.litert_models import channels_last, every_operator, quantized
+from builders.onnx_models import random
 from builders.recordings import RECORDINGS
 
 from quantmedic import collect, load_rulebase
@@ -82,9 +83,7 @@ def test_the_script_makes_the_file_that_is_run_and_saved(
 
 
 def test_outputs_are_those_of_the_pair_in_its_order(tmp_path: Path) -> None:
-    twins = every_operator()
-    content = twins.litert()
-    feed = {"image": np.random.default_rng(0).normal(size=(4, *models_shape(content))).astype(np.float32)}
+    content, feed = every_operator().litert(), {"image": channels_last(random(0, 4, 3, 8, 8))}
     (tmp_path / "float.tflite").write_bytes(content)
     (tmp_path / "int8.tflite").write_bytes(quantized(content, "int8", feed))
     pair = open_models(tmp_path / "float.tflite", tmp_path / "int8.tflite")
@@ -95,13 +94,6 @@ def test_outputs_are_those_of_the_pair_in_its_order(tmp_path: Path) -> None:
     made = EXECUTOR.execute(pair, script_of({}, known), [batch], None)
     before, after = pair.quantized_runner(1)(batch), made.runner(1)(batch)
     assert [each.shape for each in after] == [each.shape for each in before]
-
-
-def models_shape(content: bytes) -> tuple[int, ...]:
-    from ai_edge_litert.interpreter import Interpreter
-
-    (details,) = Interpreter(model_content=content).get_input_details()
-    return tuple(int(side) for side in details["shape"][1:])
 
 
 def test_a_refusal_is_told_in_the_words_of_the_toolchain(

@@ -53,7 +53,6 @@ def test_edited_demo_is_as_noisy_as_foretold(demo: Bench) -> None:
 
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "unsigned per channel": {"activation_type": QuantType.QUInt8, "per_channel": True},
     "symmetric": {"extra_options": {"ActivationSymmetric": True}},
     "signed operators per channel": {"quant_format": QuantFormat.QOperator, "per_channel": True},
     "clipping": {"calibrate_method": CalibrationMethod.Percentile, "extra_options": {"CalibPercentile": 98.0}},

@@ -1,4 +1,4 @@
-"""Networks of the fault zoo, edited and simulated: a recurrent one, one with attention, one with branches."""
+"""Networks of the fault zoo, edited and simulated: a recurrent one and one with attention."""
 
 from pathlib import Path
 
@@ -16,14 +16,12 @@ pytestmark = pytest.mark.thorough
 KINDS = ("recalibrate", "best-range", "sixteen-bit", "float", "float-weights", "per-channel-weights", "group-float")
 
 
-@pytest.mark.parametrize(("name", "operators"), [("gru", False), ("vit", False), ("csp", True)])
-def test_edited_network_of_the_zoo_is_as_noisy_as_foretold(tmp_path: Path, name: str, operators: bool) -> None:
+@pytest.mark.parametrize("name", ["gru", "vit"])
+def test_edited_network_of_the_zoo_is_as_noisy_as_foretold(tmp_path: Path, name: str) -> None:
     network = NETWORKS[name]
     if not network.available:
         pytest.skip("the network is not installed")
     patient = healthy(network)
-    recipe = {"qoperator": operators, "activation": "QUInt8" if operators else patient.recipe.activation}
-    patient = patient.with_(recipe=patient.recipe.__class__(**{**vars(patient.recipe), **recipe}))
     onnx.save(patient.model, tmp_path / "float.onnx")
     onnx.save(patient.quantized(), tmp_path / "int8.onnx")
     inputs = patient.validation[:48]

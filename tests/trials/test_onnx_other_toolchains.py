@@ -40,27 +40,15 @@ def wide_conv() -> onnx.ModelProto:
     return network("conv")
 
 
-def uneven_conv() -> onnx.ModelProto:
-    return network("conv", 8.0)
-
-
-def wide_product() -> onnx.ModelProto:
-    return network("fc")
-
-
 def uneven(x: Array) -> Array:
     """Every fourth sample is thirty times as bright as the others."""
     return x * np.where(np.arange(len(x)) % 4 == 0, np.float32(30), np.float32(1)).reshape(-1, 1, 1, 1)
 
 
-def many_with_giant(x: Array) -> Array:
+def many(x: Array, largest: float = 60.0) -> Array:
     """One of some 400 000 values is far larger than all others."""
-    return np.where(np.arange(16 * x.size).reshape(-1, *x.shape[1:]) == 0, np.float32(1000), np.tile(x, (16, 1, 1, 1)))
-
-
-def many(x: Array) -> Array:
-    """One of some 400 000 values is far larger than all others, though not senselessly so."""
-    return np.where(np.arange(16 * x.size).reshape(-1, *x.shape[1:]) == 0, np.float32(60), np.tile(x, (16, 1, 1, 1)))
+    first = np.arange(16 * x.size).reshape(-1, *x.shape[1:]) == 0
+    return np.where(first, np.float32(largest), np.tile(x, (16, 1, 1, 1)))
 
 
 def bright(x: Array) -> Array:
@@ -135,13 +123,13 @@ PATIENTS: Mapping[tuple[str, str, int], Patient] = {
     ("NNCF", "widen-activation-range", 0): Patient(reads=uneven, judged=uneven),
     ("NNCF", "per-channel-weights", 0): ONE_SCALE,
     ("NNCF", "bias-correction-on", 0): Patient(
-        uneven_conv,
+        lambda: network("conv", 8.0),
         options=merge_all([PER_TENSOR, advanced(disable_bias_correction=True)]),
         reads=shifted,
         judged=shifted,
     ),
     ("NNCF", "bias-correction-off", 0): Patient(
-        uneven_conv,
+        lambda: network("conv", 8.0),
         options=merge_all([PER_TENSOR, {"fast_bias_correction": False}]),
         reads=shifted,
         judged=lambda x: x * np.float32(0.2),
@@ -156,7 +144,7 @@ PATIENTS: Mapping[tuple[str, str, int], Patient] = {
     ("NNCF", "keep-group-float", 0): ONE_SCALE,
     ("NNCF", "keep-decoder-float", 0): ONE_SCALE,
     ("NNCF", "keep-operator-types-float", 0): ONE_SCALE,
-    ("NNCF", "float-tail", 0): Patient(wide_product, ("/fc",), PER_TENSOR),
+    ("NNCF", "float-tail", 0): Patient(lambda: network("fc"), ("/fc",), PER_TENSOR),
     ("NNCF", "float-first-layers", 0): ONE_SCALE,
     ("NNCF", "balance-concatenation", 0): Patient(lambda: joined("Concat"), ("/joint",)),
     ("NNCF", "balance-addition", 0): Patient(lambda: joined("Add"), ("/joint",)),
@@ -166,7 +154,7 @@ PATIENTS: Mapping[tuple[str, str, int], Patient] = {
     ("NNCF", "recalibrate-on-proper-data", 0): DARK,
     ("NNCF", "recalibrate-on-proper-data", 1): STALE,
     ("NNCF", "calibrate-again", 0): STALE,
-    ("Intel Neural Compressor", "limit-activation-range", 0): Patient(reads=many_with_giant, batch=64),
+    ("Intel Neural Compressor", "limit-activation-range", 0): Patient(reads=lambda x: many(x, 1000.0), batch=64),
     ("Intel Neural Compressor", "widen-activation-range", 0): Patient(
         options={"op_type_dict": {".*": {"activation": {"algorithm": ["percentile"]}}}},
         reads=many,
@@ -178,7 +166,7 @@ PATIENTS: Mapping[tuple[str, str, int], Patient] = {
     ("Intel Neural Compressor", "per-tensor-for-named-weights", 0): Patient(dead_channel),
     ("Intel Neural Compressor", "keep-layers-float", 0): Patient(wide_conv, options=INC_TENSOR),
     ("Intel Neural Compressor", "keep-operator-types-float", 0): Patient(wide_conv, options=INC_TENSOR),
-    ("Intel Neural Compressor", "float-tail", 0): Patient(wide_product, ("/fc",), INC_TENSOR),
+    ("Intel Neural Compressor", "float-tail", 0): Patient(lambda: network("fc"), ("/fc",), INC_TENSOR),
     ("Intel Neural Compressor", "float-first-layers", 0): Patient(wide_conv, options=INC_TENSOR),
     ("Intel Neural Compressor", "smooth-quant", 0): Patient(loud_column, ("/up",)),
     ("Intel Neural Compressor", "dynamic-quantization", 0): Patient(calibrated=dark),
