@@ -14,7 +14,7 @@ from quantmedic.engine.case.facts import SCOPES, CaseFacts, fact_paths
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.snippets import render_snippet, render_snippets
 from quantmedic.engine.rules.conditions import All, Any_, Condition
-from quantmedic.engine.rules.evaluate import Finding, evaluate, render_message
+from quantmedic.engine.rules.evaluate import Finding, Unknown, evaluate, render_message
 from quantmedic.engine.rules.examples import example_case, example_values, page_examples
 from quantmedic.engine.rules.lint import lint
 from quantmedic.engine.rules.load import load_rules
