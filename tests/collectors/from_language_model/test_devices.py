@@ -74,12 +74,12 @@ MEMORY = """
 memory = elsewhere.MEMORY
 memory.most = memory.now
 begin = memory.now
-run(elsewhere.PLACE, *groups[0])
+run(elsewhere.PLACE, *groups.pop(0))
 print(json.dumps([memory.most - begin, memory.now - begin]))
 """
 #: Modules on the processor, moved from there, and with the float one left there.
 MODULES = """
-floats, quantized, ids = groups[0]
+floats, quantized, ids = groups.pop(0)
 pair = lm.opened(floats), lm.opened(quantized)
 for model in pair:
     model.config._experts_implementation = "eager"  # others ask for kernels that the processor lacks
@@ -110,52 +110,72 @@ def made(title: str, folder: Path, blocks: int = 4, texts: int = 5, length: int 
     return floats, lm.saved(coarse, folder / "quantized"), folder / "ids.npz"
 
 
-def answer_of(script: str, *folders: Path) -> Any:
-    """What a process says that has the device which is none."""
+def answers_of(script: str, *folders: Path) -> list[Any]:
+    """What a process says, line by line, that has the device which is none."""
     pytest.importorskip("torch", minversion="2.10", reason="torch has no devices written in Python")
     command = [sys.executable, "-c", BEGIN + script, *map(str, folders)]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, capture_output=True, text=True, env=paths, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 EXPERTS = "experts with groups of 4-bit floats"
+WIDE = 256
 
 
-@pytest.mark.parametrize(
-    "titles",
-    [(EXPERTS,), pytest.param(tuple(PAIRS), marks=pytest.mark.nightly)],
-    ids=["experts", "all"],
-)
-def test_nothing_is_left_behind(titles: tuple[str, ...], tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for title in titles:
-        made(title, tmp_path / title, blocks=1, texts=2, length=20)
-    found = answer_of(COMPARE, *(tmp_path / title for title in titles))
-    for title, (processor, *devices) in zip(titles, found, strict=True):
-        with subtests.test(title):
-            assert devices == [processor] * 2, "the kernels are the same"
-            assert processor[0]["kl_mean"] > 0
-
-
-def test_one_block_is_there_at_a_time(tmp_path: Path) -> None:
-    """Of three of each model, one that is loaded while another one leaves would be two."""
-    sizes: dict[str, Any] = {**lm.SIZES, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 3}
+def write_wide(folder: Path) -> None:
+    """Three blocks of which one is more than all else."""
+    sizes: dict[str, Any] = {**lm.SIZES, "hidden_size": WIDE, "intermediate_size": 4 * WIDE, "num_hidden_layers": 3}
     model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**sizes)).eval()
-    floats = lm.saved(model, tmp_path / "float")
-    lm.saved(lm.rounded(lm.opened(floats), lambda name: 2 if "layers.1." in name else 8), tmp_path / "quantized")
-    np.savez(tmp_path / "ids.npz", ids=np.random.default_rng(1).integers(3, lm.VOCABULARY, (2, 12)))
-    block = 4 * sum(value.numel() for value in model.model.layers[0].parameters())
-    most, left = answer_of(MEMORY, tmp_path)
-    heads = 2 * 4 * lm.VOCABULARY * 256
+    floats = lm.saved(model, folder / "float")
+    lm.saved(lm.rounded(lm.opened(floats), lambda name: 2 if "layers.1." in name else 8), folder / "quantized")
+    np.savez(folder / "ids.npz", ids=np.random.default_rng(1).integers(3, lm.VOCABULARY, (2, 12)))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Memory, modules and figures, by one process, since to begin one takes longer than to run them."""
+    top = tmp_path_factory.mktemp("models")
+    write_wide(top / "wide")
+    floats, quantized, _ = made(EXPERTS, top / "modules", blocks=1, texts=2, length=20)
+    shutil.rmtree(quantized)
+    lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), quantized)
+    made(EXPERTS, top / "experts", blocks=1, texts=2, length=20)
+    return answers_of(MEMORY + MODULES + COMPARE, top / "wide", top / "modules", top / "experts")
+
+
+def are_the_same(found: Any) -> None:
+    """Both devices say what the processor says, since their kernels are the same."""
+    processor, *devices = found
+    assert devices == [processor] * 2 and processor[0]["kl_mean"] > 0
+
+
+def test_nothing_is_left_behind(answers: list[Any]) -> None:
+    (found,) = answers[2]
+    are_the_same(found)
+
+
+@pytest.mark.nightly
+def test_nothing_of_any_network_is_left_behind(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for title in PAIRS:
+        made(title, tmp_path / title, blocks=2, texts=2, length=20)
+    (found,) = answers_of(COMPARE, *(tmp_path / title for title in PAIRS))
+    for title, own in zip(PAIRS, found, strict=True):
+        with subtests.test(title):
+            are_the_same(own)
+
+
+def test_one_block_is_there_at_a_time(answers: list[Any]) -> None:
+    """Of three of each model, one that is loaded while another one leaves would be two."""
+    # Two whole and two half matrices of the attention, three of the MLP, and two norms.
+    block, heads = 4 * (3 * WIDE**2 + 3 * 4 * WIDE**2 + 2 * WIDE), 2 * 4 * lm.VOCABULARY * WIDE
+    most, left = answers[0]
     assert block < most < 1.2 * block + heads and left < 0.01 * block
 
 
-def test_modules_are_moved_or_run_where_they_are(tmp_path: Path) -> None:
-    floats, quantized, _ = made(EXPERTS, tmp_path, blocks=1, texts=2, length=20)
-    shutil.rmtree(quantized)
-    lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), quantized)
-    processor, moved, apart = answer_of(MODULES, tmp_path)
+def test_modules_are_moved_or_run_where_they_are(answers: list[Any]) -> None:
+    processor, moved, apart = answers[1]
     assert processor[0]["head_gain"] is not None
     assert moved[2] and not processor[2] and not apart[2]
     for name, wanted in {**processor[0], **processor[1]}.items():

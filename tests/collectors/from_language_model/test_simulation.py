@@ -13,11 +13,12 @@ pytest.importorskip("transformers")
 import torch
 from builders import activation_schemes as acts
 from builders import language_models as lm
-from builders.commands import run_quantmedic
 from builders.strange_configurations import strange_configurations
+from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import quantmedic
+from quantmedic.cli.main import cli
 from quantmedic.collectors.from_language_model.collect import run_language_models
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
 from quantmedic.engine.case.facts import LanguageFacts
@@ -317,9 +318,9 @@ def test_what_was_not_simulated_leaves_verdict_and_gate_open(
     quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
     forget_config(quantized)
     words = ["--tokens", patient / "ids.npz", "--config", kept_budget(tmp_path, 5.0), "-o", tmp_path / "r"]
-    done = run_quantmedic("check", patient / "float", quantized, *words)
-    assert done.returncode == 3 and "INSUFFICIENT_DATA" in done.stdout, done.stdout
-    assert "no config.json" in done.stdout and "left in float" in done.stdout
+    done = CliRunner().invoke(cli, ["check", *map(str, (patient / "float", quantized, *words))])
+    assert done.exit_code == 3 and "INSUFFICIENT_DATA" in done.output, done.output
+    assert "no config.json" in done.output and "left in float" in done.output
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["verdict"] == "undecided" and report["causes"][0]["rules"] == ["S056"]
     assert report["causes"][0]["remedies"][0]["id"] == "give-quantization-config"
