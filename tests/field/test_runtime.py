@@ -163,12 +163,6 @@ def test_device_with_one_scale_for_each_weight(tmp_path: Path) -> None:
     assert first(diagnosis) == "simulator-differs-from-device"
 
 
-def test_device_that_agrees_is_healthy(tmp_path: Path) -> None:
-    lost, diagnosis = on_device(tmp_path, per_channel=True)
-    assert lost == 0
-    assert_healthy(diagnosis)
-
-
 # --- float16 and what is not finite ----------------------------------------------------------------------------------
 
 
@@ -189,13 +183,13 @@ def half(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-def normalizing(massive: float) -> onnx.ModelProto:
+def normalizing() -> onnx.ModelProto:
     """A layer normalization in pieces, as exporters before opset 17 write it, over 32 features, one of them massive."""
     net = Net()
     x = net.add("Flatten", net.input("image", ["n", 1, 28, 28]), out="pixels")
     weight = np.random.default_rng(1).standard_normal((784, 32)).astype(np.float32) / 28
     bias = np.zeros(32, np.float32)
-    bias[4] = massive
+    bias[4] = 400
     x = net.add("MatMul", x, net.const("in.weight", weight), out="product")
     x = net.add("Add", net.add("Relu", x, out="positive"), net.const("in.bias", bias), out="stream")
     x = net.add("Sub", x, net.add("ReduceMean", x, out="mean", axes=[1]), out="centred")
@@ -203,7 +197,7 @@ def normalizing(massive: float) -> onnx.ModelProto:
     spread = net.add("ReduceMean", square, out="variance", axes=[1])
     deviation = net.add("Sqrt", net.add("Add", spread, net.const("epsilon", 1e-3), out="safe"), out="deviation")
     x = net.add("Div", x, deviation, out="unit")
-    x = net.add("Mul", x, net.const("gamma", 1 + 0.1 * massive), out="features")
+    x = net.add("Mul", x, net.const("gamma", 41), out="features")
     return with_head(net, x, {"image": images("representative", 500)}, labels("representative", 500))
 
 
@@ -212,13 +206,10 @@ def test_square_that_leaves_float16(tmp_path: Path) -> None:
 
     That infinity appears is what is seen, the range of float16 is why: both may lead.
     """
-    model = normalizing(400)
+    model = normalizing()
     representative, validation = split(model)
     assert accuracy(model, validation) > 0.6
     assert "fp16-overflow" in serious(diagnose(model, half(model), representative, validation, tmp_path))[:2]
-    # Within the range of float16 it is healthy.
-    model = normalizing(0)
-    assert_healthy(diagnose(model, half(model), *split(model), tmp_path))
 
 
 def masked_rows(value: float) -> onnx.ModelProto:
@@ -271,19 +262,13 @@ def test_dropout_left_in_training_mode(tmp_path: Path) -> None:
     assert first(diagnose(model, quantized, representative, validation, tmp_path)) == "nondeterministic-float-model"
 
 
-def test_dropout_in_evaluation_mode_is_healthy(tmp_path: Path) -> None:
+def test_evaluation_mode_and_a_framework_and_a_device_that_agree_are_healthy(tmp_path: Path) -> None:
     model = dropout(training=False)
     representative, validation = split(model)
     quantized = quantize(model, representative, tmp_path, per_channel=True)
-    assert_healthy(diagnose(model, quantized, representative, validation, tmp_path))
-
-
-def against_framework(exported: onnx.ModelProto, folder: Path) -> Diagnosis:
-    """The diagnosis of an export of the demo, which itself stands for the framework's model."""
-    representative, validation = split(exported)
-    outputs = run(demo(), {"image": validation["image"]})["logits"]
-    quantized = quantize(exported, representative, folder, per_channel=True)
-    return diagnose(exported, quantized, representative, validation, folder, reference_outputs=outputs)
+    feed = {"image": validation["image"]}
+    others = {"reference_outputs": run(demo(), feed)["logits"], "device_outputs": run(quantized, feed)}
+    assert_healthy(diagnose(model, quantized, representative, validation, tmp_path, **others))
 
 
 def test_batch_norm_of_another_epsilon(tmp_path: Path) -> None:
@@ -300,8 +285,8 @@ def test_batch_norm_of_another_epsilon(tmp_path: Path) -> None:
 
     edit(exported, "head.pointwise.conv.weight", rescale)
     edit(exported, "head.pointwise.conv.bias", rescale)
-    assert first(against_framework(exported, tmp_path)) == "float-export-differs"
-
-
-def test_export_that_computes_the_same_is_healthy(tmp_path: Path) -> None:
-    assert_healthy(against_framework(demo(), tmp_path))
+    representative, validation = split(exported)
+    outputs = run(demo(), {"image": validation["image"]})["logits"]
+    quantized = quantize(exported, representative, tmp_path, per_channel=True)
+    diagnosis = diagnose(exported, quantized, representative, validation, tmp_path, reference_outputs=outputs)
+    assert first(diagnosis) == "float-export-differs"

@@ -37,7 +37,7 @@ def network(width: int = 16) -> onnx.ModelProto:
 def calibrated_on(table: Array, folder: Path, validation: Array | None = None) -> Diagnosis:
     model, validation = network(), rows(5, 64) if validation is None else validation
     quantized = quantize(model, {"table": table}, folder)
-    return diagnose(model, quantized, {"table": table}, {"table": validation}, folder)
+    return diagnose(model, quantized, {"table": table}, {"table": validation}, folder, attribution=True)
 
 
 def standardized(table: Array) -> Array:
@@ -49,7 +49,7 @@ def measured(values: Array) -> Array:
 
 
 def judged(model: onnx.ModelProto, quantized: onnx.ModelProto, folder: Path) -> Diagnosis:
-    return diagnose(model, quantized, {"table": rows(4, 256)}, {"table": rows(5, 64)}, folder)
+    return diagnose(model, quantized, {"table": rows(4, 256)}, {"table": rows(5, 64)}, folder, attribution=True)
 
 
 def named(diagnosis: Diagnosis) -> list[tuple[str, tuple[str, ...]]]:

@@ -12,6 +12,7 @@ from builders.field_patients import (
     demo,
     diagnose,
     first,
+    judged,
     named_layers,
     quantize,
     ranges,
@@ -20,8 +21,6 @@ from builders.field_patients import (
     with_ranges,
 )
 from builders.onnx_models import renamed, run
-
-from quantmedic.engine.contract.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.thorough
 
@@ -90,20 +89,13 @@ def test_every_report_has_its_place() -> None:
             assert place in defined, number
 
 
-def judged(folder: Path, **options: object) -> Diagnosis:
-    model = demo()
-    representative, validation = split(model)
-    quantized = quantize(model, representative, folder, **options)
-    return diagnose(model, quantized, representative, validation, folder)
-
-
 # --- what was quantized, and what it is called -----------------------------------------------------------------------
 
 
 def test_quantizer_inserted_nothing(tmp_path: Path) -> None:
     """pytorch#160095: the prepared and converted model holds no quantizer at all, and nobody says so."""
     everything = [node.name for node in demo().graph.node]
-    diagnosis = judged(tmp_path, nodes_to_exclude=everything)
+    _, diagnosis = judged(demo(), tmp_path, nodes_to_exclude=everything)
     assert first(diagnosis) == "not-quantized"
     assert diagnosis.model.quantized_share == 0
 
@@ -111,7 +103,7 @@ def test_quantizer_inserted_nothing(tmp_path: Path) -> None:
 def test_which_layers_are_really_integer(tmp_path: Path) -> None:
     """TensorRT#3737, #2485: half of the network was left in float; the table says which layers run on integers."""
     left = [node.name for node in demo().graph.node if "/residual/" in node.name or "/head/" in node.name]
-    diagnosis = judged(tmp_path, nodes_to_exclude=left)
+    _, diagnosis = judged(demo(), tmp_path, nodes_to_exclude=left)
     assert "partly-quantized" in [cause.cause for cause in diagnosis.causes]
     integer = {layer.name for layer in diagnosis.layers if layer.executed_as == "integer"}
     assert "/stem/conv/Conv" in integer
@@ -175,26 +167,20 @@ def test_rmse_over_scale_that_says_all_is_fine(tmp_path: Path) -> None:
 
     The measure sees clipping and is blind to a wide range.
     """
-    model = demo()
-    representative, validation = split(model)
-    tensor = "/residual/Add_output_0"
-    quantized = quantize(model, representative, tmp_path, **with_ranges({tensor: (-3000, 3454)}, per_channel=True))
-    diagnosis = diagnose(model, quantized, representative, validation, tmp_path)
+    wide = with_ranges({"/residual/Add_output_0": (-3000, 3454)}, per_channel=True)
+    lost, diagnosis = judged(demo(), tmp_path, attribution=True, **wide)
     (layer,) = [layer for layer in diagnosis.layers if layer.float_name == "/residual/Add"]
     assert layer.validation.rounding.rmse_over_scale is not None
     assert layer.validation.rounding.rmse_over_scale < 0.3
-    assert accuracy(model, validation) - accuracy(quantized, validation) > 0.2
+    assert lost > 0.2
     assert first(diagnosis) == "poor-threshold"
     assert named_layers(diagnosis, "poor-threshold") == ["/residual/Add"]
 
 
 def test_rmse_over_scale_at_the_last_layer(tmp_path: Path) -> None:
     """tensorflow#58633: rmse/scale is 2 at the last layer, and its user cannot tell what that means: it clips."""
-    model = demo()
-    representative, validation = split(model)
     pooled = "/pool/GlobalAveragePool_output_0"
-    quantized = quantize(model, representative, tmp_path, **with_ranges({pooled: (0, 0.4)}, per_channel=True))
-    diagnosis = diagnose(model, quantized, representative, validation, tmp_path)
+    _, diagnosis = judged(demo(), tmp_path, **with_ranges({pooled: (0, 0.4)}, per_channel=True))
     assert first(diagnosis) == "over-clipped-activations"
     (layer,) = [layer for layer in diagnosis.layers if layer.float_name == "/pool/GlobalAveragePool"]
     assert layer.validation.rounding.rmse_over_scale is not None
@@ -204,12 +190,9 @@ def test_rmse_over_scale_at_the_last_layer(tmp_path: Path) -> None:
 def test_noise_in_the_middle_that_the_task_does_not_feel(tmp_path: Path) -> None:
     """ppq#416 and #258: which error of a layer is acceptable? One of 12 dB, where every prediction stands."""
     model = demo()
-    representative, validation = split(model)
     tensor = "/residual/project/conv/Conv_output_0"
-    low, high = ranges(quantize(model, representative, tmp_path, per_channel=True))[tensor]
-    options = with_ranges({tensor: (16 * low, 16 * high)}, per_channel=True)
-    quantized = quantize(model, representative, tmp_path, **options)
-    diagnosis = diagnose(model, quantized, representative, validation, tmp_path)
+    low, high = ranges(quantize(model, split(model)[0], tmp_path, per_channel=True))[tensor]
+    _, diagnosis = judged(model, tmp_path, **with_ranges({tensor: (16 * low, 16 * high)}, per_channel=True))
     (layer,) = [layer for layer in diagnosis.layers if layer.float_name == "/residual/project/conv/Conv"]
     assert layer.validation.rounding.sqnr_db is not None and layer.validation.rounding.sqnr_db < 16
     assert_nothing_lost(diagnosis)

@@ -283,16 +283,37 @@ def diagnose(
     keep: Path | None = None,
     **options: Any,
 ) -> Diagnosis:
-    """The expert's word on a pair of models that lie in memory; ``keep`` saves the case, ``previous`` reads another."""
+    """The expert's word on a pair of models that lie in memory; ``keep`` saves the case, ``previous`` reads another.
+
+    Where the order of causes hangs on how much each of them loses, ask for ``attribution=True``: it takes most of the
+    time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / "float.onnx", folder / "quantized.onnx"
     for path, model in zip(paths, (float_model, quantized), strict=True):
         onnx.save(model, str(path))
-    given = {"representative": representative, "validation": validation, "rules": rules(), "threads": 1, **options}
+    given = {
+        "representative": representative,
+        "validation": validation,
+        "rules": rules(),
+        "threads": 1,
+        "attribution": False,
+        **options,
+    }
     case = quantmedic.collect(*paths, **given)
     if keep is not None:
         quantmedic.save_case(case, keep)
     return quantmedic.judge(case, rules(), previous=quantmedic.load_case(previous) if previous else None)
+
+
+def judged(
+    model: onnx.ModelProto, folder: Path, *, attribution: bool = False, **options: Any
+) -> tuple[float, Diagnosis]:
+    """Points of accuracy that quantization with these options loses, and the diagnosis."""
+    representative, validation = split(model)
+    quantized = quantize(model, representative, folder, **options)
+    lost = accuracy(model, validation) - accuracy(quantized, validation)
+    return lost, diagnose(model, quantized, representative, validation, folder, attribution=attribution)
 
 
 def serious(diagnosis: Diagnosis) -> list[str]:
