@@ -21,6 +21,7 @@ from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, Rule, message_fields
+from quantmedic.engine.rules.rulebase import asks_for_data
 
 RULES_FOLDER = Path(str(files("quantmedic.rules")))
 MANUALS = Path(str(files("quantmedic.manuals")))
