@@ -528,8 +528,6 @@ def test_of_many_channels_the_worst_are_kept(measure):
     assert arrays.floats.sum() == weight.size
 
 
-
-
 def test_equal_weights_and_weights_that_are_not_finite():
     same = weight_arrays(np.full((2, 3), 0.5, np.float32), np.full((2, 3), 0.5, np.float32), 0)
     assert same is not None
@@ -840,8 +838,6 @@ def test_one_data_set_is_enough(measure, subtests):
             samples = {dataset.role: dataset.samples for dataset in measured.facts.datasets}
             assert samples == {role: len(X), other: None}
             quantmedic.judge(measured.case)
-
-
 
 
 def test_non_finite_data_are_a_finding(measure):
