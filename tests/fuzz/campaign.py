@@ -34,6 +34,8 @@ for library in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 # Compiled code is kept for all cases in one folder, which is not among what a case must leave alone.
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"quantmedic-fuzz-{os.getuid()}"))
+# torch is imported before a case gets a temporary directory of its own, and would use the one that it saw then.
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(os.environ["XDG_CACHE_HOME"], "torchinductor"))
 os.environ |= {"QUANTMEDIC_NO_PROVE": "1", "QUANTMEDIC_EXACT_KERNELS": "1", "COLUMNS": "100"}
 #: What these limits allow otherwise takes longer than a case may.
 os.environ |= {"QUANTMEDIC_MAX_SAMPLES": "50000", "QUANTMEDIC_MAX_LOG_SECONDS": "5"}

@@ -719,7 +719,7 @@ def test_step_error_is_that_of_the_float_operator_on_deployed_inputs(measure):
 
 @pytest.mark.thorough
 @pytest.mark.source("litert-whole-model")
-def test_errors_of_single_operators_of_other_nets_lie_between_rounding_and_accumulated(measure, subtests):
+def test_operators_of_other_nets_err_between_rounding_and_accumulated(measure, subtests):
     for name in ("residual", "branch", "two way", "token", "attention"):
         with subtests.test(name):
             quantized = qdq(NETS[name], FEEDS[name])
