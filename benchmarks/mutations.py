@@ -174,6 +174,13 @@ def _first_import(source: bytes) -> int:
 
 _started: dict[str, float] = {}
 _failed: set[str] = set()
+_is_controller = False
+
+
+def pytest_configure(config: Any) -> None:
+    """With workers, these measure; the process that hands tests to them only waits."""
+    global _is_controller
+    _is_controller = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 def _processor_seconds() -> float:
@@ -190,8 +197,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:
-    is_controller = "PYTEST_XDIST_WORKER" not in os.environ and os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if "COSTS" in os.environ and not is_controller:
+    if "COSTS" in os.environ and not _is_controller:
         row = {"test": nodeid, "cpu": _processor_seconds() - _started[nodeid], "passed": nodeid not in _failed}
         with open(os.environ["COSTS"], "a") as file:
             file.write(json.dumps(row) + "\n")
