@@ -98,27 +98,6 @@ LITERT = {
 }
 
 
-def write_network(path: Path, widest: float) -> None:
-    """Two convolutions and scores, which read the colours differently; a channel of the first is ``widest`` as wide."""
-    rng = np.random.default_rng(0)
-    twins = litert_models.Twins()
-    first, second = (rng.normal(size=(16, channels, 3, 3)).astype(np.float32) * np.float32(0.2) for channels in (3, 16))
-    first *= np.float32([0.1, 0.3, 1.0]).reshape(1, 3, 1, 1)
-    first[0] *= np.float32(widest)
-    bias = rng.normal(size=16).astype(np.float32) * np.float32(0.1)
-    x = twins.conv(twins.input("image", 3, 12, 12), first, bias, out="stem", act="relu6")
-    x = twins.mean(twins.conv(x, second, bias, out="mid", act="relu"), out="pool")
-    twins.output(twins.dense(x, rng.normal(size=(10, 16)).astype(np.float32), bias[:10], out="scores"))
-    path.write_bytes(twins.litert())
-
-
-def draw_images(seed: int) -> Array:
-    """Images with a gradient, whose channels differ."""
-    rng = np.random.default_rng(seed)
-    smooth = np.linspace(0, 1, 12, dtype=np.float32)[:, None, None] * np.array([0.5, 1.0, 2.0], np.float32)
-    return (rng.normal(size=(64, 12, 12, 3)) * 0.7 + smooth * rng.normal(size=(64, 1, 1, 1))).astype(np.float32)
-
-
 def run_litert(path: Path, x: Array) -> Array:
     """Scores of images that are fed one by one; integer inputs and outputs by their scales."""
     from ai_edge_litert.interpreter import Interpreter
@@ -146,14 +125,14 @@ def as_numbers(codes: NDArray[Any], scale: float, zero_point: int) -> Array:
 def test_a_litert_fault_comes_first_and_the_script_heals(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fault, proper, judged = LITERT[name], draw_images(0), draw_images(1)
+    fault, proper, judged = LITERT[name], litert_models.gradient_images(0, 64), litert_models.gradient_images(1, 64)
     strength = fault.draw(name)
     is_wide = fault.how == "per tensor"
     monkeypatch.chdir(tmp_path)
-    write_network(Path("float.tflite"), strength if is_wide else 1.0)
+    content = litert_models.two_convolutions(strength if is_wide else 1.0, colours=(0.1, 0.3, 1.0))
+    Path("float.tflite").write_bytes(content)
     shown = fault.shown(proper, strength).astype(np.float32)
     mode = "int8" if is_wide else fault.how
-    content = Path("float.tflite").read_bytes()
     Path("ill.tflite").write_bytes(litert_models.quantized(content, mode, {"image": shown}, per_tensor=is_wide))
     np.savez("rep.npz", image=shown)
     np.savez("val.npz", image=judged)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from builders.advised import advice_on
-from builders.litert_models import Twins
+from builders.litert_models import gradient_images, two_convolutions
 from numpy.typing import NDArray
 
 from quantmedic import collect, fallback, judge, load_rulebase
@@ -101,42 +101,12 @@ SNIPPETS = [
 ]
 
 
-def network(widest: float = 1.0, tail: float = 1.0, colours: tuple[float, ...] = (1.0, 1.0, 1.0)) -> bytes:
-    """Two convolutions and scores.
-
-    Args:
-        widest: Factor of the first channel of the first weights, which is clipped behind them.
-        tail: Factor of one of the second weights in each channel.
-        colours: Factors of the first weights by the channel of the image.
-    """
-    rng = np.random.default_rng(0)
-    twins = Twins()
-    wide = rng.normal(size=(16, 3, 3, 3)).astype(np.float32) * np.float32(0.3)
-    wide[0] *= widest
-    wide *= np.float32(colours).reshape(1, 3, 1, 1)
-    few = [rng.normal(size=16).astype(np.float32) * np.float32(0.1) for _ in range(2)]
-    x = twins.conv(twins.input("image", 3, 12, 12), wide, few[0], out="stem", act="relu6")
-    weight = rng.normal(size=(16, 16, 3, 3)).astype(np.float32) * np.float32(0.1)
-    weight[:, 0, 0, 0] *= tail
-    x = twins.mean(twins.conv(x, weight, few[1], out="mid", act="relu"), out="pool")
-    weight = rng.normal(size=(10, 16)).astype(np.float32)
-    twins.output(twins.dense(x, weight, np.zeros(10, np.float32), out="scores"))
-    return twins.litert()
-
-
-def images(seed: int, count: int = 24) -> Array:
-    """Images with a gradient, whose channels differ."""
-    rng = np.random.default_rng(seed)
-    smooth = np.linspace(0, 1, 12, dtype=np.float32)[:, None, None] * np.array([0.5, 1.0, 2.0], np.float32)
-    return (rng.normal(size=(count, 12, 12, 3)) * 0.7 + smooth * rng.normal(size=(count, 1, 1, 1))).astype(np.float32)
-
-
 class Ward:
     """A folder in which scripts are run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.float = folder, folder / "float.tflite"
-        self.float.write_bytes(network())
+        self.float.write_bytes(two_convolutions())
 
     def run(self, code: str, x: Array) -> Path:
         """The model that a script makes of samples that are fed one by one."""
@@ -183,10 +153,10 @@ def test_every_script_of_a_remedy_heals(subtests: pytest.Subtests, ward: Ward) -
         if remedy in HEALED:
             fault = HEALED.get((remedy, place), HEALED[remedy])
             together.setdefault(repr(fault), (fault, []))[1].append((remedy, number))
-    given, judged = images(0), images(1)
+    given, judged = gradient_images(0), gradient_images(1)
     sets = {"representative": {"image": given}, "validation": {"image": judged}}
     for fault, snippets in together.values():
-        ward.float.write_bytes(network(fault.widest, fault.tail))
+        ward.float.write_bytes(two_convolutions(fault.widest, fault.tail))
         patient = ward.patient(fault.options, given)
         facts = derive(collect(ward.float, patient, **sets, threads=1, attribution=False), BASE)
         kept, before = options_in_force(LITERT, "recipe", settings_in_force(facts)), ward.noise(patient, judged)
@@ -206,9 +176,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_printed_script_repairs_the_samples(name: str, ward: Ward) -> None:
-    proper, judged = images(0, 64), images(1, 64)
+    proper, judged = gradient_images(0, 64), gradient_images(1, 64)
     if name == "turned":  # which harms only a network that does not hear all channels alike
-        ward.float.write_bytes(network(colours=(0.1, 0.3, 1.0)))
+        ward.float.write_bytes(two_convolutions(colours=(0.1, 0.3, 1.0)))
     reachable = ward.noise(ward.patient({}, proper), judged)
     given = MISTAKES[name](proper)
     patient = ward.patient({}, given)
@@ -229,7 +199,7 @@ def test_the_printed_script_repairs_the_samples(name: str, ward: Ward) -> None:
 
 
 def test_ranges_of_other_samples_are_calibrated_again(ward: Ward) -> None:
-    given, judged = images(0), images(1)
+    given, judged = gradient_images(0), gradient_images(1)
     patient = ward.patient({}, given * np.float32(255))
     sets = {"representative": {"image": given}, "validation": {"image": judged}}
     found = judge(collect(ward.float, patient, **sets, threads=1))
@@ -239,14 +209,14 @@ def test_ranges_of_other_samples_are_calibrated_again(ward: Ward) -> None:
 
 
 def test_a_moving_average_is_not_taken_for_extremes(ward: Ward) -> None:
-    given = images(0)
+    given = gradient_images(0)
     patient = ward.patient({"update": "=qsv_utils.moving_average_update"}, given)
     case = collect(ward.float, patient, representative={"image": given}, threads=1)
     assert settings_in_force(derive(case, BASE)).calibration_method is None
 
 
 def test_a_fallback_set_is_a_script_whose_model_meets_the_goal(ward: Ward, tmp_path: Path) -> None:
-    given, judged = images(0), images(1, 160)
+    given, judged = gradient_images(0), gradient_images(1, 160)
     made = ward.run(script_of(merge_all([COARSE.options, {"config": SOUND["config"]}])), given)
     patient = made.rename(tmp_path / "patient.tflite")
     record = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1)

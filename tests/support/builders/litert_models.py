@@ -318,6 +318,36 @@ def every_operator() -> Twins:
     return twins
 
 
+def two_convolutions(widest: float = 1.0, tail: float = 1.0, colours: tuple[float, ...] = (1.0, 1.0, 1.0)) -> bytes:
+    """Two convolutions and scores.
+
+    Args:
+        widest: Factor of the first channel of the first weights, which is clipped behind them.
+        tail: Factor of one of the second weights in each channel.
+        colours: Factors of the first weights by the channel of the image.
+    """
+    rng = np.random.default_rng(0)
+    twins = Twins()
+    wide = rng.normal(size=(16, 3, 3, 3)).astype(np.float32) * np.float32(0.3)
+    wide[0] *= widest
+    wide *= np.float32(colours).reshape(1, 3, 1, 1)
+    few = [rng.normal(size=16).astype(np.float32) * np.float32(0.1) for _ in range(2)]
+    x = twins.conv(twins.input("image", 3, 12, 12), wide, few[0], out="stem", act="relu6")
+    weight = rng.normal(size=(16, 16, 3, 3)).astype(np.float32) * np.float32(0.1)
+    weight[:, 0, 0, 0] *= tail
+    x = twins.mean(twins.conv(x, weight, few[1], out="mid", act="relu"), out="pool")
+    weight = rng.normal(size=(10, 16)).astype(np.float32)
+    twins.output(twins.dense(x, weight, np.zeros(10, np.float32), out="scores"))
+    return twins.litert()
+
+
+def gradient_images(seed: int, count: int = 24) -> Array:
+    """Images with a gradient, whose channels differ."""
+    rng = np.random.default_rng(seed)
+    smooth = np.linspace(0, 1, 12, dtype=np.float32)[:, None, None] * np.array([0.5, 1.0, 2.0], np.float32)
+    return (rng.normal(size=(count, 12, 12, 3)) * 0.7 + smooth * rng.normal(size=(count, 1, 1, 1))).astype(np.float32)
+
+
 # --- quantized models ------------------------------------------------------------------------------------------------
 
 #: Bits of activations and weights; activations of None stay float.
