@@ -26,6 +26,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("zoo")
 
 
+@pytest.mark.nightly
 def test_cases_end_to_end(cache):
     """A global fault is proved and its prescription followed, a local one and a control are given to ``fix``."""
     ((ill, proved),) = results([Spec("demo", ("not-normalized",))], cache, jobs=1, prove=300.0, follow=True)

@@ -68,7 +68,7 @@ def test_directions_of_topics_are_at_right_angles() -> None:
     np.testing.assert_allclose(directions(32) @ directions(32).T, np.eye(32), atol=1e-12)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_sound_quantization_does_not_hurt() -> None:
     """Of one network for each task; a run of the zoo has all of them as controls."""
     for name in ("demo", "detector", "ocr", "sentence", "f0", "denoiser"):

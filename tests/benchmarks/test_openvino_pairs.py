@@ -31,6 +31,7 @@ def net() -> onnx.ModelProto:
     return made.model()
 
 
+@pytest.mark.nightly
 def test_a_factor_of_each_channel_is_left_where_it_is(tmp_path: Path, pairs: Any) -> None:
     """The conversion folds it into the weights of the float model alone, and the fault was in the other IR alone."""
     feed = images()

@@ -107,7 +107,7 @@ def test_losses_reach_from_few_to_many_decibels() -> None:
     assert 0.25 < (losses < MOST_DB * 0.75).mean() < 0.4
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_sound_quantization_does_not_hurt() -> None:
     for letter in SETS:
         network = next(iter(FRESH_NETWORKS[letter].values()))
@@ -131,7 +131,7 @@ def first_built(specs: Any, folder: Path) -> Built:
     return next(case for case in built if case.status not in ("inapplicable", "unhealed"))
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_kind_costs_something_and_heals_and_a_control_costs_nothing(tmp_path: Path) -> None:
     for letter, (kind, control) in BUILT.items():
         plan, own = PLANS[letter], FRESH_NETWORKS[letter]

@@ -111,6 +111,7 @@ def test_without_a_private_folder_nothing_is_kept_and_nothing_is_left_behind(tmp
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_planted_index_is_not_loaded(tmp_path: Path) -> None:
     """Numba loads it where the user named the folder, so what was planted is what would run."""
     folder, trace = tmp_path / "cache" / "quantmedic" / "kernels", tmp_path / "trace"

@@ -346,6 +346,7 @@ def test_what_could_not_run_leaves_no_verdict_of_an_earlier_run(
     assert "\n::error title=quantmedic::the check could not run" in done.log
 
 
+@pytest.mark.nightly
 def test_hostile_paths_could_not_run(runner: Callable[[Path], Runner], tmp_path: Path) -> None:
     """The real command, too, takes them for names of files that are not there."""
     workspace = tmp_path / "work"

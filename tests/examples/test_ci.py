@@ -146,6 +146,7 @@ def run_lines(lines: Sequence[str], folder: Path, **variables: str) -> subproces
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly
 @needs_bash
 def test_gitlab_job_runs(project: Callable[..., Path], command: Callable[[Path], None]) -> None:
     folder = project()
@@ -157,6 +158,7 @@ def test_gitlab_job_runs(project: Callable[..., Path], command: Callable[[Path],
     assert (folder / "history.db").is_file()
 
 
+@pytest.mark.nightly
 @needs_bash
 def test_jenkins_stage_runs(project: Callable[..., Path], command: Callable[[Path], None]) -> None:
     folder = project(healthy=False)
@@ -169,6 +171,7 @@ def test_jenkins_stage_runs(project: Callable[..., Path], command: Callable[[Pat
         assert (folder / name).is_file()
 
 
+@pytest.mark.nightly
 @needs_bash
 def test_pre_commit_hooks_run(project: Callable[..., Path], command: Callable[[Path], None], tmp_path: Path) -> None:
     """On files that git knows, with the command of this environment in place of an installed one."""
@@ -203,6 +206,7 @@ def quantmedic(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return run_quantmedic(*arguments, cwd=folder, env=outside)
 
 
+@pytest.mark.nightly
 def test_manual_shows_what_the_command_prints(project: Callable[..., Path], tmp_path: Path) -> None:
     """Policy, baseline and check as the chapter tells; processors differ in the figures, so these are left out."""
     chapter = PAGE.partition("\n## The first check\n")[2].partition("\n## ")[0]

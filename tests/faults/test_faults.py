@@ -19,7 +19,7 @@ WELL = Ended(0, "", struck=False, seconds=1.0, left=())
 CAMPAIGN = Path(__file__).with_name("campaign.py")
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_blows_at_random_moments_leave_nothing_invalid(tmp_path: Path) -> None:
     """In a process of its own, without threads, which a fork would lose."""

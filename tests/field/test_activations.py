@@ -246,6 +246,7 @@ def test_residual_stream_with_a_massive_channel(tmp_path: Path) -> None:
     assert first(diagnosis) in MASSIVE
 
 
+@pytest.mark.nightly
 def test_residual_sums_in_float_are_healthy(tmp_path: Path) -> None:
     """The remedy of that report: sums and the normalizations that read them stay in float."""
     model = transformer(200)

@@ -61,6 +61,7 @@ def test_the_right_images_are_healthy(tmp_path: Path) -> None:
     assert_healthy(diagnosis)
 
 
+@pytest.mark.nightly
 def test_one_image_again_and_again(tmp_path: Path) -> None:
     """tensorflow#44289: the generator takes next(iter(images)) in a loop, 22 136 copies of one image."""
 
@@ -70,6 +71,7 @@ def test_one_image_again_and_again(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].unique_share == 1 / 400
 
 
+@pytest.mark.nightly
 def test_normalized_twice(tmp_path: Path) -> None:
     """onnx2tf#610: the script divides by 255 what its loader had divided before."""
     lost, diagnosis = calibrated_on((images("representative") / 255 - MEAN) / STD, tmp_path)
@@ -105,6 +107,7 @@ def test_normalization_that_the_network_does_itself(tmp_path: Path) -> None:
     assert first(diagnosis) == "preprocessing-mismatch"
 
 
+@pytest.mark.nightly
 def test_loader_from_before_normalize_was_added(tmp_path: Path) -> None:
     """fasterai#80: the calibration loader was built before Normalize joined the transforms."""
     lost, diagnosis = calibrated_on(pixels("representative")[:256].astype(np.float32) / 255, tmp_path)
@@ -113,6 +116,7 @@ def test_loader_from_before_normalize_was_added(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].relation.kind == "partly-normalized"
 
 
+@pytest.mark.nightly
 def test_mean_subtracted_but_never_divided(tmp_path: Path) -> None:
     """onnxruntime-inference-examples#319: 70 % fall to 0.1 % (U8U8, per tensor); its reader never divides."""
     x = pixels("representative")[:256].astype(np.float32) - np.float32(255 * MEAN)
@@ -156,6 +160,7 @@ def test_dummy_data(tmp_path: Path) -> None:
     assert first(diagnosis) == "random-data"
 
 
+@pytest.mark.nightly
 def test_zeros_as_dummy_data(tmp_path: Path) -> None:
     """The same with a tensor of zeros."""
     lost, diagnosis = calibrated_on(np.zeros((256, 1, 28, 28), np.float32), tmp_path)
@@ -213,5 +218,6 @@ def test_expert_that_saw_no_tokens(tmp_path: Path) -> None:
     assert diagnosis.causes[0].absorbs, "the poor ranges of the expert follow from the data"
 
 
+@pytest.mark.nightly
 def test_experts_that_saw_tokens_are_healthy(tmp_path: Path) -> None:
     assert_healthy(calibrated_on(images("representative"), tmp_path, mixture_of_experts())[1])

@@ -94,6 +94,7 @@ def test_boxes_as_shares_without_a_quantized_decoder_are_healthy(tmp_path: Path)
     assert serious(diagnosis) == []
 
 
+@pytest.mark.nightly
 def test_a_decoder_alone_in_eight_bits_is_named_and_heals(tmp_path: Path) -> None:
     """The joint of boxes and scores is not quantized; joints of maps make most of the noise, which no run divides."""
     joints = ("/heads.0/Concat", "/heads.1/Concat", "/Concat", "/Split", "/Reshape", "/Transpose")
@@ -122,6 +123,7 @@ def test_labels_of_a_larger_picture_do_not_make_it_healthy(tmp_path: Path) -> No
     assert "the input is 64 wide; give them in pixels of the input" in said
 
 
+@pytest.mark.nightly
 def test_a_float_model_that_finds_few_boxes_is_judged_only_by_name_and_with_a_word(tmp_path: Path) -> None:
     """Of labels a tenth too small both models find as few: no drop is no health."""
     said = "labels or preprocessing may be wrong: the float model's mAP is "

@@ -102,6 +102,7 @@ def test_boxes_and_scores_in_one_output(tmp_path: Path) -> None:
     assert diagnosis.model.harmed is True, "it is seen in the worst column, whatever the boxes weigh"
 
 
+@pytest.mark.nightly
 @pytest.mark.source("mct-concatenation-remedies")
 def test_boxes_as_shares_of_the_picture_are_healthy(tmp_path: Path) -> None:
     """The remedy that the maintainers chose."""

@@ -262,6 +262,7 @@ def test_dropout_left_in_training_mode(tmp_path: Path) -> None:
     assert first(diagnose(model, quantized, representative, validation, tmp_path)) == "nondeterministic-float-model"
 
 
+@pytest.mark.nightly
 def test_evaluation_mode_and_a_framework_and_a_device_that_agree_are_healthy(tmp_path: Path) -> None:
     model = dropout(training=False)
     representative, validation = split(model)

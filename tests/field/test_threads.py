@@ -99,6 +99,7 @@ def test_depthwise_weights_quantized_dynamically(tmp_path: Path) -> None:
     assert sorted(layers) == ["/head/depthwise/conv/Conv", "/reduce/depthwise/conv/Conv"]
 
 
+@pytest.mark.nightly
 def test_a_trained_network_quantized_dynamically_is_healthy(tmp_path: Path) -> None:
     """The same network as it was trained."""
     model = demo()

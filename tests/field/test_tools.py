@@ -177,6 +177,7 @@ def test_rmse_over_scale_that_says_all_is_fine(tmp_path: Path) -> None:
     assert named_layers(diagnosis, "poor-threshold") == ["/residual/Add"]
 
 
+@pytest.mark.nightly
 def test_rmse_over_scale_at_the_last_layer(tmp_path: Path) -> None:
     """tensorflow#58633: rmse/scale is 2 at the last layer, and its user cannot tell what that means: it clips."""
     pooled = "/pool/GlobalAveragePool_output_0"
@@ -198,6 +199,7 @@ def test_noise_in_the_middle_that_the_task_does_not_feel(tmp_path: Path) -> None
     assert_nothing_lost(diagnosis)
 
 
+@pytest.mark.nightly
 def test_better_cosine_is_no_better_accuracy(tmp_path: Path) -> None:
     """rknn_model_zoo#257: mixed precision raises the cosine of the output, and the task gets worse.
 

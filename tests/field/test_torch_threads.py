@@ -139,6 +139,7 @@ def prepared() -> object:
     return net
 
 
+@pytest.mark.nightly
 def test_observers_that_go_on_where_nothing_is_rounded() -> None:
     """pytorch/ao#2138: fake quantizers of some layers were switched off, and only the converted model was bad."""
     net = prepared()

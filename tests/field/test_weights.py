@@ -73,12 +73,14 @@ def test_depthwise_weights_on_one_scale(tmp_path: Path) -> None:
     assert named_layers(diagnosis, "channel-range-imbalance") == ["/reduce/depthwise/conv/Conv"]
 
 
+@pytest.mark.nightly
 def test_depthwise_weights_on_a_scale_for_each_channel_are_healthy(tmp_path: Path) -> None:
     lost, diagnosis = judged(mobilenet(60), tmp_path, per_channel=True)
     assert lost < 0.02
     assert_healthy(diagnosis)
 
 
+@pytest.mark.nightly
 def test_every_depthwise_layer_at_chance(tmp_path: Path) -> None:
     """armnn#344: MobileNet at 0.001 with one scale for each layer; every such layer is named."""
     lost, diagnosis = judged(mobilenet(60, chains=2), tmp_path)

@@ -76,6 +76,7 @@ SLOW_DEFECTS = [
 ]
 
 
+@pytest.mark.nightly
 def test_every_kind_of_defect_is_told(models: Path, tmp_path: Path) -> None:
     tell_defects(DEFECTS, models, tmp_path)
     shutil.rmtree("/var/quantmedic-fuzz", ignore_errors=True)
@@ -105,6 +106,7 @@ def tell_defects(defects: list[tuple[str, str]], models: Path, folder: Path) -> 
         assert outcome["kind"] == "defect" and outcome["what"].startswith(what), body
 
 
+@pytest.mark.nightly
 def test_each_reader_stands_one_hostile_file(tmp_path: Path) -> None:
     """Nothing crashes, hangs, writes elsewhere or says what a terminal would obey; most get past the first check."""
     done = run("--each", "--seed", 7, "--log", tmp_path / "log.jsonl")

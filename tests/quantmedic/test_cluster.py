@@ -71,6 +71,7 @@ def test_fast_mode_is_divided_by_its_parts(data):
         assert_same(collected(data, cluster=client, mode="fast"), collected(data, mode="fast"))
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_costs_nothing_but_time(data, alone, monkeypatch):
     """Results travel, as no folder is shared: those of the worker are lost with it."""
     monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)

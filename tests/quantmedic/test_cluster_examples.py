@@ -50,7 +50,7 @@ def run(folder, environment, *command, **variables):
     return done
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_clusters_give_what_an_array_of_jobs_does(environment):
     folder, variables = environment
     array = str(EXAMPLES / "slurm-array.sh")
@@ -83,7 +83,7 @@ def test_a_scheduler_that_does_not_start_is_not_waited_for(tmp_path):
         assert done.returncode == 2 and words in done.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_script_for_a_queue_runs(environment):
     folder, variables = environment
     arguments = [variables[name] for name in ("FLOAT", "QUANT", "VALIDATION")]

@@ -102,6 +102,7 @@ def test_tasks_and_outcomes_travel_as_plain_values():
     assert found.found[0].metric is not None and found.found[0].metric.values.tolist() == [[1.0], [0.0]]
 
 
+@pytest.mark.nightly
 def test_what_is_repaired_is_the_same_model(simple: Scene, tmp_path: Path):
     """No model travels: it is made again here."""
     here, there = tmp_path / "here.onnx", tmp_path / "there.onnx"
@@ -124,6 +125,7 @@ def test_what_leads_is_tried_as_on_one_machine(simple: Scene, led: ProofRecord, 
     assert "trials" in seen
 
 
+@pytest.mark.nightly
 def test_everything_is_tried_as_on_one_machine_though_a_worker_is_killed(hard: Scene, monkeypatch: pytest.MonkeyPatch):
     """The case travels to what is left of the workers, as they share no folder."""
     everything = hard.proof(True)
@@ -166,6 +168,7 @@ def test_an_interrupt_keeps_what_was_tried(simple: Scene):
     assert found == interrupted().record.proof
 
 
+@pytest.mark.nightly
 def test_a_trial_that_fails_says_what_it_says_on_one_machine(simple: Scene, monkeypatch: pytest.MonkeyPatch):
     def refuse(models: Any, case: Case, change: Change, fitting: Any) -> Any:
         if change.grids:
@@ -179,6 +182,7 @@ def test_a_trial_that_fails_says_what_it_says_on_one_machine(simple: Scene, monk
         assert simple.proof("first", cluster=client) == alone
 
 
+@pytest.mark.nightly
 def test_a_limit_of_the_user_is_kept(simple: Scene):
     with cluster_of(2) as client:
         found = simple.proof(60.0, cluster=client)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import Net, own, run
+from builders.tiers import others_nightly
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
 
@@ -183,6 +184,8 @@ GREY: dict[str, tuple[str, Fault, dict[str, Any]]] = {
     "blurred": ("resampling-mismatch", lambda x: normalized(np.rint(blurred(x, 5))), PERCENTILE),
     "noise": ("random-data", noise, MIN_MAX),
 }
+#: Of those, what is tried with each commit.
+OFTEN = ("copies of one image", "four images", "blank images", "scaled only", "noise")
 COLOUR: dict[str, tuple[str, Fault, dict[str, Any]]] = {
     "blue for red": ("channel-order-mismatch", lambda x: normalized(x)[:, ::-1], MIN_MAX),
     "pixels for planes": ("layout-mismatch", lambda x: normalized(swapped_layout(x)), PERCENTILE),
@@ -207,7 +210,9 @@ WITHSTOOD: dict[str, Verdict] = {
     "horizon-interpolation",
 )
 @pytest.mark.source("mct-representative-size", "mct-representative-diversity", "mct-preprocessing")
-@pytest.mark.parametrize("fault", GREY)
+@pytest.mark.parametrize(
+    "fault", others_nightly(GREY, "copies of one image", "four images", "blank images", "scaled only", "noise")
+)
 def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = GREY[fault]
     calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
@@ -217,7 +222,7 @@ def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path
 
 
 @pytest.mark.source("horizon-channel-sequence")
-@pytest.mark.parametrize("fault", COLOUR)
+@pytest.mark.parametrize("fault", others_nightly(COLOUR))
 def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = COLOUR[fault]
     calibration = np.ascontiguousarray(damage(coloured("representative")), np.float32)
@@ -226,7 +231,7 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
     check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
-@pytest.mark.parametrize("stale", ["scaled only", "copies of one image"])
+@pytest.mark.parametrize("stale", others_nightly(["scaled only", "copies of one image"]))
 def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     """The data were repaired, but the old ranges are still in the model."""
     _, damage, options = GREY[stale]
@@ -237,7 +242,7 @@ def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     check_is_told(found, "stale-calibration", WITHSTOOD.get(stale, "degraded"))
 
 
-@pytest.mark.parametrize(("factor", "told"), [(0.1, "1 / 10"), (255.0, "255 times")])
+@pytest.mark.parametrize(("factor", "told"), others_nightly([(255.0, "255 times"), (0.1, "1 / 10")]))
 def test_ranges_of_inputs_times_a_factor(factor: float, told: str, tmp_path: Path) -> None:
     """The samples shown are right, and the calibrator got them multiplied: one cause, with the factor."""
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
@@ -255,7 +260,7 @@ def test_ranges_of_inputs_times_a_factor(factor: float, told: str, tmp_path: Pat
             assert facts[role].input_range_ratio == pytest.approx(factor, rel=0.05), role
 
 
-@pytest.mark.parametrize("factor", [0.1, 10.0])
+@pytest.mark.parametrize("factor", others_nightly([0.1, 10.0]))
 def test_ranges_of_other_data_where_the_input_is_in_float(factor: float, tmp_path: Path) -> None:
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
     readers = [node.name for node in onnx.load(FOLDER / "float.onnx").graph.node if "image" in node.input]
@@ -275,7 +280,7 @@ CLIPPING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", CLIPPING)
+@pytest.mark.parametrize("method", others_nightly(CLIPPING, "low percentile"))
 def test_ranges_that_clip_on_purpose_are_of_these_data(method: str, tmp_path: Path) -> None:
     """These rules judge by ranges: how the loss is divided does not matter to them."""
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
@@ -325,7 +330,7 @@ HEALTHY: dict[str, tuple[Fault, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("variant", HEALTHY)
+@pytest.mark.parametrize("variant", others_nightly(HEALTHY, "sixty-four", "mirrored"))
 def test_healthy_images_are_left_alone(variant: str, tmp_path: Path) -> None:
     harmless, options = HEALTHY[variant]
     calibration = np.ascontiguousarray(normalized(harmless(pixels("representative"))))

@@ -190,6 +190,7 @@ def test_streams(tmp_path: Path, subtests: pytest.Subtests) -> None:
             assert "Exception ignored" not in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case: Path) -> None:
     done = shell(f"$Q report {patient_case} -o report >&- 2>&-", tmp_path)
     assert done.returncode == 0

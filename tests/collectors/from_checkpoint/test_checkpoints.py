@@ -388,7 +388,7 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read as Linux tells it")
 def test_memory_does_not_grow_with_the_layers(tmp_path: Path) -> None:
     """Peak of a process of its own for 4 and for 8 layers, 6 and 13 million weights."""

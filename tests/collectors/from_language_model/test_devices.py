@@ -151,6 +151,7 @@ def are_the_same(found: Any) -> None:
     assert devices == [processor] * 2 and processor[0]["kl_mean"] > 0
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_behind(answers: list[Any]) -> None:
     (found,) = answers[2]
     are_the_same(found)

@@ -67,6 +67,7 @@ def growth(folder: Path) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_texts(folder: Path) -> None:
     """Ten times as many: one place of hidden states that stays in memory would be 25 MB, and there are five."""
     assert growth(folder) < 24

@@ -69,6 +69,7 @@ def figures(report: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_run_that_is_killed_goes_on(folders: tuple[Path, Path], tmp_path: Path) -> None:
     """The same command goes on from what was left, and gives what a run in one go gives."""

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from builders.onnx_models import Net, images, random, save_pair, without_relu
 from builders.openvino_models import fake_quantize, openvino
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 import quantmedic
@@ -135,7 +136,7 @@ def kinds(graph: OpenVINOGraph) -> list[str]:
     return [op.op_type for op in graph.operators]
 
 
-@pytest.mark.parametrize(("act", "beside"), [(("Relu",), True), (CLIP, False), (CLIP, True)])
+@pytest.mark.parametrize(("act", "beside"), others_nightly([(("Relu",), True), (CLIP, False), (CLIP, True)]))
 def test_a_relu_or_clip_behind_a_sum_is_read_back(tmp_path, act, beside):
     _, path, models = opened(tmp_path, act=act, beside=beside)
     assert not {"Relu", "Clamp"} & {op.get_type_name() for op in read_ir(path).model.get_ordered_ops()}
@@ -149,12 +150,14 @@ def test_a_relu_or_clip_behind_a_sum_is_read_back(tmp_path, act, beside):
     assert_translated(models.quantized)
 
 
+@pytest.mark.nightly
 def test_a_clip_that_the_quantizer_does_not_stand_for_is_kept_by_openvino_and_read_once(tmp_path):
     _, _, models = opened(tmp_path, act=CLIP, scale=0.05)
     assert kinds(models.quantized).count("Clip") == 1
     assert models.match.unmatched == []
 
 
+@pytest.mark.nightly
 def test_a_clip_that_the_quantized_model_has_lost_is_not_read_back(tmp_path):
     """Its quantizer reaches beyond: what the Clip cut off is let through."""
     made = []

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from builders.onnx_models import Net, images, random, save_pair, static
 from builders.openvino_models import openvino
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 import quantmedic
@@ -63,7 +64,7 @@ def quantized(kind: str, folder: Path, factor: Array = FACTOR) -> onnx.ModelProt
     return static(net(kind, factor), {"image": X}, folder)
 
 
-@pytest.mark.parametrize("kind", ["conv", "sum", "sum, relu", "normed", "pooled"])
+@pytest.mark.parametrize("kind", others_nightly(["conv", "sum", "sum, relu", "normed", "pooled"], "conv", "sum, relu"))
 def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
     """Each has its twin, the translation computes what OpenVINO does, and tensors have the ONNX model's values."""
     paths, made = converted(tmp_path, net(kind), quantized(kind, tmp_path))
@@ -90,7 +91,7 @@ def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
         assert np.median(off) < 2e-2
 
 
-@pytest.mark.parametrize("kind", ["conv", "sum, relu"])
+@pytest.mark.parametrize("kind", others_nightly(["conv", "sum, relu"]))
 def test_the_fault_has_the_cause_of_its_onnx_twin(tmp_path, kind):
     forms = converted(tmp_path, net(kind), quantized(kind, tmp_path))
     found = [quantmedic.diagnose(*paths, representative=X, validation=X, threads=1, prove=False) for paths in forms]
@@ -99,6 +100,7 @@ def test_the_fault_has_the_cause_of_its_onnx_twin(tmp_path, kind):
     assert first[0][0] == "channel-outliers"
 
 
+@pytest.mark.nightly
 def test_a_factor_that_only_the_quantized_model_has_is_not_read_into_the_float_model(tmp_path):
     """The weights of the layers around it are the same, so that none of them holds it."""
     plain = np.ones(CHANNELS, np.float32)

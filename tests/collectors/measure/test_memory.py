@@ -298,8 +298,8 @@ def test_a_process_keeps_to_its_bound_with_large_images(tmp_path: Path, bound: i
     assert int(str(found["peak"])) <= bound * MB
 
 
+@pytest.mark.nightly
 @needs_linux
-@pytest.mark.thorough
 def test_a_process_keeps_to_its_bound_with_many_weights(tmp_path: Path) -> None:
     """Sessions of a simulation hold them several times."""
     x = random(3, 4, 3, 12, 12)

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from builders.onnx_models import Net, attention_net, conv_net, images, qdq, random, save_pair, token_net, two_way_net
 from builders.processes import start_python
+from builders.tiers import others_nightly
 from click.testing import CliRunner
 
 import quantmedic
@@ -161,7 +162,7 @@ def check_unfinished(path: Path) -> int:
 # --- threads and checkpoints ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["operator error", "fast, two sets"])
+@pytest.mark.parametrize("name", others_nightly(["fast, two sets", "operator error"]))
 def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkeypatch):
     """What is on the disk when the process is killed: the pass goes on from there to the same end."""
     scene, path = wholes(name)
@@ -205,7 +206,7 @@ def of_samples(progress: Callable[..., None]) -> Callable[..., None]:
     return told
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", others_nightly(SCENES, "two sets", "fast, function"))
 def test_a_pass_that_is_interrupted_again_and_again_ends_with_the_same_bits(wholes, name, tmp_path):
     """With another number of threads each time; and once it is finished, nothing is read any more."""
     scene, path = wholes(name)
@@ -235,7 +236,7 @@ def attributed(monkeypatch) -> None:
     monkeypatch.setattr(quantmedic.api.collect, "simulate_remedies", simulate_remedies)
 
 
-@pytest.mark.parametrize("name", ["fixed batch", "fast, function"])
+@pytest.mark.parametrize("name", others_nightly(["fixed batch", "fast, function"]))
 def test_interrupted_behind_the_last_sample(wholes, name, tmp_path, attributed):
     scene, _ = wholes(name)
     calls: list[int] = []

@@ -55,6 +55,7 @@ print(numba_loops.sample_moments(np.ones((2, 3), np.float32))[0], "numba.np.lina
 """
 
 
+@pytest.mark.nightly
 def test_the_demo_without_compiled_code(tmp_path: Path, subtests: pytest.Subtests) -> None:
     command = [sys.executable, "-c", _COLLECT, str(tmp_path)]
     subprocess.run(command, check=True, env=os.environ | {"QUANTMEDIC_NO_JIT": "1"})

@@ -58,7 +58,7 @@ def coverage(name: str, sets: int) -> float:
     return float(np.mean([low <= truth <= high for _, low, high in found]))
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_coverage_is_near_its_name() -> None:
     found = {name: coverage(name, 150) for name in ("miou", "f1", "f1-binary", "cer", "perplexity", "recall@1")}
     assert not {name: share for name, share in found.items() if not 0.90 <= share <= 1}
