@@ -98,9 +98,9 @@ def _use_library(
     # Texts are cut by who asks, and nothing fills them up.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if texts is None:
+    if ids is not None:
         return tokenizer.decode_batch(ids, skip_special_tokens=False)
     dropout = getattr(tokenizer.model, "dropout", None)
     if dropout is not None:
         tokenizer.model.dropout = None  # else the same text has other tokens each time
-    return {"ids": [own.ids[:most] for own in tokenizer.encode_batch(texts)], "dropout": dropout}
+    return {"ids": [own.ids[:most] for own in tokenizer.encode_batch(texts or [])], "dropout": dropout}
