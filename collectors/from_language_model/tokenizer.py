@@ -16,6 +16,8 @@ from quantmedic.engine.limits import TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_SECO
 
 #: Of a folder.
 NAME = "tokenizer.json"
+#: Texts of which all that the library finds is in memory.
+_AT_ONCE = 256
 
 
 class Encoded(NamedTuple):
@@ -103,4 +105,6 @@ def _use_library(
     dropout = getattr(tokenizer.model, "dropout", None)
     if dropout is not None:
         tokenizer.model.dropout = None  # else the same text has other tokens each time
-    return {"ids": [own.ids[:most] for own in tokenizer.encode_batch(texts or [])], "dropout": dropout}
+    wanted = texts or []
+    parts = (tokenizer.encode_batch(wanted[k : k + _AT_ONCE]) for k in range(0, len(wanted), _AT_ONCE))
+    return {"ids": [own.ids[:most] for part in parts for own in part], "dropout": dropout}
