@@ -122,6 +122,9 @@ DIGITS = Limit("digits", "a whole number", "digits", 300)
 THREADS = Limit("threads", "a run", "threads", 1024)
 RUN_SECONDS = Limit("run_seconds", "a run of a model on one batch", "seconds", 600, "--timeout")
 LOG_SECONDS = Limit("log_seconds", "the search of logs for patterns of your rules", "seconds", 60)
+TOKENIZER_SECONDS = Limit("tokenizer_seconds", "the tokenizer of a language model", "seconds", 300)
+#: Of a process of its own: one with 256,000 tokens and 500,000 merges takes 0.8 GB.
+TOKENIZER_BYTES = Limit("tokenizer_bytes", "the tokenizer of a language model", "bytes", 2 << 30)
 
 #: All of them, as the manual lists them.
 LIMITS = (
@@ -148,4 +151,6 @@ LIMITS = (
     THREADS,
     RUN_SECONDS,
     LOG_SECONDS,
+    TOKENIZER_SECONDS,
+    TOKENIZER_BYTES,
 )

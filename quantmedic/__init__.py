@@ -8,11 +8,11 @@
 'preprocessing-scale-mismatch'
 """
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from quantmedic.engine.errors import for_python
+from quantmedic.engine.offline import switch_off_onnxruntime
 from quantmedic.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from quantmedic.store.history_file import load_history, write_trend
     from quantmedic.variants import what_if
 
-# onnxruntime collects telemetry: from 1.32 on, its import writes an identifier of the device and a database into the
-# user's cache. It reads this while it is imported; whoever has set it has decided.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+switch_off_onnxruntime()
 
 __all__ = [
     "Diagnosis",

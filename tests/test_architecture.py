@@ -55,7 +55,7 @@ ROOMS = {
         "from_openvino": _MEASURING | {"from_openvino", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
-        "from_language_model": {"data", "from_checkpoint", "from_torch", "from_language_model"},
+        "from_language_model": {"data", "native", "from_checkpoint", "from_torch", "from_language_model"},
         "from_settings": {"data", "native", "from_settings"},
         "from_device": _MEASURING | {"from_device"},
     },
@@ -94,6 +94,10 @@ AT_HOME = [
         ("torch", "torchao"),
         ("collectors/from_torch/", "collectors/from_language_model/", "trials/from_torch/", "quantmedic/xquant"),
     ),
+    # Each is imported offline (``engine/offline.py``).
+    (("openvino", "nncf"), ("collectors/from_openvino/",)),
+    (("transformers", "huggingface_hub"), ("collectors/from_language_model/skeleton.py",)),
+    (("tokenizers",), ("collectors/from_language_model/tokenizer.py",)),
     # Graphs hold plain values, so that whoever measures or reports needs no package of one framework.
     (
         ("onnx",),

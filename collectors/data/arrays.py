@@ -27,6 +27,8 @@ DType = np.dtype[np.generic]
 #: Which rows of an array: from start to stop, or these indexes, ascending. Never none.
 Rows = slice | NDArray[np.int64]
 
+#: First bytes of an .npy file.
+NPY_MAGIC = b"\x93NUMPY"
 _HASH_BLOCK = 1 << 20
 
 

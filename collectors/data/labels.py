@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quantmedic.collectors.data.arrays import Array, as_array, first_bytes, npy_column, npz_columns
+from quantmedic.collectors.data.arrays import NPY_MAGIC, Array, as_array, first_bytes, npy_column, npz_columns
 from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
@@ -94,7 +94,7 @@ def label_count_error(role: Role, labels: Labels, origin: str, samples: str) -> 
 
 def _labels_of_file(path: Path) -> Array:
     start = first_bytes(path)
-    if start.startswith(b"\x93NUMPY"):
+    if start.startswith(NPY_MAGIC):
         return npy_column(path).load()
     if start.startswith(b"PK"):
         columns = npz_columns(path)

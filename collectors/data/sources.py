@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from quantmedic.collectors.data.arrays import (
+    NPY_MAGIC,
     Array,
     ArrayInfo,
     Column,
@@ -175,7 +176,7 @@ class _ArraySource:
         start = first_bytes(path)
         if start.startswith(b"PK"):
             return cls(path.name, npz_columns(path), [path], inputs, role)
-        if start.startswith(b"\x93NUMPY"):
+        if start.startswith(NPY_MAGIC):
             return cls(path.name, {"": npy_column(path)}, [path], inputs, role)
         pickled = start.startswith(b"\x80")
         raise DataError(

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.arrays import (
+    NPY_MAGIC,
     Array,
     ArrayInfo,
     Column,
@@ -119,7 +120,7 @@ def open_dump(source: object) -> Dump:
     start = first_bytes(path)
     if start.startswith(b"PK"):
         return _checked(_dump_of(path.name, npz_columns(path)))
-    if start.startswith(b"\x93NUMPY"):
+    if start.startswith(NPY_MAGIC):
         return _checked(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
     if start.startswith(DATABASE):
         return _checked(_dump_of(path.name, *read_node_database(path)))

@@ -44,6 +44,7 @@ def with_language(
         QuantmedicError: torch cannot use the device, the models cannot be built or run, or the texts cannot be read.
     """
     place = PROCESSOR if device is None else usable_device(device)
+    notes: list[str] = []
     language, metric = run_language_models(
         *paths,
         tokens,
@@ -54,10 +55,11 @@ def with_language(
         release=case.record.quantmedic_version,
         progress=progress,
         announce=announce,
+        note=notes.append,
     )
     record = case.record
     model = record.model.model_copy(update={"language": language, "metric": metric})
-    notices = (_how(language), *_where(place), *(own for own in record.notices if own != WEIGHTS_ALONE))
+    notices = (_how(language), *_where(place), *notes, *(own for own in record.notices if own != WEIGHTS_ALONE))
     run = {**record.run, "tokens": name_of_texts(tokens), "text_length": length or LENGTH}
     if device is not None:
         run["device"] = device

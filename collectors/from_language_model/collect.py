@@ -14,6 +14,7 @@ from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
 from quantmedic.collectors.from_language_model.bench import Bench, texts_of_trials
 from quantmedic.collectors.from_language_model.blocks import Noises, run_blocks, states_behind_norm
+from quantmedic.collectors.from_language_model.configuration import Held
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.positions import Positions, means_of
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
@@ -30,7 +31,7 @@ from quantmedic.collectors.from_language_model.sources import shares_of_sources
 from quantmedic.collectors.from_language_model.spans import spans_of
 from quantmedic.collectors.from_language_model.text_facts import hash_of_text, worst_texts
 from quantmedic.collectors.from_language_model.text_scores import Scores
-from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, read_texts
+from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, longest_text, read_texts
 from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
 from quantmedic.collectors.from_torch.devices import PROCESSOR, enough_memory, exact_products, title_of
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
@@ -39,6 +40,7 @@ from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.metrics.kinds import kind_of
 from quantmedic.engine.metrics.paired import mean_interval
+from quantmedic.engine.offline import offline
 
 METRIC = "perplexity"
 #: Tokens that are looked at in one go.
@@ -46,6 +48,7 @@ _AT_ONCE = 512
 Floats = NDArray[np.float64]
 
 
+@offline()
 def run_language_models(
     float_path: Path,
     quantized_path: Path,
@@ -58,6 +61,7 @@ def run_language_models(
     release: str = "",
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
+    note: Announce = no_announcement,
 ) -> tuple[LanguageFacts, MetricFacts]:
     """Run both models on the same texts, block by block, with the weights of the checkpoints as float32 numbers.
 
@@ -76,6 +80,7 @@ def run_language_models(
         release: Version of quantmedic: another one does not go on from the work of this one.
         progress: Called after every block.
         announce: Is told where a run goes on, or begins anew.
+        note: Is told what a report has to say of how texts were read.
 
     Returns:
         What the models predict and where the noise comes from, and their perplexities.
@@ -87,12 +92,14 @@ def run_language_models(
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent, device)
-    sides = _open_sides(skeleton, float_path, quantized_path)
+    opened = open_both(float_path, quantized_path)
+    folder = float_path if float_path.is_dir() else float_path.parent
+    skeleton = build_skeleton(folder, Held.of(opened[0][0]), device)
+    sides = _values_of_both(skeleton, opened, float_path)
     asked = asked_simulation(skeleton, sides[1])
     vocabulary, width = shape_of_head(skeleton)
-    most = getattr(skeleton.model.config, "max_position_embeddings", None)
-    texts = read_texts(tokens, float_path, vocabulary, length=min(length, most) if isinstance(most, int) else length)
+    length = min(length, longest_text(skeleton.model))
+    texts = read_texts(tokens, float_path, vocabulary, length=length, note=note)
     heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
     count = sum(map(len, texts))
     plan = _plan_of((float_path, quantized_path), texts, device, release)
@@ -128,9 +135,11 @@ def _plan_of(paths: Sequence[Path], texts: Sequence[Ids], device: torch.device, 
     }
 
 
-def _open_sides(skeleton: Skeleton, float_path: Path, quantized_path: Path) -> tuple[WeightValues, WeightValues]:
+def _values_of_both(
+    skeleton: Skeleton, opened: tuple[Opened, Opened], float_path: Path
+) -> tuple[WeightValues, WeightValues]:
     wanted = set(skeleton.model.state_dict())
-    floats, quantized = open_both(float_path, quantized_path)
+    floats, quantized = opened
     beyond = f"{skeleton.name_of(skeleton.layers)}.{len(skeleton.layers)}."
     if any(name.startswith(beyond) for name in floats[0].tensors):
         raise ModelError(

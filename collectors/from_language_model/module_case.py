@@ -1,6 +1,5 @@
 """The case of two language models of which one at least is a module in memory."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,14 +16,23 @@ from quantmedic.collectors.from_language_model.module_trials import try_float_pa
 from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules
 from quantmedic.collectors.from_language_model.skeleton import load_module
 from quantmedic.collectors.from_language_model.text_facts import worst_texts
-from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, name_of_texts, read_texts
+from quantmedic.collectors.from_language_model.tokens import (
+    LENGTH,
+    Ids,
+    TokenSource,
+    longest_text,
+    name_of_texts,
+    read_texts,
+)
 from quantmedic.collectors.from_torch.devices import move_modules
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.offline import offline
 from quantmedic.engine.rules.remedies import TRANSFORMERS
 
 
+@offline()
 def collect_modules(
     floats: object,
     quantized: object,
@@ -61,13 +69,15 @@ def collect_modules(
         move_modules((twin, model), device)
     vocabulary = _vocabulary_of(twin)
     tokenizer = Path(str(floats)) if not isinstance(floats, nn.Module) else None
-    texts = read_texts(tokens, tokenizer, vocabulary, length=min(length or LENGTH, _longest(twin)))
+    notes: list[str] = []
+    length = min(length or LENGTH, longest_text(twin))
+    texts = read_texts(tokens, tokenizer, vocabulary, length=length, note=notes.append)
     sides: list[Opened] = [(checkpoint_of_module(each), {}, {}) for each in (twin, model)]
     case = compare_opened(*sides, version=version, threads=threads, progress=progress)
     pair = ModulePair.of(twin, model)
     language, metric = _judge_modules(pair, texts, vocabulary, progress)
     language = language.model_copy(update=worst_texts(language.kl_by_text, texts, tokenizer))
-    return _as_modules(case, pair, language, metric, run)
+    return _as_modules(case, pair, language, metric, run, notes)
 
 
 def _judge_modules(
@@ -79,7 +89,12 @@ def _judge_modules(
 
 
 def _as_modules(
-    case: Case, pair: ModulePair, language: LanguageFacts, metric: MetricFacts, run: Mapping[str, object]
+    case: Case,
+    pair: ModulePair,
+    language: LanguageFacts,
+    metric: MetricFacts,
+    run: Mapping[str, object],
+    notes: Sequence[str],
 ) -> Case:
     """The case of the weights with what running both has shown; sizes in memory are those of no file."""
     record = case.record
@@ -99,7 +114,7 @@ def _as_modules(
         "same_as_float": "no" if language.kl_mean else record.model.same_as_float,
     }
     moved = [f"both modules were moved to {run['device']}"] if run.get("device") not in (None, "cpu") else []
-    notices = (how, *moved, *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
+    notices = (how, *moved, *notes, *(notice for notice in record.notices if notice != WEIGHTS_ALONE))
     model = record.model.model_copy(update=changed)
     whole = {"model": model, "notices": notices, "run": {**record.run, **run}}
     return Case(record.model_copy(update=whole), case.statistics)
@@ -133,8 +148,3 @@ def _vocabulary_of(model: nn.Module) -> int:
         help="texts are for causal language models, such as AutoModelForCausalLM; other modules are run on data that "
         "--representative and --validation name",
     )
-
-
-def _longest(model: nn.Module) -> int:
-    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    return most if isinstance(most, int) else sys.maxsize

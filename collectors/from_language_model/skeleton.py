@@ -13,26 +13,24 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from quantmedic.collectors.data.messages import first_line
+from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_language_model.configuration import (
+    Held,
+    TooMuchError,
+    bounded_building,
+    read_configuration,
+)
 from quantmedic.collectors.from_language_model.experts import load_otherwise
 from quantmedic.collectors.from_language_model.import_noise import without_import_noise
 from quantmedic.collectors.from_torch.devices import PROCESSOR
-from quantmedic.engine.errors import ModelError
-from quantmedic.engine.json_text import read_json
+from quantmedic.engine.errors import ModelError, QuantmedicError
 
-#: What stands in front of the blocks and behind them, by the names that architectures have for it.
+_CONFIG, _ADAPTER = "config.json", "adapter_config.json"
+_NEWER = "a newer release of transformers may know it; code that comes with a checkpoint is never run"
+#: What stands behind the blocks, by the names that architectures have for it.
 NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
-#: Keys that count objects of the network, and the most that one of them may count.
-_COUNTS = (
-    "num_hidden_layers",
-    "n_layer",
-    "num_layers",
-    "n_layers",
-    "num_local_experts",
-    "num_experts",
-    "n_routed_experts",
-)
-_MOST = 4096
 #: What a block is called with beside the hidden states.
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
@@ -78,15 +76,29 @@ class Skeleton:
                 yield part
 
 
-def build_skeleton(folder: Path, device: torch.device = PROCESSOR) -> Skeleton:
+def build_skeleton(folder: Path, held: Held, device: torch.device = PROCESSOR) -> Skeleton:
     """The network that ``config.json`` in a folder describes, with parts that run on a device.
+
+    Args:
+        folder: Holds the file.
+        held: What the weights hold, which bounds what is built.
+        device: Where its parts run.
 
     Raises:
         ModelError: ``transformers`` is not installed, the config is missing, or it names an architecture that
             ``transformers`` does not have or that is built otherwise than as a list of blocks.
     """
-    with without_import_noise():
-        return _build(folder, device)
+    with without_import_noise(), _told_of(folder):
+        transformers = _transformers(folder)
+        config = _configuration(transformers, folder, held)
+        config.use_cache = False
+        config._experts_implementation = "eager"  # one expert after the other, whose inputs can be told apart
+        with torch.device("meta"), bounded_building(held):
+            # The one that all have, and that takes no kernels from elsewhere.
+            model = transformers.AutoModelForCausalLM.from_config(
+                config, trust_remote_code=False, attn_implementation="eager"
+            )
+        return _taken_apart(model.eval(), folder, device)
 
 
 def load_module(folder: Path) -> nn.Module:
@@ -95,20 +107,27 @@ def load_module(folder: Path) -> nn.Module:
     Raises:
         ModelError: See ``build_skeleton``; or its weights cannot be read.
     """
-    with without_import_noise():
+    with without_import_noise(), _told_of(folder):
         transformers = _transformers(folder)
+        if (folder / _ADAPTER).exists():
+            raise ValueError(f"{_ADAPTER} asks for the weights of another model: merge both and save what comes of it")
         transformers.utils.logging.disable_progress_bar()
-        try:
+        held = Held.of(open_checkpoint(folder))
+        config = _configuration(transformers, folder, held)
+        with bounded_building(held):
             model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+                folder,
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
             )
-        except Exception as error:  # whatever a folder makes the library raise
-            raise _unknown(folder, str(error).split("\n")[0][:200]) from error
     return cast("nn.Module", model.eval())
 
 
 def _transformers(folder: Path) -> Any:
-    """The package, once the folder is known to be sound."""
+    """The package, once there is something for it to read."""
     try:
         import transformers  # an optional package that takes seconds
     except ImportError as error:
@@ -116,43 +135,35 @@ def _transformers(folder: Path) -> Any:
             "the package transformers is not installed",
             help="pip install 'quantmedic[language]', or leave --tokens out",
         ) from error
-    if not (folder / "config.json").is_file():
+    if not (folder / _CONFIG).is_file():
         raise ModelError(
             "no config.json beside the weights, which says what network they are of",
             where=str(folder),
             help="give the folder as save_pretrained wrote it",
         )
-    _refuse_huge(folder)
     transformers.utils.logging.set_verbosity_error()  # what it thinks of a config is none of the user's business here
     return transformers
 
 
-def _build(folder: Path, device: torch.device) -> Skeleton:
-    transformers = _transformers(folder)
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        config.use_cache = False
-        config._experts_implementation = "eager"  # one expert after the other, whose inputs can be told apart
-        with torch.device("meta"):
-            # The one that all have, and that takes no kernels from elsewhere.
-            model = transformers.AutoModelForCausalLM.from_config(
-                config, trust_remote_code=False, attn_implementation="eager"
-            )
-    except Exception as error:  # whatever a config makes the library raise
-        raise _unknown(folder, str(error).split("\n")[0][:200]) from error
-    return _taken_apart(model.eval(), folder, device)
+def _configuration(transformers: Any, folder: Path, held: Held) -> Any:
+    content = read_configuration(folder / _CONFIG, held)
+    kind = content.get("model_type")
+    if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
+        raise ValueError(f"transformers {transformers.__version__} knows no model_type {str(kind)[:80]!r}")
+    return transformers.CONFIG_MAPPING[kind].from_dict(content)
 
 
-def _refuse_huge(folder: Path) -> None:
-    """Each block and each expert is an object, and a damaged file may count billions of them."""
+@contextmanager
+def _told_of(folder: Path) -> Iterator[None]:
+    """Errors of the library, whatever a folder makes it raise, as one of its ``config.json``."""
     try:
-        content = read_json(folder / "config.json")
-    except (OSError, ValueError) as error:
-        raise _unknown(folder, str(error)) from error
-    counts = {key: content.get(key) for key in _COUNTS} if isinstance(content, dict) else {}
-    for key, value in counts.items():
-        if isinstance(value, int) and value > _MOST:
-            raise _unknown(folder, f"{key} is {value}")
+        yield
+    except (QuantmedicError, torch.OutOfMemoryError):
+        raise
+    except TooMuchError as error:
+        raise _unknown(folder, str(error), "put the config.json there that the weights were saved with") from error
+    except Exception as error:
+        raise _unknown(folder, first_line(error)[:200]) from error
 
 
 def _taken_apart(model: nn.Module, folder: Path, device: torch.device) -> Skeleton:
@@ -167,12 +178,11 @@ def _taken_apart(model: nn.Module, folder: Path, device: torch.device) -> Skelet
     return skeleton
 
 
-def _unknown(folder: Path, why: str) -> ModelError:
+def _unknown(folder: Path, why: str, help: str = _NEWER) -> ModelError:
     return ModelError(
         "the network cannot be built from its config.json",
-        where=[str(folder / "config.json"), f"cause  {why}"],
-        help="a newer release of transformers may know it; code that comes with a checkpoint is never run. Without "
-        "--tokens the weights alone are compared",
+        where=[str(folder / _CONFIG), f"cause  {why}"],
+        help=f"{help}. Without --tokens the weights alone are compared",
     )
 
 
@@ -238,7 +248,16 @@ def recorded_calls(skeleton: Skeleton) -> Iterator[Callable[[torch.Tensor], tupl
     def calls(ids: torch.Tensor) -> tuple[torch.Tensor, list[Call]]:
         found.clear()
         seen.clear()
-        skeleton.base(input_ids=ids, use_cache=False)
+        try:
+            skeleton.base(input_ids=ids, use_cache=False)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever an architecture raises
+            raise ModelError(
+                "what stands before the blocks cannot be run",
+                where=f"cause  {type(error).__name__}: {first_line(error)[:300]}",
+                help="does the config.json belong to these weights? without --tokens the weights alone are compared",
+            ) from error
         return seen[0], list(found)
 
     parts = [*skeleton.layers, skeleton.norm]

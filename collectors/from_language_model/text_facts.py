@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from quantmedic.collectors.from_language_model.tokenizer import decode
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.language_facts import TextFacts
+from quantmedic.engine.errors import QuantmedicError
 
 #: Texts that are named, and how much is shown of each.
 _NAMED, _TOKENS, _CHARACTERS = 10, 24, 80
@@ -39,17 +41,15 @@ def hash_of_text(ids: Ids) -> int:
 def _beginnings(texts: Sequence[Ids], folder: Path | None) -> list[str]:
     """First words; token ids where there is no tokenizer that can be read."""
     first = [ids[:_TOKENS].tolist() for ids in texts]
-    words = [] if folder is None else _words_of(first, folder / "tokenizer.json")
+    words = [] if folder is None else _words_of(first, folder)
     if len(words) != len(first):
         words = [" ".join(map(str, ids)) for ids in first]
     return [" ".join(text.split())[:_CHARACTERS].rstrip() for text in words]
 
 
-def _words_of(texts: Sequence[Sequence[int]], file: Path) -> list[str]:
-    """Nothing where there is no such file, or none that can be read."""
+def _words_of(texts: Sequence[Sequence[int]], folder: Path) -> list[str]:
+    """Nothing where there is no tokenizer, or none that can be used."""
     try:
-        from tokenizers import Tokenizer  # comes with transformers
-
-        return list(Tokenizer.from_file(str(file)).decode_batch(texts, skip_special_tokens=False))
-    except Exception:  # The library raises Exception itself, for a missing file too.
+        return decode(folder, texts)
+    except QuantmedicError:
         return []

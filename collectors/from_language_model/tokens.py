@@ -1,15 +1,20 @@
 """The texts that both models are run on: token ids from a file, or texts that the model's tokenizer reads."""
 
 import json
+import sys
 from collections.abc import Iterable
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import NPY_MAGIC, first_bytes, npy_column, npz_columns
+from quantmedic.collectors.data.progress import Announce, no_announcement
+from quantmedic.collectors.from_language_model.tokenizer import encode
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import TEXT_BYTES
+from quantmedic.engine.limits import ARRAY_BYTES, SAMPLES, TEXT_BYTES
 
 Ids = NDArray[np.int64]
 #: Path of a file, an array of token ids, or one array or list of them per text.
@@ -19,6 +24,7 @@ LENGTH = 512
 #: Parts of a text that stands alone.
 _PARTS = 64
 _ARRAYS = "give integers, as an array [texts, tokens] or a list with one array per text"
+_ARRAY_FILES = (".npz", ".npy")
 #: A text needs one token to predict and one to predict it from.
 _SHORTEST = 2
 
@@ -28,7 +34,20 @@ def name_of_texts(source: TokenSource) -> str:
     return str(source) if isinstance(source, str | Path) else "token ids from Python"
 
 
-def read_texts(source: TokenSource, tokenizer: Path | None, vocabulary: int, *, length: int = LENGTH) -> list[Ids]:
+def longest_text(model: object) -> int:
+    """Tokens that a network takes at most, as its configuration says."""
+    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    return most if isinstance(most, int) and most >= _SHORTEST else sys.maxsize
+
+
+def read_texts(
+    source: TokenSource,
+    tokenizer: Path | None,
+    vocabulary: int,
+    *,
+    length: int = LENGTH,
+    note: Announce = no_announcement,
+) -> list[Ids]:
     """Token ids of each text, at most ``length``; one that stands alone is cut into parts of as many tokens.
 
     Texts of fewer than two tokens are left out.
@@ -40,11 +59,13 @@ def read_texts(source: TokenSource, tokenizer: Path | None, vocabulary: int, *, 
         tokenizer: Folder of the model, whose ``tokenizer.json`` reads texts; None where there is none.
         vocabulary: Ids have to be below it.
         length: Tokens that are kept of each text, from its beginning.
+        note: Is told what a report has to say of how texts were read.
 
     Raises:
         DataError: The file cannot be read, holds no texts, or an id is beyond the vocabulary.
+        LimitError: The file is too large, or the tokenizer takes too long.
     """
-    found, path = _read_source(source, tokenizer), name_of_texts(source)
+    found, path = _read_source(source, tokenizer, length * _PARTS, note), name_of_texts(source)
     if len(found) == 1:  # one long text is read as several, as others do, so that there is an interval
         found = [found[0][k : k + length] for k in range(0, len(found[0]), length)][:_PARTS]
     texts = [ids[:length] for ids in found if len(ids) >= _SHORTEST]
@@ -67,13 +88,13 @@ def read_texts(source: TokenSource, tokenizer: Path | None, vocabulary: int, *, 
     return texts
 
 
-def _read_source(source: TokenSource, tokenizer: Path | None) -> list[Ids]:
+def _read_source(source: TokenSource, tokenizer: Path | None, most: int, note: Announce) -> list[Ids]:
     if not isinstance(source, str | Path):
         return _ids_of_arrays(source)
     path = Path(source)
     if not path.is_file():
         raise DataError("no such file of texts", where=str(path), help="give .jsonl, .npz, .npy or a text file")
-    return _read_arrays(path) if path.suffix in (".npz", ".npy") else _read_lines(path, tokenizer)
+    return _read_arrays(path) if path.suffix in _ARRAY_FILES else _read_lines(path, tokenizer, most, note)
 
 
 def _ids_of_arrays(source: object) -> list[Ids]:
@@ -90,35 +111,36 @@ def _ids_of_arrays(source: object) -> list[Ids]:
 
 
 def _read_arrays(path: Path) -> list[Ids]:
-    try:
-        content = np.load(path, allow_pickle=False)
-        arrays = [content[name] for name in content.files] if path.suffix == ".npz" else [content]
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError("not readable as arrays", where=[str(path), f"cause  {error}"], help="save integers") from error
-    if any(array.dtype.kind not in "iu" or array.ndim not in (1, 2) for array in arrays):
+    """Rows of all arrays of a file, whose size is known before any is read."""
+    columns = [npy_column(path)] if first_bytes(path).startswith(NPY_MAGIC) else [*npz_columns(path).values()]
+    shapes = [column.info.shape for column in columns]
+    if any(column.info.dtype.kind not in "iu" or len(column.info.shape) not in (1, 2) for column in columns):
         raise DataError(
             "the arrays are no token ids", where=str(path), help="save integers, [texts, tokens] or one array per text"
         )
-    return [np.asarray(row, np.int64) for array in arrays for row in np.atleast_2d(array)]
+    SAMPLES.check(sum(shape[0] if len(shape) > 1 else 1 for shape in shapes), path)
+    ARRAY_BYTES.check(sum(map(prod, shapes)) * np.dtype(np.int64).itemsize, path)
+    return [np.asarray(row, np.int64) for column in columns for row in np.atleast_2d(column.load())]
 
 
-def _read_lines(path: Path, tokenizer: Path | None) -> list[Ids]:
-    TEXT_BYTES.check(path.stat().st_size, str(path))
+def _read_lines(path: Path, tokenizer: Path | None, most: int, note: Announce) -> list[Ids]:
+    TEXT_BYTES.check(path.stat().st_size, path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             "not readable as text", where=[str(path), f"cause  {error}"], help="save it as UTF-8"
         ) from error
+    SAMPLES.check(text.count("\n"), path)
     if path.suffix != ".jsonl":
         parts = [part.strip() for part in text.split("\n\n")]
-        return _tokenized([part for part in parts if part], tokenizer)
+        return _tokenized([part for part in parts if part], tokenizer, most, note)
     found: list[Ids | str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             found.append(_entry(line, f"{path}  line {number}"))
-    words = _tokenized([entry for entry in found if isinstance(entry, str)], tokenizer)
-    return [words.pop(0) if isinstance(entry, str) else entry for entry in found]
+    words = iter(_tokenized([entry for entry in found if isinstance(entry, str)], tokenizer, most, note))
+    return [next(words) if isinstance(entry, str) else entry for entry in found]
 
 
 def _entry(line: str, where: str) -> Ids | str:
@@ -140,7 +162,7 @@ def _entry(line: str, where: str) -> Ids | str:
     )
 
 
-def _tokenized(texts: list[str], folder: Path | None) -> list[Ids]:
+def _tokenized(texts: list[str], folder: Path | None, most: int, note: Announce) -> list[Ids]:
     """Ids of texts, with the special tokens that the tokenizer adds."""
     if not texts:
         return []
@@ -149,23 +171,10 @@ def _tokenized(texts: list[str], folder: Path | None) -> list[Ids]:
             "texts need the tokenizer of the model, and a module in memory has none",
             help="give token ids, or the folder of the float model in place of the module",
         )
-    file = folder / "tokenizer.json"
-    if not file.is_file():
-        raise DataError(
-            "there is no tokenizer.json beside the float model, which texts need",
-            where=str(file),
-            help="copy it there, or give token ids",
+    found = encode(folder, texts, most)
+    if found.dropout:
+        note(
+            f"the tokenizer asks for a dropout of {found.dropout:g}, which is for training: it was switched off, so "
+            "that a text always has the same tokens"
         )
-    try:
-        from tokenizers import Tokenizer  # comes with transformers
-    except ImportError as error:
-        raise DataError(
-            "the package tokenizers is not installed, which texts need", help="pip install 'quantmedic[language]'"
-        ) from error
-    try:
-        reader = Tokenizer.from_file(str(file))
-        return [np.array(own.ids, np.int64) for own in reader.encode_batch(texts)]
-    except Exception as error:  # The library raises Exception itself.
-        raise DataError(
-            "the tokenizer cannot be used", where=[str(file), f"cause  {error}"], help="copy it again"
-        ) from error
+    return [np.array(ids, np.int64) for ids in found.ids]

@@ -17,6 +17,7 @@ from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.files import leads_out, read_bytes
 from quantmedic.engine.limits import DEPTH, IR_BYTES
+from quantmedic.engine.offline import offline
 
 if TYPE_CHECKING:
     import openvino
@@ -77,7 +78,8 @@ def import_openvino(where: Path) -> "type[openvino.Core]":
         ModelError: The package is not installed, or cannot be loaded.
     """
     try:
-        from openvino import Core  # an optional package
+        with offline():
+            from openvino import Core  # an optional package
     except ImportError as error:
         raise ModelError(
             "OpenVINO models need the package openvino", where=str(where), help="pip install 'quantmedic[openvino]'"

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import (
+    NPY_MAGIC,
     Column,
     ColumnReader,
     as_array,
@@ -107,7 +108,7 @@ def _open(source: object, option: str) -> tuple[str, dict[str, Column]]:
         if not path.is_file():
             raise missing_path_error(path, f"file of {option}", otherwise="")
         start = first_bytes(path)
-        if start.startswith(b"\x93NUMPY"):
+        if start.startswith(NPY_MAGIC):
             return path.name, {"": npy_column(path)}
         if start.startswith(b"PK"):
             return path.name, npz_columns(path)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from quantmedic.engine.offline import IN_CHILD, offline_environment
 from quantmedic.engine.output_files import scratch_folder
 
 #: Holds a pipe whose other end this process alone has: its end, be it by a kill, ends the child and what that started.
@@ -24,6 +25,15 @@ _hold_on()
 """
 
 
+#: Lets allocations beyond so many bytes fail; Windows has no such limit.
+_BOUND = """
+def _bound():
+    import resource
+    resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
+_bound()
+"""
+
+
 def run_child(
     code: str,
     arguments: Sequence[str] = (),
@@ -32,8 +42,11 @@ def run_child(
     stdout: int | IO[bytes] = subprocess.DEVNULL,
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     seconds: float | None = None,
+    memory: int | None = None,
 ) -> int:
     """Run Python code, with the packages of this process, in a session of its own; returns its exit status.
+
+    Libraries are kept offline in it, see ``engine.offline``.
 
     Args:
         code: What runs; no file of the folder stands in for a package.
@@ -42,6 +55,7 @@ def run_child(
         stdout: Where its output goes. Not a pipe: a process that it started and that outlives it would hold that open.
         stderr: Likewise.
         seconds: After which it is killed with all that it started; None: never.
+        memory: Bytes that it may allocate; None: all that there are.
 
     Raises:
         OSError: No process starts.
@@ -50,9 +64,11 @@ def run_child(
     lifeline = os.pipe() if sys.platform != "win32" else None
     try:
         held = _LIFELINE.format(pipe=lifeline[0]) if lifeline is not None else ""
+        bound = _BOUND.format(memory=memory) if memory is not None and sys.platform != "win32" else ""
         child = subprocess.Popen(
-            [sys.executable, "-P", "-c", held + code, *arguments],
+            [sys.executable, "-P", "-c", held + bound + IN_CHILD + code, *arguments],
             cwd=folder,
+            env=offline_environment(),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -79,13 +95,14 @@ Path("answer").write_bytes(answer)
 """
 
 
-def ask_child(function: str, question: bytes, seconds: float) -> bytes:
+def ask_child(function: str, question: bytes, seconds: float, memory: int | None = None) -> bytes:
     """What a function of ours returns that may never end.
 
     Args:
         function: ``module:function``, which makes bytes of bytes.
         question: What it is given.
         seconds: After which its process is killed.
+        memory: See ``run_child``.
 
     Raises:
         OSError: No process starts, or it fails.
@@ -93,7 +110,7 @@ def ask_child(function: str, question: bytes, seconds: float) -> bytes:
     """
     with scratch_folder() as folder:
         (folder / "question").write_bytes(question)
-        run_child(_ANSWER, [function], folder=folder, seconds=seconds)
+        run_child(_ANSWER, [function], folder=folder, seconds=seconds, memory=memory)
         return (folder / "answer").read_bytes()
 
 

@@ -39,6 +39,7 @@ os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(os.environ["XDG_CACHE_HOME"], "
 os.environ |= {"QUANTMEDIC_NO_PROVE": "1", "QUANTMEDIC_EXACT_KERNELS": "1", "COLUMNS": "100"}
 #: What these limits allow otherwise takes longer than a case may.
 os.environ |= {"QUANTMEDIC_MAX_SAMPLES": "50000", "QUANTMEDIC_MAX_LOG_SECONDS": "5"}
+os.environ["QUANTMEDIC_MAX_TOKENIZER_SECONDS"] = "10"
 
 from case import Outcome, run_case, warm_up  # noqa: E402
 from seeds import Seeds, make_seeds  # noqa: E402
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, default=Path("fuzz.jsonl"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--each", action="store_true", help="one case for each reader, in their order")
-    parser.add_argument("--format", help="only cases of this format")
+    parser.add_argument("--format", default="", help="only cases of formats that begin so, such as LM")
     parser.add_argument("--only", type=int, metavar="N", help="repeat this case and show what it says")
     parser.add_argument("--kept", type=Path, nargs="+", metavar="FOLDER", help="run inputs that were kept")
     parser.add_argument("--table", action="store_true", help="print the table of the log")
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = {line["number"] for line in read_log(given.log) if line["seed"] == given.seed}
     count = len(campaign.rows) if given.each else given.cases
     numbers = [number for number in range(count) if number not in done]
-    numbers = [n for n in numbers if given.format in (None, campaign.draw(n)[0].format)]
+    numbers = [n for n in numbers if campaign.draw(n)[0].format.startswith(given.format)]
     complaints = campaign.warm_up(numbers)
     for complaint in complaints:
         print(f"a sound seed is refused: {complaint}")

@@ -235,16 +235,55 @@ def _settings(folder: Path) -> Seeds:
 
 
 def _language(folder: Path) -> Seeds:
-    """A language model of one block, in float and in 4 bits, and token ids."""
+    """A language model of one block, in float and in 4 bits, token ids, texts and a tokenizer."""
     tensors = checkpoints.language_model(layers=1)
     sizes = {"hidden_size": checkpoints.HIDDEN, "intermediate_size": checkpoints.INNER, "num_attention_heads": 4}
     sizes |= {"vocab_size": checkpoints.VOCABULARY, "num_hidden_layers": 1, "num_key_value_heads": 4}
-    found: Seeds = {"t.jsonl": b'[5, 6, 7]\n{"input_ids": [8, 9, 10]}\n'}
+    found: Seeds = {"t.jsonl": b'[5, 6, 7]\n{"input_ids": [8, 9, 10]}\n', "t.txt": b"abcab abba\n\ncab cabaab\n"}
+    ids = np.arange(5, 17).reshape(3, 4)
+    found |= {"t.npy": _written(lambda file: np.save(file, ids))}
+    found |= {"t.npz": _written(lambda file: np.savez_compressed(file, ids=ids, more=ids[0]))}
+    found["tokenizer.json"] = json.dumps(_tokenizer()).encode()
     for name, own in (("lm", tensors), ("lm4", checkpoints.quantized_model(tensors, "gptq"))):
         config = sizes if name == "lm" else sizes | checkpoints.configuration("gptq")
         written = checkpoints.write_folder(folder / name, own, config, shards=1)
         found |= {f"{name}/{path.name}": path.read_bytes() for path in sorted(written.iterdir())}
     return found
+
+
+def _tokenizer() -> dict[str, Any]:
+    """Pairs of bytes, with a part of each kind."""
+    plain = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    words = ["<unk>", "<s>", "a", "b", "c", "Ġ", "ab", "ca", "abc"]
+    begin = {"id": "<s>", "ids": [1], "tokens": ["<s>"]}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": number, "content": words[number], **flags, "special": True} for number in (0, 1)],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "ByteLevel", **plain},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": begin},
+        },
+        "decoder": {"type": "ByteLevel", **plain},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {word: number for number, word in enumerate(words)},
+            "merges": [["a", "b"], ["c", "a"], ["ab", "c"]],
+        },
+    }
 
 
 def _weights(folder: Path) -> Seeds:

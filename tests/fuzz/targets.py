@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import mutate_files as files
 import mutate_models as models
+from mutate_language import mutate_config, mutate_tokenizer
 from mutate_options import write_module
 from mutate_text import Mutator, mutate_bytes, mutate_lines
 from mutate_torch import write_torch
@@ -101,7 +102,8 @@ OWN = (
 
 def make_targets(seeds: Seeds) -> list[Target]:
     """All rows; importers, logs and checkpoints have one for each of their seeds."""
-    return [*_models(), *_data(), *_cases(), *_policies(), *_checkpoints(seeds), *_importers(seeds), *_logs(seeds)]
+    own = (_models(), _data(), _cases(), _policies(), _checkpoints(seeds), _language_models(seeds))
+    return [row for rows in (*own, _importers(seeds), _logs(seeds)) for row in rows]
 
 
 def _models() -> Iterator[Target]:
@@ -225,10 +227,6 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
             mutate = mutate_json if changed.endswith("json") else files.mutate_safetensors
             command = f"weights float {kind} --threads 1 -o out/r --format json"
             yield Target("safetensors", 0.5, own, changed, mutate, (command,))
-    spoken = {name: name for name in seeds if name.startswith(("lm/", "lm4/"))} | {"t.jsonl": "t.jsonl"}
-    run = (f"weights lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --tokens t.jsonl {_ONE} {_JSON}")
-    for changed, mutate in (("t.jsonl", mutate_lines), ("lm/config.json", mutate_json)):
-        yield Target("language", 0.5, spoken, changed, mutate, run)
     gguf = {name: name for name in ("f16.gguf", "q4_0.gguf")}
     compare = (f"weights f16.gguf q4_0.gguf {_ONE} {_JSON}",)
     for changed in gguf:
@@ -239,6 +237,29 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
             mutate = mutate_json if changed.endswith("json") else mutate_bytes
             command = f"weights float.mlpackage {kind}.mlpackage --threads 1 -o out/r --format json"
             yield Target("Core ML", 0.3, own, changed, mutate, (command,))
+
+
+def _language_models(seeds: Seeds) -> Iterator[Target]:
+    """What lies beside the weights of a language model, and the texts that it is run on."""
+    folders = {name: name for name in seeds if name.startswith(("lm/", "lm4/"))}
+    named = {kind: f"lm lm4 --tokens t.{kind} {_ONE} {_JSON}" for kind in ("jsonl", "txt", "npy", "npz")}
+    run = (f"weights {named['jsonl']}", f"check {named['jsonl']}")
+    ids = folders | {"t.jsonl": "t.jsonl"}
+    yield Target("LM config", 3, ids, "lm/config.json", mutate_config, run)
+    yield Target("LM config", 1, ids, "lm4/config.json", mutate_config, run)
+    for folder in ("lm", "lm4"):
+        yield Target("LM index", 0.5, ids, f"{folder}/model.safetensors.index.json", mutate_json, run)
+    yield Target("LM tokens", 0.5, ids, "t.jsonl", mutate_lines, run)
+    for kind, seed, mutate in (
+        ("npz", "t.npz", files.mutate_zip),
+        ("npy", "t.npy", files.mutate_npy),
+        ("npy", "t.npz", files.mutate_zip),
+    ):
+        own = folders | {f"t.{kind}": seed}
+        yield Target("LM tokens", 0.5, own, f"t.{kind}", mutate, (f"weights {named[kind]}",))
+    words = folders | {"lm/tokenizer.json": "tokenizer.json", "t.txt": "t.txt"}
+    yield Target("LM tokenizer", 2, words, "lm/tokenizer.json", mutate_tokenizer, (f"weights {named['txt']}",))
+    yield Target("LM tokenizer", 0.5, words, "t.txt", mutate_lines, (f"weights {named['txt']}",))
 
 
 def _importers(seeds: Seeds) -> Iterator[Target]:

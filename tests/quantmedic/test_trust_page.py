@@ -30,6 +30,7 @@ ELSEWHERE = {
     "Compiled code that was kept": "tests/engine/test_cache_folder.py",
     "TensorFlow's converter": "tests/collectors/test_tensorflow_files.py",
     "Nothing in a report runs": "tests/browser/test_hostile.py",
+    "A tokenizer runs in a process of its own": "tests/collectors/from_language_model/test_hostile_folders.py",
     "Nothing is measured for others": "tests/quantmedic/test_fresh_home.py",
     "Files are written to the output, to the cache, and to the temporary directory while a run lasts.": (
         "tests/quantmedic/test_fresh_home.py"
