@@ -21,7 +21,7 @@ from builders.report_pages import violations
 import quantmedic
 from quantmedic.api.rulebase import load_rulebase
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
 VERSION = "0.1"

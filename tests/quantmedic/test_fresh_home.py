@@ -27,6 +27,7 @@ def written(folder: Path, *command: str, **more: str) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.nightly
 def test_a_run_writes_its_output_and_its_cache_alone(tmp_path: Path) -> None:
     found = written(tmp_path, "-m", "quantmedic", "demo", "--output", "report", "--prove")
     assert "work/report/report.json" in found

@@ -43,6 +43,7 @@ def written(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.nightly
 def test_no_clock_decides_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QUANTMEDIC_NO_PROVE", raising=False)
     found = {}

@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from builders.tiers import others_nightly
 
 TEST = """
 from quantmedic.demo import patient
@@ -26,7 +27,7 @@ def run(folder: Path, *, healthy: bool, more: str = "") -> subprocess.CompletedP
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("healthy", [True, False])
+@pytest.mark.parametrize("healthy", others_nightly([False, True]))
 def test_it_fails_where_the_command_would(healthy: bool, tmp_path: Path) -> None:
     done = run(tmp_path, healthy=healthy)
     assert done.returncode == (0 if healthy else 1), done.stdout

@@ -96,6 +96,7 @@ def right(images: np.ndarray) -> np.ndarray:
     return images.astype(np.float32) / 128 - 1
 
 
+@pytest.mark.nightly
 class TestMagika:
     """File types from bytes; the network holds a decomposed layer norm and a decomposed GELU."""
 
@@ -180,6 +181,7 @@ def file_bytes(content: bytes) -> np.ndarray:
     return values
 
 
+@pytest.mark.nightly
 class TestSwiftF0:
     """Pitch from audio: scalar inputs, a fixed batch of one, double outputs, a metric of the user's."""
 

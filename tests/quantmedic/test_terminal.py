@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from builders.attacks import ATTACKS, attacked, raw_places
 from builders.commands import run_quantmedic
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.cli.main import main
@@ -95,7 +96,7 @@ OUTPUTS = (
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("terminal", others_nightly([True, False]))
 def test_no_output_on_a_hostile_case_is_raw(here: Path, hostile_case: Path, patient_case: Path, terminal: bool) -> None:
     places = {"CASE": str(hostile_case), "OTHER": str(patient_case)}
     for line in OUTPUTS:

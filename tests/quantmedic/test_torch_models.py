@@ -94,6 +94,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.nightly
 def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: Path) -> None:
     models = ("torch_patients:float_model", "torch_patients:quantized_model")
     data = ("-r", "torch_patients:calibration", "-v", "torch_patients:validation")

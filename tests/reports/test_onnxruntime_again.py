@@ -234,6 +234,7 @@ def test_a_model_that_was_prepared_before_is_prepared_again(tmp_path: Path) -> N
     assert_same(tmp_path, text)
 
 
+@pytest.mark.nightly
 def test_real_networks_come_out_the_same(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for name, recipes in TRIED.items():
         feed = write_float(name, tmp_path)

@@ -199,6 +199,7 @@ def script(found: Patient, *options: Any, code: str = "") -> str:
     return complete_code(f"{code}\n{call}", "python", toolchain)
 
 
+@pytest.mark.nightly
 def test_the_settings_in_force_give_the_same_module_again(subtests: pytest.Subtests) -> None:
     for name, (toolchain, quantize) in SETTINGS.items():
         with subtests.test(name):
