@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
-    from quantmedic.store.history_file import load_history, write_trend
     from quantmedic.variants import what_if
 
 # onnxruntime collects telemetry: from 1.32 on, its import writes an identifier of the device and a database into the
@@ -71,7 +70,6 @@ __all__ = [
     "judge",
     "learn_rounding",
     "load_case",
-    "load_history",
     "load_rulebase",
     "load_sensitivity",
     "rewindable",
@@ -82,7 +80,6 @@ __all__ = [
     "write_comparison",
     "write_report",
     "write_sensitivity",
-    "write_trend",
 ]
 
 #: The module of each public name.
@@ -110,7 +107,6 @@ _HOMES = {
     "judge": "api.judging",
     "learn_rounding": "api.repairs",
     "load_case": "api.cases",
-    "load_history": "store.history_file",
     "load_rulebase": "api.rulebase",
     "load_sensitivity": "api.sensitivities",
     "rewindable": "api.repairs",
@@ -121,7 +117,6 @@ _HOMES = {
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_sensitivity": "api.sensitivities",
-    "write_trend": "store.history_file",
 }
 
 

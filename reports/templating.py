@@ -52,9 +52,9 @@ OTHER_VARIABLES = {
     "marker": "check.md: name of the model, as the hidden first line has it",
     "pictures": "index.html: a picture of each cause that has one, by its code",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
-    "picture": "compare.md and trend.md: the graphs lie beside it",
+    "picture": "compare.md: the graph lies beside it",
     "record": "sensitivity.md: a SensitivityContext; debugger.html: a DebuggerBox; "
-    "compare.md and compare.html: a CompareContext; trend.md and trend.html: a HistoryBox",
+    "compare.md and compare.html: a CompareContext",
     "program": "index.html: the page's program",
     "report": "page.html: link to the report, empty where there is none",
     "script_hashes": "pages: what the Content Security Policy lets run",

@@ -11,8 +11,9 @@ from builders.commands import run_quantmedic
 from click.testing import CliRunner
 
 from quantmedic.api.explain import _short_fact, explanation
-from quantmedic.cli.main import cli
+from quantmedic.cli.main import cli, exit_code
 from quantmedic.cli.powershell import PowerShellComplete
+from quantmedic.cli.successors import SUCCESSORS
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
@@ -210,6 +211,14 @@ def test_powershell_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
         values = [line.split("\t")[0] for line in lines]
         assert sorted(values) == sorted(offered)
         assert all(len(line.split("\t")) == 2 and line.split("\t")[1] for line in lines)
+
+
+def test_what_was_removed_names_its_successor(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, successor in SUCCESSORS.items():
+        assert exit_code([*typed.split(), "x"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"quantmedic {typed} was removed" in said and " ".join(successor.split()) in said, said
+    assert exit_code(["trends"]) == 2 and "No such command" in capsys.readouterr().err
 
 
 def test_the_command_answers_every_shell() -> None:

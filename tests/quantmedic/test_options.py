@@ -64,7 +64,6 @@ EXPECTED: dict[str, dict[str, str]] = {
     },
     "baseline write": {"rules": ALL, "report": "output"},
     "baseline prune": {"rules": ALL},
-    "trend": {"report": "output formats"},
     "compare": {"rules": ALL, "report": "output formats quiet verbose"},
     "record": {
         "data": "validation samples",
