@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
-    from quantmedic.variants import what_if
 
 # onnxruntime collects telemetry: from 1.32 on, its import writes an identifier of the device and a database into the
 # user's cache. It reads this while it is imported; whoever has set it has decided.
@@ -76,7 +75,6 @@ __all__ = [
     "save_case",
     "sensitivity",
     "smooth",
-    "what_if",
     "write_comparison",
     "write_report",
     "write_sensitivity",
@@ -113,7 +111,6 @@ _HOMES = {
     "save_case": "api.cases",
     "sensitivity": "api.sensitivities",
     "smooth": "api.repairs",
-    "what_if": "variants",
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_sensitivity": "api.sensitivities",

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import click
-from click.shell_completion import add_completion_class, shell_complete
+from click.shell_completion import shell_complete
 
 from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
-from quantmedic.cli.powershell import PowerShellComplete
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.successors import refuse_removed
 from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
@@ -27,7 +26,6 @@ from quantmedic.engine.errors import QuantmedicError
 COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
-    "watch": LazyCommand("quantmedic.cli.watch:watch", "Diagnose again whenever a file changes."),
     "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `report` judges."),
     "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
     "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two safetensors checkpoints."),
@@ -52,7 +50,6 @@ COMMANDS = {
 }
 
 
-add_completion_class(PowerShellComplete)
 #: Environment variable that holds what the shell's script asks for. click would answer, too, and end the process.
 ASKED_BY_SHELL = "_QUANTMEDIC_COMPLETE"
 

@@ -8,6 +8,10 @@ _OVER_TIME = (
 #: What to do instead, by what is typed after ``quantmedic``: a command, or a command and its option.
 SUCCESSORS = {
     "trend": f"quantmedic check FLOAT QUANT -o FOLDER for each run, and {_OVER_TIME}",
+    "watch": (
+        "let a tool that watches files run diagnose, such as: ls *.onnx | entr quantmedic diagnose FLOAT QUANT; "
+        "quantmedic compare BEFORE AFTER says what healed"
+    ),
     "check --record": _OVER_TIME,
     "check --label": _OVER_TIME,
     "check --model": _OVER_TIME,

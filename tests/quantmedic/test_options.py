@@ -51,7 +51,6 @@ EXPECTED: dict[str, dict[str, str]] = {
         "report": ALL,
     },
     "diagnose": dict.fromkeys(GROUPS, ALL),
-    "watch": dict.fromkeys(GROUPS, ALL),
     "collect": {**dict.fromkeys(GROUPS, ALL), "judging": "", "report": "output"},
     "weights": {"measuring": "threads device", "rules": ALL, "judging": ALL, "report": ALL},
     "report": {"rules": ALL, "judging": ALL, "report": ALL},
