@@ -31,7 +31,7 @@ OTHER_VARIABLES = {
     "rows": "calibrations.md: settings in their order",
     "reading": "calibrations.md: how to read the table, as sentences",
     "legend": "calibrations.md: each mark with what it means",
-    "loader": "index.html: what unpacks its program and its data",
+    "loader": "index.html: what decompresses its program and its data",
     "labelled": "calibrations.md: name of the metric; empty without labels",
     "kinds": "calibrations.md: heads of what a setting is made of",
     "failures": "calibrations.md: settings that failed, and why",
