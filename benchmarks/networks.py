@@ -83,13 +83,13 @@ def _image(size: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, size, size])
 
 
-def resnet50(size: int = 224, slim: int = 1) -> onnx.ModelProto:
-    """53 convolutions in 16 bottleneck blocks, 4.1 G multiply-adds at 224²; ``slim`` divides the channels."""
+def resnet50(size: int = 224) -> onnx.ModelProto:
+    """53 convolutions in 16 bottleneck blocks, 4.1 G multiply-adds at 224²."""
     net = Builder()
-    before = 64 // slim
+    before = 64
     x = net.relu(net.conv("image", 3, before, 7, 2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-    for stage, (width, blocks) in enumerate((w // slim, n) for w, n in ((64, 3), (128, 4), (256, 6), (512, 3))):
+    for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
             y = net.relu(net.conv(x, before, width, 1))

@@ -32,7 +32,8 @@ def take_picture(report: Path, picture: Path) -> None:
         width, height = SIZE
         page = browser.new_context(viewport={"width": width, "height": height}, offline=True).new_page()
         page.goto((report / "index.html").resolve().as_uri())
-        page.wait_for_timeout(500)  # figures are drawn after the page has loaded
+        page.evaluate("running")
+        page.wait_for_timeout(500)  # figures are drawn after the program has begun
         shot = page.screenshot()
         browser.close()
     colours = Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)

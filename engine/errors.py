@@ -66,10 +66,6 @@ class BaselineError(QuantmedicError):
     """A baseline of known findings cannot be read."""
 
 
-class HistoryError(QuantmedicError):
-    """A history cannot be read or written, or does not hold what is asked for."""
-
-
 def for_python(function: Callable[P, R]) -> Callable[P, R]:
     """The function with errors that name its parameters, not options of the command line."""
 

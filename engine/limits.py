@@ -111,7 +111,6 @@ LITERT_BYTES = Limit("litert_bytes", "a LiteRT file", "bytes", (2 << 30) - 1)
 IR_BYTES = Limit("ir_bytes", "a file of an OpenVINO IR", "bytes", (2 << 30) - 1)
 EVENT_BYTES = Limit("event_bytes", "an event file of MCT", "bytes", 256 << 20)
 ZIP_TABLE_BYTES = Limit("zip_table_bytes", "the table of contents of an archive", "bytes", 16 << 20)
-HISTORY_BYTES = Limit("history_bytes", "a history", "bytes", 256 << 20)
 SAMPLES = Limit("samples", "a data set", "samples", 5_000_000)
 LABEL_ROWS = Limit("label_rows", "a file of labels", "rows", 5_000_000)
 #: Each takes about 26 kB until it is judged.
@@ -142,7 +141,6 @@ LIMITS = (
     IR_BYTES,
     EVENT_BYTES,
     ZIP_TABLE_BYTES,
-    HISTORY_BYTES,
     SAMPLES,
     LABEL_ROWS,
     IMPORTED_LAYERS,

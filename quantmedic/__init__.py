@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
-    from quantmedic.store.history_file import load_history, write_trend
-    from quantmedic.variants import what_if
 
 switch_off_onnxruntime()
 
@@ -69,18 +67,15 @@ __all__ = [
     "judge",
     "learn_rounding",
     "load_case",
-    "load_history",
     "load_rulebase",
     "load_sensitivity",
     "rewindable",
     "save_case",
     "sensitivity",
     "smooth",
-    "what_if",
     "write_comparison",
     "write_report",
     "write_sensitivity",
-    "write_trend",
 ]
 
 #: The module of each public name.
@@ -108,18 +103,15 @@ _HOMES = {
     "judge": "api.judging",
     "learn_rounding": "api.repairs",
     "load_case": "api.cases",
-    "load_history": "store.history_file",
     "load_rulebase": "api.rulebase",
     "load_sensitivity": "api.sensitivities",
     "rewindable": "api.repairs",
     "save_case": "api.cases",
     "sensitivity": "api.sensitivities",
     "smooth": "api.repairs",
-    "what_if": "variants",
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_sensitivity": "api.sensitivities",
-    "write_trend": "store.history_file",
 }
 
 

@@ -28,7 +28,6 @@ from quantmedic.reports.sections.harm import (
     withstood_size,
     withstood_text,
 )
-from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.language import LanguageBox, language_box, samples_of_language
 from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
@@ -160,7 +159,6 @@ class ReportContext:
     sets: Annotated[SetsBox, "what both data sets look like, and what is wrong with them"]
     datasets: Annotated[DatasetTable, "both data sets side by side"]
     outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
-    history: Annotated[HistoryBox | None, "earlier checks of this model; None where none were recorded"]
     cost: Annotated[CostBox, "what quantization gave for what it cost"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
     imports: Annotated[tuple[ImportLine, ...], "files of the toolchain; empty where none was given"]
@@ -225,7 +223,6 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         sets=sets_box(diagnosis, samples),
         datasets=dataset_table(diagnosis.datasets),
         outputs=output_lines(diagnosis.outputs),
-        history=history_box(diagnosis.check.trend if diagnosis.check is not None else None),
         cost=cost_box(diagnosis),
         compared=comparison_lines(diagnosis),
         imports=import_rows(diagnosis.imports),

@@ -1,10 +1,9 @@
-"""Comparisons, trends, searches and sensitivity records as files, and as text of one format."""
+"""Comparisons, searches and sensitivity records as files, and as text of one format."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from quantmedic.engine.contract.calibrations import CalibrationsRecord
-from quantmedic.engine.contract.check import Trend
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.debugger import DebuggerRecord
@@ -17,17 +16,14 @@ from quantmedic.reports.machines.records import (
     comparison_json,
     denylist_json,
     sensitivity_json,
-    trend_json,
 )
 from quantmedic.reports.machines.spreadsheets import debugger_csv, sensitivity_csv
-from quantmedic.reports.markdown import calibrations_markdown, comparison_markdown, sensitivity_markdown, trend_markdown
+from quantmedic.reports.markdown import calibrations_markdown, comparison_markdown, sensitivity_markdown
 from quantmedic.reports.page.debugger import debugger_page
-from quantmedic.reports.page.records import comparison_page, trend_page
-from quantmedic.reports.sections.history import trend_box
+from quantmedic.reports.page.records import comparison_page
 from quantmedic.reports.templating import svg
 from quantmedic.reports.terminal.calibrations import render_calibrations
 from quantmedic.reports.terminal.compare import render_comparison
-from quantmedic.reports.terminal.trend import render_trend
 
 FORMATS = ("html", "markdown", "json", "text")
 Record = TypeVar("Record")
@@ -43,15 +39,6 @@ COMPARISON_WRITERS: Mapping[str, Writer[ComparisonReport]] = {
     "json": lambda record: {"compare.json": comparison_json(record)},
     "text": lambda record: {"compare.txt": render_comparison(record)},
 }
-TREND_WRITERS: Mapping[str, Writer[Trend]] = {
-    "html": lambda trend: {"trend.html": trend_page(trend)},
-    "markdown": lambda trend: {
-        "trend.md": trend_markdown(trend, pictures=True),
-        **{f"{chart.stem}.svg": svg(chart) for chart in trend_box(trend).charts},
-    },
-    "json": lambda trend: {"trend.json": trend_json(trend)},
-    "text": lambda trend: {"trend.txt": render_trend(trend)},
-}
 CALIBRATIONS_WRITERS: Mapping[str, Writer[CalibrationsRecord]] = {
     "markdown": lambda record: {"calibrations.md": calibrations_markdown(record)},
     "json": lambda record: {"calibrations.json": calibrations_json(record)},
@@ -63,11 +50,6 @@ COMPARISON_TEXTS: Mapping[str, Callable[[ComparisonReport], str]] = {
     "markdown": comparison_markdown,
     "json": comparison_json,
 }
-TREND_TEXTS: Mapping[str, Callable[[Trend], str]] = {
-    "html": trend_page,
-    "markdown": trend_markdown,
-    "json": trend_json,
-}
 
 
 def comparison_files(record: ComparisonReport, formats: Iterable[str]) -> dict[str, bytes]:
@@ -77,15 +59,6 @@ def comparison_files(record: ComparisonReport, formats: Iterable[str]) -> dict[s
         QuantmedicError: A format is unknown.
     """
     return _files_of(record, formats, COMPARISON_WRITERS)
-
-
-def trend_files(trend: Trend, formats: Iterable[str]) -> dict[str, bytes]:
-    """Files of a trend by name.
-
-    Raises:
-        QuantmedicError: A format is unknown, or there is no run.
-    """
-    return _files_of(trend, formats, TREND_WRITERS)
 
 
 def sensitivity_files(record: SensitivityRecord) -> dict[str, bytes]:

@@ -1,13 +1,11 @@
-"""Markdown for tickets and pull requests: the report, comparisons, searches, sensitivity records and trends."""
+"""Markdown for tickets and pull requests: the report, comparisons, searches and sensitivity records."""
 
 from quantmedic.engine.contract.calibrations import CalibrationsRecord
-from quantmedic.engine.contract.check import Trend
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.context import ReportContext
 from quantmedic.reports.sections.calibrations import calibrations_context
 from quantmedic.reports.sections.comparison import document_context
-from quantmedic.reports.sections.history import trend_box
 from quantmedic.reports.sections.sensitivity import sensitivity_context
 from quantmedic.reports.templating import markdown_environment, template_variables
 
@@ -30,11 +28,6 @@ def sensitivity_markdown(record: SensitivityRecord) -> str:
     """``sensitivity.md``: the tables, and the graph beside it."""
     template = markdown_environment().get_template("sensitivity.md")
     return template.render(record=sensitivity_context(record, RUNS_SHOWN))
-
-
-def trend_markdown(trend: Trend, *, pictures: bool = False) -> str:
-    """``trend.md``; with ``pictures`` it shows the graphs beside it."""
-    return markdown_environment().get_template("trend.md").render(record=trend_box(trend), picture=pictures)
 
 
 def calibrations_markdown(record: CalibrationsRecord) -> str:

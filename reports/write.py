@@ -34,7 +34,7 @@ FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics", "sari
 CHECK_FILES = {"markdown": "check.md", "sarif": "check.sarif", "junit": "check.xml"}
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
 OWN_GRAPH = re.compile(
-    r"((mse|cosine|sqnr)-(representative|validation)|loss-budget|error-birth|histogram-\d+|trend-\d+|samples-\w+)\.(svg|png)"
+    r"((mse|cosine|sqnr)-(representative|validation)|loss-budget|error-birth|histogram-\d+|samples-\w+)\.(svg|png)"
 )
 INDEX = "index.html"
 
@@ -162,9 +162,8 @@ def _check_request(formats: list[str], manuals: Mapping[str, str], diagnosis: Di
 
 
 def _graph_files(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
-    trend = context.history.charts if context.history is not None else ()
     budget = context.budget.charts if context.budget is not None else ()
-    charts: tuple[Drawing, ...] = (*budget, context.birth, *context.charts, *context.histograms, *trend)
+    charts: tuple[Drawing, ...] = (*budget, context.birth, *context.charts, *context.histograms)
     for chart in charts:
         if chart.note:
             continue

@@ -6,13 +6,14 @@ of a gliding pitch and three formants, hisses and pauses, in noise, with gaps wh
 """
 
 import json
+import random
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import prove_magika
 from numpy.typing import NDArray
 
 from .surgery import Inapplicable
@@ -55,6 +56,13 @@ def cifar10(role: str) -> tuple[Array, Array]:
 
 
 CALIBRATION_FILES, FILES_OF_A_KIND = 64, 48
+#: Kinds by suffixes that leave no doubt: a .h may be C or C++, a .md plain text.
+KINDS = {
+    "py": "python", "json": "json", "pyc": "pythonbytecode", "so": "elf", "js": "javascript", "html": "html",
+    "css": "css", "yaml": "yaml", "png": "png", "toml": "toml",
+}  # fmt: skip
+#: Bytes of the beginning and the end of a file that magika reads, and what stands for no byte.
+BLOCK, PADDING = 1024, 256
 
 
 @cache
@@ -62,10 +70,37 @@ def files(seed: int) -> tuple[Array, Array, Array]:
     """Files of this Python environment, as their first and last bytes, and their kinds."""
     model = package_file("magika", MAGIKA)
     classes = json.loads((model.parent / "config.min.json").read_text())["target_labels_space"]
-    inputs, labels = prove_magika.samples(classes, FILES_OF_A_KIND)
+    inputs, labels = _files_of_kinds(classes)
     order = np.random.default_rng(seed).permutation(len(inputs))
     first, others = order[:CALIBRATION_FILES], order[CALIBRATION_FILES:]
     return inputs[first], inputs[others], labels[others]
+
+
+def _files_of_kinds(classes: list[str]) -> tuple[Array, Array]:
+    """Inputs and labels, the kinds mixed."""
+    found: dict[str, list[Path]] = {suffix: [] for suffix in KINDS}
+    for root in {Path(entry) for entry in sys.path if entry and Path(entry).is_dir()}:
+        for path in root.rglob("*"):
+            if path.suffix[1:] in found and path.is_file() and path.stat().st_size > 200:
+                found[path.suffix[1:]].append(path)
+    chooser = random.Random(0)
+    rows = [
+        (_file_bytes(path.read_bytes()), classes.index(KINDS[suffix]))
+        for suffix, paths in found.items()
+        for path in chooser.sample(sorted(paths), min(FILES_OF_A_KIND, len(paths)))
+    ]
+    chooser.shuffle(rows)
+    inputs, labels = zip(*rows, strict=True)
+    return np.array(inputs), np.array(labels)
+
+
+def _file_bytes(content: bytes) -> Array:
+    """First and last bytes without the white space around them, as magika prepares them."""
+    begin, end = content[:4096].lstrip()[:BLOCK], content[-4096:].rstrip()[-BLOCK:]
+    row = np.full(2 * BLOCK, PADDING, np.int32)
+    row[: len(begin)] = list(begin)
+    row[2 * BLOCK - len(end) :] = list(end)
+    return row
 
 
 def package_file(package: str, name: str) -> Path:

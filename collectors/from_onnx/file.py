@@ -16,7 +16,7 @@ from quantmedic.engine.output_files import write_file
 _NAMED_AGAIN = 4
 _ONNX_FILE = "give the path of an ONNX file"
 _CHECKPOINT = (
-    "checkpoints of language models are for diagnose, check, collect and watch: quantmedic diagnose FLOAT QUANT "
+    "checkpoints of language models are for diagnose, check and collect: quantmedic diagnose FLOAT QUANT "
     "--tokens texts.jsonl -o report"
 )
 _EXPORT_AGAIN = "export the model again, and check it with: python -m onnx.checker"

@@ -1,4 +1,4 @@
-"""The answer of ``quantmedic check`` in report.json: the verdict, every line that it rests on, and earlier runs."""
+"""The answer of ``quantmedic check`` in report.json: the verdict, and every line that it rests on."""
 
 from typing import Literal
 
@@ -14,7 +14,6 @@ EXIT_CODES: dict[GateWord, int] = {"ACCEPT": 0, "REGRESSION": 1, "INSUFFICIENT_D
 GateStatus = Literal["pass", "fail", "undecided", "anomalous", "not-judged"]
 FindingStatus = Literal["new", "worse", "known"]
 ExemptionStatus = Literal["active", "expires-soon", "expired", "unused", "not-judged"]
-Better = Literal["higher", "lower"]
 
 
 class GateLine(Contract):
@@ -102,47 +101,6 @@ class BaselineUse(Contract):
     renamed: int = Field(default=0, description="layers found again under another name")
 
 
-class Figure(Contract):
-    """One figure of one run."""
-
-    name: str = Field(
-        description="unique within a run: drop top1, quantized top1, agreement, sqnr_db (of the worst column or "
-        "operand of any output), sqnr_db of an output, findings that count, causes high, degraded layers, coverage, "
-        "size ratio, latency ratio"
-    )
-    unit: str | None = Field(default=None, description="points, %, dB, ratio; None for counts and other metrics")
-    value: float = Field(description="may be infinite: SQNR of equal outputs")
-    low: float | None = Field(default=None, description="lower end of its interval")
-    high: float | None = Field(default=None, description="upper end of its interval")
-    limit: float | None = Field(default=None, description="what the policy allowed at that time")
-    better: Better | None = None
-
-    @property
-    def is_beyond_limit(self) -> bool:
-        """The value itself lies on the wrong side of its limit; the gate also asks how sure that is."""
-        if self.limit is None or self.better is None:
-            return False
-        return self.value > self.limit if self.better == "lower" else self.value < self.limit
-
-
-class HistoryRun(Contract):
-    """One recorded check."""
-
-    number: int = Field(description="number of the run in its history, from 1")
-    time: str = Field(description="when it was recorded: ISO 8601, UTC, seconds")
-    label: str | None = Field(default=None, description="what the user calls it, such as a commit")
-    verdict: str
-    quantized_sha256: str | None = None
-    figures: tuple[Figure, ...]
-
-
-class Trend(Contract):
-    """Recorded checks of one model, oldest first."""
-
-    model: str
-    runs: tuple[HistoryRun, ...]
-
-
 class CheckReport(Contract):
     """The answer of the gate; ``check`` in ``report.json``."""
 
@@ -157,7 +115,6 @@ class CheckReport(Contract):
     findings: tuple[CheckedFinding, ...] = Field(description="of the causes that the diagnosis lists, gravest first")
     exemptions: tuple[ExemptionUse, ...] = ()
     baseline: BaselineUse | None = None
-    trend: Trend | None = Field(default=None, description="earlier runs of --record")
 
     @property
     def failed(self) -> tuple[GateLine, ...]:

@@ -150,7 +150,7 @@ def score_interval(
     The asymptotic score interval of Tango (1998), each end corrected for the skewness of the counts (Gart and Nam 1990;
     Laud 2017) and by half a sample, for they are whole, but never narrower than Tango's. Either end is missed with a
     probability of at most (1 - confidence) / 2 for 50 samples and more, except where nearly all samples are
-    discordant: there by a tenth more (``benchmarks/power.py``).
+    discordant: there by a tenth more, in simulated runs.
 
     Args:
         losses: Samples that only the float model got right.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import click
@@ -44,8 +44,6 @@ from quantmedic.reports.machines.junit import render_junit
 from quantmedic.reports.machines.metrics import render_metrics
 from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.terminal.check import render_check
-from quantmedic.store.history_file import record as record_check
-from quantmedic.store.history_file import require_history
 
 FORMATS = ("html", "markdown", "json", "png", "sarif", "junit", "metrics")
 DEFAULT_FORMATS = tuple(name for name in FORMATS if name not in ("png", "metrics"))
@@ -79,15 +77,6 @@ class GateOptions:
     location: Path | None
 
 
-@dataclass(frozen=True)
-class RecordOptions:
-    """The history that keeps the figures of this run."""
-
-    record: Path | None
-    label: str | None
-    model: str | None
-
-
 gate_options = OptionGroup(
     "gate",
     GateOptions,
@@ -106,19 +95,6 @@ gate_options = OptionGroup(
         ),
     },
 )
-record_options = OptionGroup(
-    "history",
-    RecordOptions,
-    {
-        "record": option(
-            "--record", type=click.Path(path_type=Path, dir_okay=False), metavar="DB", help="Keep the figures in DB."
-        ),
-        "label": option("--label", metavar="TEXT", help="What this run is called in the history, such as a commit."),
-        "model": option(
-            "--model", metavar="NAME", help="Whose history it is, where file names change. [default: QUANT's]"
-        ),
-    },
-)
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -127,7 +103,6 @@ record_options = OptionGroup(
 @resume_option
 @option("--static", is_flag=True, help="No data: judge weights, graph and quantization parameters alone.")
 @gate_options
-@record_options
 @rule_options
 @judging_options
 @printing_options(FORMATS, default="all but png and metrics")
@@ -140,7 +115,6 @@ def check(
     static: bool,
     options: CollectOptions,
     gate: GateOptions,
-    history: RecordOptions,
     rules: RuleOptions,
     judging: JudgingOptions,
     report: ReportOptions,
@@ -160,7 +134,6 @@ def check(
       quantmedic check float.onnx int8.onnx --static
       quantmedic check Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl --config quantmedic.toml
       quantmedic check report --config quantmedic.toml --baseline main.case
-      quantmedic check float.onnx int8.onnx -v val.npz --record history.db --label "$GIT_COMMIT"
     """
     _check_usage(context, models, static, resume, report)
     policy = policy_in_force(gate.config)
@@ -169,8 +142,6 @@ def check(
     # Report what is wrong with these before hours of measuring.
     baseline = open_baseline(gate.baseline, policy, base)
     previous = load_case(judging.previous) if judging.previous is not None else None
-    if history.record is not None:
-        require_history(history.record)
     if report.output is not None and len(models) > 1:
         from quantmedic.cli.measuring import unfinished_work  # slow to import, and a stored case needs it not
 
@@ -189,7 +160,6 @@ def check(
         warn_only=gate.warn_only,
         location=gate.location,
     )
-    diagnosis = _record(diagnosis, history)
     _show(diagnosis, report, base)
     if report.output is not None:
         kept = kept_where_there_is_room(case, "check") if len(models) > 1 else nullcontext()
@@ -241,16 +211,6 @@ def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: R
             float_model, quantized_model, options.toolchain, rules=base, threads=options.measuring.threads
         )
     return collect_case(float_model, quantized_model, options, base)
-
-
-def _record(diagnosis: Diagnosis, history: RecordOptions) -> Diagnosis:
-    """The diagnosis with what earlier runs gave, itself among them from now on."""
-    if history.record is None:
-        return diagnosis
-    assert diagnosis.check is not None
-    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    trend = record_check(history.record, diagnosis, label=history.label, model=history.model, time=time)
-    return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update={"trend": trend})})
 
 
 def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
+from quantmedic.cli.successors import refuse_removed
 from quantmedic.cli.values import OutputFile
 from quantmedic.engine.errors import OutputError
 
@@ -19,7 +20,14 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Command(click.Command):
-    """A command that refuses to write over a file that it reads."""
+    """A command that refuses to write over a file that it reads, and names the successor of a removed option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            refuse_removed(f"{ctx.info_name} {error.option_name}")
+            raise
 
     def invoke(self, ctx: click.Context) -> object:
         outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, OutputFile)}

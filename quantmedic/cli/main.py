@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import click
-from click.shell_completion import add_completion_class, shell_complete
+from click.shell_completion import shell_complete
 
 from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
-from quantmedic.cli.powershell import PowerShellComplete
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
+from quantmedic.cli.successors import refuse_removed
 from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
 from quantmedic.collectors.data.messages import error_text
 from quantmedic.engine.errors import QuantmedicError
@@ -26,7 +26,6 @@ from quantmedic.engine.errors import QuantmedicError
 COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
-    "watch": LazyCommand("quantmedic.cli.watch:watch", "Diagnose again whenever a file changes."),
     "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `report` judges."),
     "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
     "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two safetensors checkpoints."),
@@ -35,7 +34,6 @@ COMMANDS = {
     "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
     "check": LazyCommand("quantmedic.cli.check:check", "Apply a policy: fail where the quantized model got worse."),
     "baseline": LazyCommand("quantmedic.cli.baseline:baseline", "Keep known findings, so that only new ones fail."),
-    "trend": LazyCommand("quantmedic.cli.trend:trend", "Plot the figures that `check --record` kept, run by run."),
     "compare": LazyCommand("quantmedic.cli.compare:compare", "Put two cases side by side: what healed, what broke."),
     "sensitivity": LazyCommand("quantmedic.cli.sensitivity:sensitivity", "Measure what each layer does to the output."),
     "fix": LazyCommand("quantmedic.cli.fix:fix", "Carry out the prescription; write the model if it is better."),
@@ -52,7 +50,6 @@ COMMANDS = {
 }
 
 
-add_completion_class(PowerShellComplete)
 #: Environment variable that holds what the shell's script asks for. click would answer, too, and end the process.
 ASKED_BY_SHELL = "_QUANTMEDIC_COMPLETE"
 
@@ -63,6 +60,15 @@ class Unexpected(Exception):
 
 class Commands(LazyGroup):
     """All commands; what they raise reaches `main`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            refuse_removed(args[0])
+            raise
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -17,7 +17,7 @@ def doctor() -> None:
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "powershell"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, /, shell: str) -> None:
     """Print the completion script for your shell.
@@ -25,7 +25,6 @@ def completion(context: click.Context, /, shell: str) -> None:
     \b
     Examples:
       quantmedic completion bash > ~/.local/share/bash-completion/completions/quantmedic
-      quantmedic completion powershell >> $PROFILE
     """
     completions = get_completion_class(shell)
     assert completions is not None

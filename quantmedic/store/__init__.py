@@ -1,1 +1,1 @@
-"""Files that a team keeps: the policy and the history of checks."""
+"""The policy of a team: found, read, and its mistakes explained."""

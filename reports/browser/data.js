@@ -4,81 +4,36 @@ const parsed = new Map();
 
 /** One section: `section("errors").limits.mse`. */
 function section(name) {
-  if (!parsed.has(name)) parsed.set(name, readSection(document.getElementById(`data-${name}`).textContent));
+  if (!parsed.has(name)) parsed.set(name, JSON.parse(carried.get(`data-${name}`)));
   return parsed.get(name);
 }
 
-/** Its text is JSON, or packed. */
-function readSection(text) {
-  return JSON.parse(text.trimStart().startsWith("{") ? text : unpackText(text));
-}
-
-/** One quantity of all layers. See reports/page/packed.py. */
+/** One quantity of all layers. See reports/page/layer_table.py. */
 class LayerColumn {
-  constructor(key, group, packed) {
+  constructor(key, group, written) {
     this.key = key;
     this.group = group.name;
     this.short = group.short;
-    this.label = packed.label;
-    this.unit = packed.unit ?? null;
-    this.numeric = !packed.text;
-    this.packed = packed;
+    this.label = written.label;
+    this.unit = written.unit ?? null;
+    this.numeric = !written.text;
+    this.written = written;
   }
 
   get description() {
-    return section("layers").texts[this.packed.about];
+    return section("layers").texts[this.written.about];
   }
 
   get values() {
-    this.unpacked ??= this.packed.same ? layers.columns.get(this.packed.same).values : unpack(this.packed);
-    return this.unpacked;
+    const { same, values } = this.written;
+    this.parsed ??= same ? layers.columns.get(same).values : this.read(JSON.parse(values));
+    return this.parsed;
   }
-}
 
-/** Values of a packed column; what is not finite is written as text and read as a number. */
-function unpack(packed) {
-  const read = (value) => (!packed.text && typeof value === "string" ? Number(value) : value);
-  if ("all" in packed) return new Array(layers.count).fill(read(packed.all));
-  if (packed.list) return packed.list.map(read);
-  const wide = packed.at.length / layers.count;
-  const codes = unpackCodes(packed.at, wide);
-  if (packed.of) {
-    const known = packed.of.map(read);
-    return codes.map((code) => known[code]);
+  /** What is not finite is written as text. */
+  read(values) {
+    return this.numeric ? values.map((value) => (typeof value === "string" ? Number(value) : value)) : values;
   }
-  const finite = finiteReader(packed, wide);
-  const others = [null, NaN, Infinity, -Infinity];
-  return codes.map((code) => (code < others.length ? others[code] : finite(code - others.length)));
-}
-
-function unpackCodes(text, wide) {
-  const alphabet = section("layers").alphabet;
-  const digits = new Uint8Array(128);
-  for (let digit = 0; digit < alphabet.length; digit++) digits[alphabet.charCodeAt(digit)] = digit;
-  const codes = new Array(text.length / wide).fill(0);
-  for (let at = 0; at < text.length; at++) {
-    const place = Math.floor(at / wide);
-    codes[place] = codes[place] * alphabet.length + digits[text.charCodeAt(at)];
-  }
-  return codes;
-}
-
-/** Reads counts, levels with fixed decimals, or numbers with significant digits. */
-function finiteReader({ low, unit }, wide) {
-  if (low !== undefined) return (code) => code + low;
-  const codes = section("layers").alphabet.length ** wide;
-  if (unit === "dB") return (code) => (code - Math.floor(codes / 2)) / (wide === 4 ? 1000 : 100);
-  const digits = wide === 4 ? 5 : 3;
-  const smallest = 10 ** (digits - 1);
-  const half = Math.floor(Math.floor((codes - 5) / (18 * smallest)) / 2);
-  return (code) => {
-    if (code === 0) return 0;
-    const mantissa = ((code - 1) % (9 * smallest)) + smallest;
-    const rest = Math.floor((code - 1) / (9 * smallest));
-    const exponent = Math.floor(rest / 2) - half - digits + 1;
-    const size = exponent <= 0 && exponent > -23 ? mantissa / 10 ** -exponent : Number(`${mantissa}e${exponent}`);
-    return rest % 2 ? -size : size;
-  };
 }
 
 /** All layers, by position: a position is the number of a row in every section. */
@@ -87,7 +42,7 @@ const layers = {
     return section("layers").count;
   },
 
-  /** Columns by key, in the order of the table; `values` holds one per layer, unpacked when first asked for. */
+  /** Columns by key, in the order of the table; `values` holds one per layer, parsed when first asked for. */
   get columns() {
     if (!this.known) {
       this.known = new Map();

@@ -83,10 +83,10 @@ const drawerBottom = ({ x0, x1, y0 }) => drawerLine(x0, y0, x1, y0, "dr-axis");
 const drawerSide = ({ y, x0, x1 }, values, text) =>
   values.flatMap((v) => [drawerLine(x0, y(v), x1, y(v), "dr-grid"), drawerText(x0 - 4, y(v) + 3.5, "end", text(v))]);
 
-function readSpread(packed) {
-  if (!packed) return null;
-  const [start, stop, low, high, clipped, floats, stored] = packed;
-  return { start, stop, low, high, clipped, floats: unpackCounts(floats), quantized: stored && unpackCounts(stored) };
+function readSpread(written) {
+  if (!written) return null;
+  const [start, stop, low, high, clipped, floats, quantized] = written;
+  return { start, stop, low, high, clipped, floats, quantized };
 }
 
 /** What all of the spreads and, unless they are far wider, their quantizers' ranges span. */
@@ -164,13 +164,12 @@ function spreadFigure(title, spread, [start, stop], scale) {
   );
 }
 
-function readChannels(packed) {
-  if (!packed) return null;
-  const [total, places, low, high, levels, storedLow, storedHigh] = packed;
-  const [lows, highs, sqnr] = [unpackReals(low), unpackReals(high), unpackLevels(levels)];
-  const [storedLows, storedHighs] = [storedLow && unpackReals(storedLow), storedHigh && unpackReals(storedHigh)];
-  const rows = unpackPlaces(places).map((index, i) => ({
-    ...{ index, low: lows[i], high: highs[i], sqnr: sqnr[i] },
+function readChannels(written) {
+  if (!written) return null;
+  const [total, indices, lows, highs, levels, storedLows, storedHighs] = written;
+  const rows = indices.map((index, i) => ({
+    // What is not finite is written as text.
+    ...{ index, low: lows[i], high: highs[i], sqnr: levels[i] === null ? null : Number(levels[i]) },
     ...(storedLows ? { storedLow: storedLows[i], storedHigh: storedHighs[i] } : {}),
   }));
   return { total, rows };
@@ -223,10 +222,10 @@ function channelsFigure(title, { total, rows }, [bottom, top], low, high, limit)
   );
 }
 
-function readHistograms(packed, channels) {
-  if (!packed || !channels) return null;
-  const [start, stop, text] = packed;
-  const heights = unpackHeights(text);
+function readHistograms(written, channels) {
+  if (!written || !channels) return null;
+  const [start, stop, bytes] = written;
+  const heights = bytes.map((height) => height / 255);
   const bins = DRAWER_CHANNEL_BINS;
   const rows = channels.rows
     .slice(0, heights.length / bins)

@@ -31,9 +31,7 @@ function graphCount(number, word) {
 
 /** Address of the worker's program, which the page carries compressed. */
 async function layoutProgram() {
-  const packed = atob(document.getElementById("layout-worker").textContent);
-  const bytes = new Blob([Uint8Array.from(packed, (letter) => letter.charCodeAt(0))]);
-  return URL.createObjectURL(await new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).blob());
+  return URL.createObjectURL(new Blob([await decompress(document.getElementById("layout-worker").textContent)]));
 }
 
 /** Let the worker place the boxes: a promise that fails where it cannot start, gives up or `stop` is called. */

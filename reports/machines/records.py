@@ -6,7 +6,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from quantmedic.engine.contract.calibrations import CalibrationsRecord
-from quantmedic.engine.contract.check import Trend
 from quantmedic.engine.contract.fallback import FallbackRecord
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
 from quantmedic.engine.formulas.debugger import DebuggerRecord
@@ -27,11 +26,6 @@ def record_json(record: BaseModel) -> str:
 def comparison_json(record: ComparisonReport) -> str:
     """``compare.json``: the record itself."""
     return record_json(record)
-
-
-def trend_json(trend: Trend) -> str:
-    """``trend.json``: the record itself; a number that is not finite becomes null."""
-    return record_json(trend)
 
 
 def sensitivity_json(record: SensitivityRecord) -> str:

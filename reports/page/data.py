@@ -4,9 +4,7 @@ Positions of layers are those of ``Inspection.facts.layers``. A value that was n
 finite is the text "Infinity", "-Infinity" or "NaN", which ``Number`` reads as such.
 """
 
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -15,18 +13,16 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.reports.charts.birth import BIRTH_TITLE, ORIGINS, birth_summary, birth_text, origin
 from quantmedic.reports.charts.errors import LIMITS, METRICS, NMSE_LIMIT, is_flagged
 from quantmedic.reports.page.details import layer_details
-from quantmedic.reports.page.packed import pack_columns
+from quantmedic.reports.page.layer_table import table_data
+from quantmedic.reports.page.short_json import dump
 from quantmedic.reports.sections.columns import layer_columns
 from quantmedic.reports.sections.run_kind import judged_role
-from quantmedic.reports.text import inert_json, visible
+from quantmedic.reports.text import inert_json
 
-#: Significant digits of numbers that are drawn or listed.
-DIGITS = 5
 #: Operators of a float model that the page shows beside the quantized one; each takes some 20 bytes.
 FLOAT_OPERATORS = 6000
 #: Metrics of the error graphs.
 ERROR_KEYS = ("mse", "nmse", "cosine")
-_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 
 def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str]:
@@ -39,32 +35,6 @@ def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str
         "details": layer_details(diagnosis, inspection),
     }
     return {name: inert_json(dump(content)).strip() for name, content in sections.items()}
-
-
-def dump(content: object) -> str:
-    """Compact JSON with short numbers."""
-    return json.dumps(_shorten(content), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def _shorten(value: object) -> object:
-    """Numbers to ``DIGITS`` significant digits, names visible, NaN as text."""
-    match value:
-        case bool() | int() | None:
-            return value
-        case float():
-            return _shorten_number(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
-        case str():
-            return visible(value)
-        case Mapping():
-            return {str(key): _shorten(item) for key, item in value.items()}
-        case Iterable():
-            return [_shorten(item) for item in value]
-    return visible(str(value))
-
-
-def _shorten_number(value: float) -> float | int:
-    short = float(f"{value:.{DIGITS}g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
 def _meta_section(diagnosis: Diagnosis) -> dict[str, object]:
@@ -100,7 +70,7 @@ def _layers_section(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, o
     count = len(inspection.facts.layers)
     return {
         "count": count,
-        **pack_columns(columns, judged_role(diagnosis), count),
+        **table_data(columns, judged_role(diagnosis), count),
         "degraded": [place for place, row in enumerate(diagnosis.layers) if row.degraded],
     }
 

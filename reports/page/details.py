@@ -4,7 +4,7 @@ All layers come with their findings. Distributions, channels and near misses go 
 those with findings, degraded ones and those of the lowest SQNR; the first get more channels and finer bins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,14 +16,14 @@ from quantmedic.engine.diagnosis.inspection import Inspection, LayerDetail
 from quantmedic.engine.formulas.spreads import SPREAD_BINS, Channels, Spread
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.near import NearMiss
-from quantmedic.reports.page.packing import pack_counts, pack_heights, pack_levels, pack_places, pack_reals
 
 #: Bytes of the section: for small networks, per layer, and at most.
 LEAST_BYTES, LAYER_BYTES, MOST_BYTES = 52_000, 1_000, 3_300_000
 #: Bins, channels and histograms of weight channels that a layer can be granted, from poor to rich; what does not fit
 #: at the poorest has none of them.
 GRANTS = ((32, 16, 0), (64, 16, 0), (64, 64, 16), (64, 256, 64))
-#: Bytes per bin of one distribution, per channel of activations and of weights, and of what stands around them.
+#: About the bytes, compressed and in base64, of a bin of one distribution, of a channel of activations and of weights,
+#: and of what stands around them.
 _BIN, _CHANNEL, _WEIGHT_CHANNEL, _AROUND = 2, 11, 17, 45
 #: No layer's details take less: so many layers are worth looking up.
 _LEAST_DETAIL = 300
@@ -128,7 +128,9 @@ def _spread(spread: Spread | None, bins: int) -> list[object] | None:
     if spread is None:
         return None
     floats, stored = (
-        pack_counts(np.reshape(counts, (bins, SPREAD_BINS // bins)).sum(axis=1)) if counts is not None else None
+        _to_digits(np.reshape(counts, (bins, SPREAD_BINS // bins)).sum(axis=1).tolist(), 3)
+        if counts is not None
+        else None
         for counts in (spread.floats, spread.quantized)
     )
     return [spread.start, spread.stop, spread.low, spread.high, spread.clipped_share, floats, stored]
@@ -142,10 +144,10 @@ def _channels(channels: Channels | None, limit: int) -> list[object] | None:
     stored = (channels.quantized_low, channels.quantized_high)
     return [
         channels.total,
-        pack_places(channels.index[:limit]),
-        *(pack_reals(end[:limit]) for end in ends),
-        pack_levels(channels.sqnr_db[:limit]),
-        *(pack_reals(end[:limit]) for end in stored if end is not None),
+        channels.index[:limit],
+        *(_to_digits(end[:limit], 4) for end in ends),
+        [None if level is None else round(level, 1) for level in channels.sqnr_db[:limit]],
+        *(_to_digits(end[:limit], 4) for end in stored if end is not None),
     ]
 
 
@@ -153,7 +155,12 @@ def _histograms(channels: Channels | None, limit: int) -> list[object] | None:
     """start, stop, and the histogram of each of the worst channels, one after the other."""
     if channels is None or not channels.heights or not limit:
         return None
-    return [channels.start, channels.stop, pack_heights(channels.heights[:limit])]
+    return [channels.start, channels.stop, [height for row in channels.heights[:limit] for height in row]]
+
+
+def _to_digits(values: Iterable[float], digits: int) -> list[float]:
+    """Numbers to so many significant digits: fewer bytes, and no line of a drawing moves."""
+    return [float(f"{value:.{digits}g}") for value in values]
 
 
 def _named_rules(

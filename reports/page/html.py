@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import posixpath
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -30,7 +29,6 @@ SCRIPTS = (
     "state.js",
     "charts.js",
     "table.js",
-    "packed.js",
     "drawer.js",
     "sides.js",
     "tree.js",
@@ -39,14 +37,12 @@ SCRIPTS = (
     "main.js",
 )
 THEME = ("theme.js",)
-#: Unpacks the program and the data.
-LOADER = ("unpack.js",)
+#: Decompresses the program and the data.
+LOADER = ("load.js",)
 #: What the graph's worker runs.
 WORKER = ("vendor/dagre.min.js", "layout.js")
 STYLES = ("vendor/uPlot.min.css", "page.css", "charts.css", "table.css", "drawer.css", "graph.css")
 LICENSES = ("vendor/LICENSES.txt",)
-#: Data beyond stay as they are: unpacking takes some 50 ns a byte.
-PACKED_BYTES = 400_000
 #: A comment that has lines of its own.
 COMMENT_BLOCK = re.compile(r"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
 
@@ -71,8 +67,8 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
         sections=_carried_sections(diagnosis, inspection) if inspection is not None and diagnosis.layers else {},
         theme=Markup(theme),
         loader=Markup(loader),
-        program=packed_text(program),
-        worker=packed_program(program_of(WORKER)),
+        program=compressed(program),
+        worker=compressed(program_of(WORKER)),
         licenses=program_of(LICENSES),
         tool_style=Markup(program_of(STYLES)),
         script_hashes=[script_hash(theme), script_hash(loader), script_hash(program)],
@@ -80,9 +76,9 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
 
 
 def _carried_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Markup]:
-    """The data by section; packed, unless they are so many that unpacking them would keep readers waiting."""
+    """The data by section."""
     texts = page_sections(diagnosis, inspection)
-    return {name: Markup(packed_text(text) if len(text) <= PACKED_BYTES else text) for name, text in texts.items()}
+    return {name: Markup(compressed(text)) for name, text in texts.items()}
 
 
 @cache
@@ -92,17 +88,10 @@ def program_of(names: Iterable[str]) -> str:
     return "\n".join(_compact(folder.joinpath(name).read_text(encoding="utf-8")) for name in names) + "\n"
 
 
-def packed_program(text: str) -> str:
-    """A program as the page carries it for its worker: half the bytes that it has as text."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
 @lru_cache(maxsize=4)  # the program is the same in every report of a process
-def packed_text(text: str) -> str:
-    """Text as ``browser/unpack.js`` reads it: its bytes, and what is left of them."""
-    raw = text.encode()
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return f"{len(raw)}:{base64.b64encode(deflate.compress(raw) + deflate.flush()).decode()}"
+def compressed(text: str) -> str:
+    """Text as ``browser/load.js`` reads it: compressed by gzip, in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _compact(text: str) -> str:

@@ -15,13 +15,14 @@ from quantmedic.reports.sections.columns import Column, Value
 from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.sections.tables import dataset_table
 from quantmedic.reports.terminal.lines import WIDTH, aligned_rows
-from quantmedic.reports.terminal.plot import BLOCKS, PLAIN_BLOCKS
 from quantmedic.reports.text import NOT_MEASURED, UNITS_SHOWN, count, field_info, level, number, visible
 
 ROWS = 50
 NAME_WIDTH = 44
 TEXT_WIDTH = 24
 DATA_WIDTH = 34
+#: Bars of a histogram, from low to high.
+BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 #: Channels of a layer's weights whose histograms are printed.
 CHANNELS_SHOWN = 16
 #: Columns that every block of a wide table begins with.

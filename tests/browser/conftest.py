@@ -74,6 +74,7 @@ def _opener(browser: Any, window: Any) -> Iterator[Callable[..., Any]]:
         own = (folder / "index.html").as_uri()
         page.on("request", lambda r: None if r.url.startswith((own, "blob:", "data:")) else complaints.append(r.url))
         page.goto(own + hash_)
+        page.evaluate("typeof running === 'undefined' ? null : running")  # not every page has a program
         return page
 
     yield opener

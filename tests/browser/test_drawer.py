@@ -14,7 +14,7 @@ from builders.report_pages import GUIDELINES, violations
 import quantmedic
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, WeightArrays
-from quantmedic.reports.page.packing import pack_counts, pack_levels, pack_reals
+from quantmedic.reports.page.html import compressed
 
 pytestmark = pytest.mark.thorough
 
@@ -138,20 +138,6 @@ def test_neighbours_lead_to_each_other(opened: Opened, rich: Path) -> None:
 # What it draws
 
 
-def test_packed_numbers_are_read_as_they_were_written(opened: Opened, rich: Path) -> None:
-    page = opened(rich)
-    counts = [0, 1, 2, 3, 99, 12_345, 10**12]
-    read = page.evaluate("text => unpackCounts(text)", pack_counts(counts))
-    assert read[:5] == counts[:5]
-    assert read == pytest.approx(counts, rel=0.004)
-    reals = [0.0, 1.0, -1.0, 3.14159, -2.7e-9, 1.9999999, 6.02e15]
-    assert page.evaluate("text => unpackReals(text)", pack_reals(reals)) == pytest.approx(reals, rel=3e-4)
-    assert page.evaluate("text => unpackLevels(text)", pack_levels([None, 12.34, -3.0])) == pytest.approx(
-        [None, 12.35, -3.0], abs=0.03
-    )
-    assert page.evaluate("text => unpackLevels(text)[0] === Infinity", pack_levels([float("inf")]))
-
-
 @pytest.mark.source("insights-histograms")
 def test_bars_are_the_data(opened: Opened, rich: Path) -> None:
     page = opened(rich)
@@ -233,14 +219,14 @@ def test_channels_are_ordered_by_error_or_by_index(opened: Opened, rich: Path) -
     page = opened(rich)
     page.evaluate("select(0)")
     order = page.locator(".dr-legend button")
-    packed = page.evaluate("readChannels(section('details').layers[0].channels[1])")
+    strips = page.evaluate("readChannels(section('details').layers[0].channels[1])")
     tall = "figures => [...figures[0].querySelectorAll('rect')].map(bar => Number(bar.getAttribute('height')))"
     strip = page.locator("#drawer figure", has_text="channels, validation")
     worst_first = strip.evaluate_all(tall)
-    assert len(worst_first) == len(packed["rows"])
+    assert len(worst_first) == len(strips["rows"])
     order.click()
     assert order.get_attribute("aria-pressed") == "true"
-    indices = [row["index"] for row in packed["rows"]]
+    indices = [row["index"] for row in strips["rows"]]
     assert strip.evaluate_all(tall) == [worst_first[place] for place in np.argsort(indices)]
 
 
@@ -284,7 +270,7 @@ def test_a_page_without_details_says_where_they_are(opened: Opened, rich: Path, 
     del details["layers"]["4"]["spreads"], details["layers"]["4"]["channels"]
     details["layers"]["4"].pop("weights", None)
     details["shown"] -= 1
-    (tmp_path / "index.html").write_text(text[:start] + json.dumps(details) + text[end:], encoding="utf-8")
+    (tmp_path / "index.html").write_text(text[:start] + compressed(json.dumps(details)) + text[end:], encoding="utf-8")
     page = opened(tmp_path)
     page.evaluate("select(4)")
     assert "quantmedic show CASE --layer" in page.locator("#drawer").inner_text()

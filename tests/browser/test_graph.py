@@ -11,7 +11,7 @@ from builders.report_pages import GUIDELINES, violations
 
 import quantmedic
 from quantmedic.demo import patient
-from quantmedic.reports.page.html import packed_program
+from quantmedic.reports.page.html import compressed
 
 pytestmark = pytest.mark.thorough
 
@@ -64,23 +64,19 @@ def placed(page: Any) -> int:
 def with_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The layers' section with these columns and no other."""
     columns = [
-        {"key": key, "label": key, "about": 0, "text": isinstance(column[0], str), "list": column}
+        {"key": key, "label": key, "about": 0, "text": isinstance(column[0], str), "values": json.dumps(column)}
         for key, column in values.items()
     ]
     presets = [{"name": "default", "columns": list(values)}]
     return {"groups": [{"name": "layer", "short": "", "prefix": "", "columns": columns}], "presets": presets}
 
 
-def inert(content: Any) -> str:
-    return json.dumps(content).replace("<", "\\u003c")
-
-
 def altered(folder: Path, to: Path, sections: Mapping[str, Any], worker: str | None = None) -> Path:
     """A copy of a report whose data, or the text of whose worker, is another one."""
     text = (folder / "index.html").read_text(encoding="utf-8")
-    replaced = {f"data-{name}": inert(content) for name, content in sections.items()}
+    replaced = {f"data-{name}": compressed(json.dumps(content)) for name, content in sections.items()}
     if worker is not None:
-        replaced["layout-worker"] = packed_program(worker)
+        replaced["layout-worker"] = compressed(worker)
     for place, content in replaced.items():
         before, found, after = text.partition(f'id="{place}">')
         assert found

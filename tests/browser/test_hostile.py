@@ -45,6 +45,7 @@ def labels(browser: Any, hostile: Path) -> list[str]:
     """The names by which the page calls the layers."""
     page = browser.new_page()
     page.goto((hostile / "index.html").as_uri())
+    page.evaluate("running")
     found: list[str] = page.evaluate("[...Array(layers.count).keys()].map((position) => layers.label(position))")
     page.close()
     return found

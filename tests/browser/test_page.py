@@ -25,6 +25,7 @@ def test_the_theme_is_chosen_and_remembered(opened: Callable[..., Any], demo: Pa
     page.click("#theme")
     assert page.evaluate(ink) != light
     page.reload()
+    page.evaluate("running")
     assert page.evaluate(ink) != light
     page.click("#theme")
     assert page.evaluate(ink) == light

@@ -251,7 +251,7 @@ def recorder(runner: Callable[[Path], Runner], tmp_path: Path) -> Runner:
 
 
 def test_hostile_inputs_arrive_as_they_are_and_do_nothing(recorder: Runner, tmp_path: Path) -> None:
-    names = ("float", "quantized", "representative", "validation", "tokens", "config", "baseline", "record")
+    names = ("float", "quantized", "representative", "validation", "tokens", "config", "baseline")
     for text in HOSTILE:
         folder = f"out {text}"
         done = recorder.run({**dict.fromkeys(names, text), "output": folder, "args": text})
@@ -365,10 +365,8 @@ def test_workflow_example_runs(project: Callable[..., Path], runner: Callable[[P
     folder = project(policy=BUDGET.format(points=20.0))
     (job,) = WORKFLOW["jobs"].values()
     (step,) = (each for each in job["steps"] if each.get("id") == "quantmedic")
-    inputs = {name: evaluate(value, {"github.sha": "0123abc"}) for name, value in step["with"].items()}
-    done = runner(folder).run(inputs)
+    done = runner(folder).run(step["with"])
     assert (done.code, done.outputs["verdict"]) == (0, "ACCEPT"), done.log
-    assert (folder / "history.db").is_file()
 
 
 @pytest.mark.nightly

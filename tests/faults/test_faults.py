@@ -1,15 +1,13 @@
 """Whatever stops a command, what it wrote is valid or as it was; ``campaign.py`` strikes as often as wanted."""
 
 import json
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from faults.invariants import broken
-from faults.scenes import CASE, HISTORY, OUT, REPORT, SCENES
+from faults.scenes import CASE, OUT, REPORT, SCENES
 from faults.strike import HANGS, Ended
 
 from quantmedic.engine.file_sets import write_together
@@ -56,18 +54,6 @@ def test_a_mixed_report_is_seen(folder: Path) -> None:
 def test_a_damaged_case_is_seen(folder: Path) -> None:
     (folder / CASE).write_bytes(b"PK half of it")
     assert "the case cannot be judged" in wrong("collect", folder)[0]
-
-
-def test_a_lost_record_is_seen(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / HISTORY)) as connection:
-        connection.execute("CREATE TABLE run (number INTEGER)")
-        connection.execute("CREATE TABLE figure (run INTEGER)")
-        connection.executemany("INSERT INTO run VALUES (?)", [(1,), (2,)])
-        connection.executemany("INSERT INTO figure VALUES (?)", [(1,), (2,)])
-        connection.commit()
-    assert wrong("check", folder) == ["the history holds 2 runs after exit status 0"]
-    killed = Ended(-9, "", struck=True, seconds=1.0, left=())
-    assert wrong("check", folder, killed, "kill") == []
 
 
 def test_what_a_process_leaves_is_seen(folder: Path) -> None:

@@ -4,7 +4,6 @@ import io
 import pickle
 import pickletools
 import random
-import sqlite3
 import struct
 import tokenize
 import warnings
@@ -13,7 +12,7 @@ import zlib
 from typing import Any
 
 import numpy as np
-from mutate_text import FLOATS, NUMBERS, STRINGS, any_value, mutate_bytes, times
+from mutate_text import FLOATS, STRINGS, any_value, mutate_bytes, times
 from mutate_trees import mutate_json
 
 _TYPES = ["f4", "f8", "f2", "i1", "u1", "i4", "i8", "u8", "?", "c8", "U3", "S2", "M8[s]", "m8[s]", ">f4", "i4,f4", "V3"]
@@ -141,36 +140,6 @@ def mutate_gguf(content: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.1:
         data = data.replace(b"ffn_norm", b"ffn_up\0\0")
     return bytes(data)
-
-
-def mutate_sqlite(content: bytes, rng: random.Random) -> bytes:
-    """Rows and tables of a database; rarely its bytes."""
-    if rng.random() < 0.2:
-        return mutate_bytes(content, rng)
-    database = sqlite3.connect(":memory:")
-    database.deserialize(content)
-    database.execute("PRAGMA ignore_check_constraints = ON")
-    columns = [
-        (table, column[1])
-        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        for column in database.execute(f"PRAGMA table_info({table})")
-    ]
-    small = [number for number in NUMBERS if isinstance(number, float) or abs(number) < 2**63]
-    for _ in times(rng):
-        table, column = rng.choice(columns)
-        value = rng.choice((*STRINGS, *small, None, b"\xff\x00blob"))
-        where = "" if rng.random() < 0.3 else f" WHERE {'number' if table == 'run' else 'run'} = {rng.randrange(1, 4)}"
-        statement = rng.choice(
-            [f"UPDATE OR REPLACE {table} SET {column} = ?{where}"] * 8
-            + [f"DELETE FROM {table}{where}", f"DROP TABLE {table}", f"ALTER TABLE {table} DROP COLUMN {column}"]
-            + ["PRAGMA user_version = 99", "PRAGMA application_id = 1", f"ALTER TABLE {table} ADD COLUMN more"]
-        )
-        try:
-            database.execute(statement, (value,) if "?" in statement else ())
-        except sqlite3.Error:  # the schema holds against it
-            continue
-    database.commit()
-    return database.serialize()
 
 
 def mutate_pickle(content: bytes, rng: random.Random) -> bytes:

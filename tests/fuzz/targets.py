@@ -59,7 +59,6 @@ _WORDS = (
     "explain D005",
     "doctor",
     "completion bash",
-    "trend out/h.db",
     "case anonymize x.case -o out/a.case",
     "baseline write x.case -o out/b.json",
     "import deploy.yaml -o out/i.case",
@@ -75,12 +74,11 @@ _OPENVINO = {"x.npz": "ir.npz", **{name: name for name in ("float.xml", "float.b
 _CASE = {"x.case": "x.case", "good.case": "x.case"}
 _SHARDS = {"shards/1.case": "1.case", "shards/2.case": "2.case"}
 _OWN_RULES = {"rules/U001.yaml": "rule.yaml", "rules/U001.md": "rule.md", "x.case": "x.case"}
-_HISTORY = {"out/h.db": "h.db", "x.case": "x.case"}
 _BOXES = {"d/a.txt": "yolo.txt", "d/b.txt": "yolo.txt"}
 _IMAGES = {"d/a.png": "a.png", "d/b.jpeg": "a.jpeg"}
 #: Files for every command.
 _EVERYTHING = {
-    **(_SEARCHED | _CASE | _OWN_RULES | _HISTORY),
+    **(_SEARCHED | _CASE | _OWN_RULES),
     **{"x.log": "ort-no-model.log", "deploy.yaml": "settings/deploy.yaml"},
     **{f"{kind}/model.safetensors": f"{kind}/model-00001-of-00001.safetensors" for kind in ("float", "gptq")},
     "gptq/config.json": "gptq/config.json",
@@ -90,13 +88,13 @@ _QUANTIZED = ("qdq.onnx", "wide.onnx", "qop.onnx")
 OWN = (
     _PAIR,
     (
-        *(*_WHOLE, "baseline write out/x.case -o out/b.json", *["check out/x.case --record out/h.db"] * 3),
+        *(*_WHOLE, "baseline write out/x.case -o out/b.json"),
         *(f"{_COLLECT}x.npz --batch-size 2 --shard {k}/2 -o out/{k}.case" for k in (1, 2)),
         f"{_COLLECT}x.npz -o out/begun.case",
         f"sensitivity {_BOTH} -v x.npz -o out",
         _RECORD,
     ),
-    ("x.case", "b.json", "h.db", "1.case", "2.case", "begun.case", "sensitivity.json", "recorded.npz"),
+    ("x.case", "b.json", "1.case", "2.case", "begun.case", "sensitivity.json", "recorded.npz"),
 )
 
 
@@ -209,9 +207,6 @@ def _policies() -> Iterator[Target]:
     kept = _CASE | {"out/b.json": "b.json"}
     yield Target("baseline", 0.5, kept, "out/b.json", mutate_json, ("baseline prune x.case --baseline out/b.json",))
     yield Target("baseline", 0.5, kept, "x.case", files.mutate_zip, ("baseline prune x.case --baseline out/b.json",))
-    trends = ("trend out/h.db", "trend out/h.db --format json")
-    yield Target("history", 5, _HISTORY, "out/h.db", files.mutate_sqlite, trends)
-    yield Target("history", 1, _HISTORY, "out/h.db", files.mutate_sqlite, ("check x.case --record out/h.db",))
 
 
 def _logs(seeds: Seeds) -> Iterator[Target]:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import yaml
 from builders.commands import run_quantmedic
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from quantmedic.api.explain import _short_fact, explanation
-from quantmedic.cli.main import cli
-from quantmedic.cli.powershell import PowerShellComplete
+from quantmedic.cli.main import cli, exit_code
+from quantmedic.cli.successors import SUCCESSORS
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
@@ -194,27 +195,28 @@ COMPLETIONS = (
     (["quantmedic", "dia"], ["diagnose"]),
     (["quantmedic", ""], COMMANDS),
     (["quantmedic", "rules", "ne"], ["new"]),
-    (["quantmedic", "completion", '"power'], []),  # the quote is still open: nothing begins so
-    (["quantmedic", "completion", "power"], ["powershell"]),
+    (["quantmedic", "completion", "zs"], ["zsh"]),
     (["quantmedic", "check", "--warn"], ["--warn-only"]),
-    (["quantmedic", "report", "a.case", "--format", "'json'", "--format", "j"], ["json"]),
-    (["quantmedic", "diagnose", "C:\\models\\fl"], []),  # files are PowerShell's own
+    (["quantmedic", "report", "a.case", "--format", "json", "--format", "j"], ["json"]),
 )
 
 
-def test_powershell_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for words, offered in COMPLETIONS:
-        monkeypatch.setenv("COMP_WORDS", "\n".join(filter(None, words)))
-        monkeypatch.setenv("COMP_INCOMPLETE", words[-1])
-        lines = PowerShellComplete(cli, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").complete().splitlines()
-        values = [line.split("\t")[0] for line in lines]
-        assert sorted(values) == sorted(offered)
-        assert all(len(line.split("\t")) == 2 and line.split("\t")[1] for line in lines)
+def test_words_are_completed() -> None:
+    for (_, *words, begun), offered in COMPLETIONS:
+        found = BashComplete(cli, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").get_completions(words, begun)
+        assert sorted(item.value for item in found) == sorted(offered)
+
+
+def test_what_was_removed_names_its_successor(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, successor in SUCCESSORS.items():
+        assert exit_code([*typed.split(), "x"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"quantmedic {typed} was removed" in said and " ".join(successor.split()) in said, said
+    assert exit_code(["trends"]) == 2 and "No such command" in capsys.readouterr().err
 
 
 def test_the_command_answers_every_shell() -> None:
     for shell, asked, answer in (
-        ("powershell", {"COMP_WORDS": "quantmedic\nfal", "COMP_INCOMPLETE": "fal"}, "fallback\t"),
         ("bash", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "1"}, "plain,fallback"),
         ("zsh", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "1"}, "plain\nfallback\n"),
         # Releases of click tell fish what they offer in two ways.

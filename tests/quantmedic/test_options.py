@@ -51,7 +51,6 @@ EXPECTED: dict[str, dict[str, str]] = {
         "report": ALL,
     },
     "diagnose": dict.fromkeys(GROUPS, ALL),
-    "watch": dict.fromkeys(GROUPS, ALL),
     "collect": {**dict.fromkeys(GROUPS, ALL), "judging": "", "report": "output"},
     "weights": {"measuring": "threads device", "rules": ALL, "judging": ALL, "report": ALL},
     "report": {"rules": ALL, "judging": ALL, "report": ALL},
@@ -64,7 +63,6 @@ EXPECTED: dict[str, dict[str, str]] = {
     },
     "baseline write": {"rules": ALL, "report": "output"},
     "baseline prune": {"rules": ALL},
-    "trend": {"report": "output formats"},
     "compare": {"rules": ALL, "report": "output formats quiet verbose"},
     "record": {
         "data": "validation samples",

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.engine.errors import HistoryError, OutputError
+from quantmedic.engine.errors import OutputError
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,6 @@ PLACES = {
     "diagnose PAIR --write-fixed folder": "is a folder, not a file",
     "demo -o file": "the output folder is a file",
     "check PAIR -o file": "the output folder is a file",
-    "check PAIR --record missing/h.db": "folder does not exist",
     "collect PAIR -o file/c.case": "is a file",
     "collect PAIR --shard 1/2 -o file/1.case": "is a file",
     "fix PAIR -o folder": "is a folder, not a file",
@@ -51,7 +50,7 @@ def call(line: str) -> BaseException | None:
 def test_commands_refuse_it_first(folder: Path) -> None:
     for line, said in PLACES.items():
         error = call(line)
-        assert isinstance(error, HistoryError if "--record" in line else OutputError), (line, error)
+        assert isinstance(error, OutputError), (line, error)
         assert said in str(error), line
         assert sorted(path.name for path in folder.rglob("*")) == ["file", "folder"]
 

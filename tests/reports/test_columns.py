@@ -1,4 +1,4 @@
-"""Columns of the layer table, and how they are packed."""
+"""Columns of the layer table, and how the page carries them."""
 
 import json
 import math
@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, WeightFacts, fact_paths
-from quantmedic.reports.page import packed
-from quantmedic.reports.page.data import dump
+from quantmedic.reports.page import layer_table
 from quantmedic.reports.sections.columns import NOT_SHOWN, Column, layer_columns, least_wanted, presets
 from quantmedic.reports.text import level, number
 
@@ -101,41 +100,10 @@ def test_what_the_page_needs_is_never_left_out(facts: CaseFacts) -> None:
     assert not needed & set(dispensable)
 
 
-def unpacked(column: Column, width: int) -> list[Any]:
+def read(column: Column) -> list[Any]:
     """The values as ``data.js`` reads them."""
-    data = json.loads(dump(packed._pack_shortest(column, width)))
-    if "all" in data:
-        return [data["all"]] * len(column.values)
-    if "list" in data:
-        return data["list"]
-    size = len(data["at"]) // len(column.values)
-    codes = []
-    for start in range(0, len(data["at"]), size):
-        code = 0
-        for character in data["at"][start : start + size]:
-            code = code * packed.BASE + packed.ALPHABET.index(character)
-        codes.append(code)
-    if "of" in data:
-        return [data["of"][code] for code in codes]
-    return [
-        [None, math.nan, math.inf, -math.inf][code] if code < 4 else _finite(data, column, code - 4, size)
-        for code in codes
-    ]
-
-
-def _finite(data: dict[str, Any], column: Column, code: int, width: int) -> float:
-    if "low" in data:
-        return code + data["low"]
-    if column.unit == "dB":
-        return (code - packed.BASE**width // 2) / 10 ** packed.DECIMALS[width]
-    if code == 0:
-        return 0
-    digits = packed.DIGITS[width]
-    smallest = 10 ** (digits - 1)
-    half = (packed.BASE**width - 5) // (18 * smallest) // 2
-    rest, mantissa = divmod(code - 1, 9 * smallest)
-    value = float(f"{mantissa + smallest}e{rest // 2 - half - digits + 1}")
-    return -value if rest % 2 else value
+    found: list[Any] = json.loads(layer_table._values_text(column))
+    return [float(value) if column.numeric and isinstance(value, str) else value for value in found]
 
 
 reals = st.floats(-1e12, 1e12).filter(lambda x: x == 0 or abs(x) > 1e-40)
@@ -146,18 +114,18 @@ def column(values: list[Any], unit: str | None = None) -> Column:
     return Column("k", "k", "g", "", unit, "", tuple(values))
 
 
-@given(st.lists(st.one_of(reals, others), min_size=1, max_size=30), st.sampled_from([3, 4]))
-def test_packed_numbers_show_as_they_are(values: list[Any], width: int) -> None:
-    found = unpacked(column([*values, 1.5]), width)
-    for value, read in zip(values, found, strict=False):
-        assert _shown(number, read) == _shown(number, value)
+@given(st.lists(st.one_of(reals, others), min_size=1, max_size=30))
+def test_numbers_show_as_they_are(values: list[Any]) -> None:
+    found = read(column([*values, 1.5]))
+    for value, written in zip(values, found, strict=False):
+        assert _shown(number, written) == _shown(number, value)
 
 
-@given(st.lists(st.one_of(st.floats(-900, 900), others), min_size=1, max_size=30), st.sampled_from([3, 4]))
-def test_packed_levels_show_as_they_are(values: list[Any], width: int) -> None:
-    found = unpacked(column([*values, 1.5], "dB"), width)
-    for value, read in zip(values, found, strict=False):
-        assert _shown(level, read) == _shown(level, value)
+@given(st.lists(st.one_of(st.floats(-900, 900), others), min_size=1, max_size=30))
+def test_levels_show_as_they_are(values: list[Any]) -> None:
+    found = read(column([*values, 1.5], "dB"))
+    for value, written in zip(values, found, strict=False):
+        assert _shown(level, written) == _shown(level, value)
 
 
 def _shown(write: Callable[[Any], str], value: Any) -> str:
@@ -168,21 +136,14 @@ def _shown(write: Callable[[Any], str], value: Any) -> str:
     return "0" if text == "-0" else text
 
 
-@given(st.lists(st.one_of(st.integers(-(10**9), 10**9), st.none()), min_size=1, max_size=30))
-def test_counts_stay_exact(values: list[int | None]) -> None:
-    assert unpacked(column([*values, 7]), packed.SHORT) == [*values, 7]
-
-
 def test_digits_at_the_middle_keep_their_side() -> None:
     values = [0.6854987, 1.23499999, 62.45, 3.125e-05, 0.4995, 6.525e-05]
-    for width in (packed.FULL, packed.SHORT):
-        found = unpacked(column([*values, 3.0, 4.0, 5.0]), width)
-        assert [number(value) for value in found[: len(values)]] == [number(value) for value in values]
+    assert [number(value) for value in read(column(values))] == [number(value) for value in values]
 
 
-def test_flags_texts_and_codes_survive() -> None:
-    for values in ([True, False, None], ["a", "b", "a", None], [(), ("W001", "A003"), ()], [True, True, True]):
-        found = unpacked(column(values), packed.FULL)
+def test_counts_flags_texts_and_codes_survive() -> None:
+    for values in ([10**9, None, 7], [True, False, None], ["a", "b", "a", None], [(), ("W001", "A003"), ()]):
+        found = read(column(values))
         assert [tuple(v) if isinstance(v, list) else v for v in found] == values
 
 
@@ -190,8 +151,8 @@ def test_a_large_case_leaves_out_what_is_least_wanted_and_says_so(
     facts: CaseFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = list(columns_of(facts).values())
-    monkeypatch.setattr(packed, "MOST_BYTES", 6_000)
-    data = packed.pack_columns(columns, "validation", len(facts.layers))
+    monkeypatch.setattr(layer_table, "MOST_BYTES", 6_000)
+    data = layer_table.table_data(columns, "validation", len(facts.layers))
     kept = {f"{g['prefix']}.{c['key']}".lstrip(".") for g in data["groups"] for c in g["columns"]}
     assert data["left_out"] and len(kept) + len(data["left_out"]) == len(columns)
     assert {"name", "output.validation.accumulated.sqnr_db", "findings"} <= kept

@@ -113,9 +113,8 @@ def test_golden_files_are_all_in_use() -> None:
     sensitivity = {f"sensitivity.{suffix}" for suffix in ("md", "svg", "txt")}
     compare = {f"compare.{suffix}" for suffix in ("json", "md", "txt")}
     check = {"check.txt", "check-verbose.txt", "check-accepted.txt", "check.md", "check-accepted.md", "report-gate.md"}
-    trend = {"trend.md", "trend.txt", "trend-ascii.txt"}
     report = {"report.md", "report-proven.md", "report-healthy.json"}
-    assert names == console | sensitivity | compare | check | trend | report
+    assert names == console | sensitivity | compare | check | report
 
 
 def renamed(found: Diagnosis, name: str) -> Diagnosis:

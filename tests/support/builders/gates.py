@@ -8,11 +8,8 @@ from quantmedic.engine.contract.check import (
     CheckedFinding,
     CheckReport,
     ExemptionUse,
-    Figure,
     GateLine,
     GoneFinding,
-    HistoryRun,
-    Trend,
 )
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.power import SampleSizes
@@ -173,28 +170,6 @@ def _regression(diagnosis: Diagnosis) -> CheckReport:
         ),
         ExemptionUse(rule="W010", layers=("stem/*",), reason="none left", expires="never", status="unused", line=30),
     )
-    runs = tuple(
-        HistoryRun(
-            number=number,
-            time=f"2026-11-{number:02}T03:00:00Z",
-            label=f"abc{number:03}",
-            verdict="ACCEPT" if number < 5 else "REGRESSION",
-            quantized_sha256=f"{number:064x}",
-            figures=(
-                Figure(
-                    name="drop top1",
-                    unit="points",
-                    value=0.4 + number,
-                    low=0.2 + number,
-                    high=0.6 + number,
-                    limit=1.0,
-                    better="lower",
-                ),
-                Figure(name="sqnr_db", unit="dB", value=33.0 - number, better="higher"),
-            ),
-        )
-        for number in range(1, 7)
-    )
     return CheckReport(
         verdict="REGRESSION",
         exit_code=1,
@@ -211,5 +186,4 @@ def _regression(diagnosis: Diagnosis) -> CheckReport:
             new=1,
             gone=(GoneFinding(rule="W003", subject="features.9.conv"),),
         ),
-        trend=Trend(model=diagnosis.model.name or "?", runs=runs),
     )

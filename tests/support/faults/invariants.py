@@ -1,15 +1,13 @@
 """What must hold of a folder whenever the command that wrote to it ended, and however."""
 
-import sqlite3
 import zipfile
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import onnx
 
 import quantmedic
-from faults.scenes import HISTORY, OUT, RECORDED, Scene
+from faults.scenes import OUT, Scene
 from faults.strike import HANGS, SIGNALS, Ended
 from quantmedic.engine.file_sets import READY, settle_files
 
@@ -25,8 +23,6 @@ def broken(scene: Scene, folder: Path, ended: Ended, blow: str, old: Files, new:
         found += _of_case(folder / scene.case)
     if scene.report is not None:
         found += _of_report(folder / scene.report, scene.steady, old, new)
-    if scene.records:
-        found += _of_history(folder / HISTORY, ended)
     if scene.model is not None and (folder / scene.model).exists():
         found += _of_model(folder / scene.model)
     return found
@@ -104,26 +100,6 @@ def is_mixed(report: Path) -> bool:
 
 def _is_temporary(path: Path) -> bool:
     return any(part.startswith(".quantmedic-") for part in path.parts)
-
-
-def _of_history(path: Path, ended: Ended) -> list[str]:
-    if not path.exists():
-        return ["the history is gone"]
-    with closing(sqlite3.connect(path)) as connection:
-        sound = connection.execute("PRAGMA integrity_check").fetchone()[0]
-        torn = connection.execute("SELECT count(*) FROM run WHERE number NOT IN (SELECT run FROM figure)").fetchone()[0]
-    runs = recorded(path)
-    words = [] if sound == "ok" else [f"the history is damaged: {sound}"]
-    if torn:
-        words.append(f"{torn} runs of the history have no figures")
-    expected = {RECORDED + 1} if ended.status in DONE else {RECORDED, RECORDED + 1}
-    return words + ([] if runs in expected else [f"the history holds {runs} runs after exit status {ended.status}"])
-
-
-def recorded(path: Path) -> int:
-    """Runs that a history holds."""
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT count(*) FROM run").fetchone()[0])
 
 
 def _of_model(path: Path) -> list[str]:

@@ -18,9 +18,7 @@ from quantmedic.demo import patient
 
 #: Where a command writes, within its folder; everything else there is read.
 OUT = "out"
-CASE, REPORT, HISTORY = f"{OUT}/c.case", f"{OUT}/report", f"{OUT}/history.db"
-#: Runs that a history holds before.
-RECORDED = 2
+CASE, REPORT = f"{OUT}/c.case", f"{OUT}/report"
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class Scene:
         resumable: ``--resume`` goes on from that.
         report: The report that it writes; ``steady`` ones are the same after every run.
         steady: See there.
-        records: It adds to the history.
         model: The model that it writes.
     """
 
@@ -44,7 +41,6 @@ class Scene:
     resumable: bool = False
     report: str | None = None
     steady: bool = True
-    records: bool = False
     model: str | None = None
 
 
@@ -55,10 +51,6 @@ DEMO = ("demo-float.onnx", "demo-int8.onnx", "-r", "demo-rep.npz", "-v", "demo-v
 
 def _old_report(folder: Path) -> None:
     shutil.copytree(folder / "old", folder / REPORT, ignore=shutil.ignore_patterns("*.case"))  # of other options
-
-
-def _history(folder: Path) -> None:
-    shutil.copy(folder / "history.db", folder / HISTORY)
 
 
 SCENES = {
@@ -72,8 +64,7 @@ SCENES = {
         report=REPORT,
     ),
     "report": Scene(("report", "new.case", "-o", REPORT), _old_report, report=REPORT),
-    "check": Scene(("check", "new.case", "--record", HISTORY), _history, records=True),
-    "check models": Scene(("check", *PAIR, *WELL, "--record", HISTORY), _history, records=True),
+    "check": Scene(("check", "new.case", "-o", REPORT), _old_report, report=REPORT),
     "prove": Scene(
         ("diagnose", *DEMO, "--budget", "3", "-o", REPORT),
         _old_report,
@@ -110,8 +101,6 @@ def prepare(folder: Path) -> None:
         run(("collect", *PAIR, "--samples", "20", "-o", "old.case"))
         run(("collect", *PAIR, "-o", "new.case"))
         run(("report", "old.case", "-o", "old"))
-        for number in range(RECORDED):
-            run(("check", "old.case", "--record", "history.db", "--label", str(number)))
     finally:
         os.chdir(before)
 

@@ -1,0 +1,28 @@
+"""Commands and options that earlier versions had, and what takes their place."""
+
+from quantmedic.engine.errors import QuantmedicError
+
+_OVER_TIME = (
+    "plot report.json, metrics.json or check.xml (JUnit) of each run in your CI system; --baseline fails on what is new"
+)
+#: What to do instead, by what is typed after ``quantmedic``: a command, or a command and its option.
+SUCCESSORS = {
+    "trend": f"quantmedic check FLOAT QUANT -o FOLDER for each run, and {_OVER_TIME}",
+    "watch": (
+        "let a tool that watches files run diagnose, such as: ls *.onnx | entr quantmedic diagnose FLOAT QUANT; "
+        "quantmedic compare BEFORE AFTER says what healed"
+    ),
+    "check --record": _OVER_TIME,
+    "check --label": _OVER_TIME,
+    "check --model": _OVER_TIME,
+}
+
+
+def refuse_removed(typed: str) -> None:
+    """Name the successor of a command or an option that was removed; do nothing for any other word.
+
+    Raises:
+        QuantmedicError: It was removed.
+    """
+    if typed in SUCCESSORS:
+        raise QuantmedicError(f"quantmedic {typed} was removed", help=SUCCESSORS[typed])
