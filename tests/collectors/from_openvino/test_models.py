@@ -23,6 +23,7 @@ import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino import exposing, file
 from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
+from quantmedic.collectors.measure.host import EXACT_KERNELS
 from quantmedic.collectors.measure.models import Kernel
 from quantmedic.collectors.pair.originals import weight_of
 from quantmedic.engine.errors import ModelError
@@ -91,7 +92,8 @@ def test_a_bias_of_codes_is_its_own_in_what_was_converted_from_onnx(tmp_path):
     assert held and all(own.quantizer is not None and own.quantizer.bits == 32 for own in held)
 
 
-def test_codes_and_outputs_are_those_of_the_untouched_model(models):
+def test_codes_and_outputs_are_those_of_the_untouched_model(models, monkeypatch):
+    monkeypatch.delenv(EXACT_KERNELS)
     batch = Batch({"image": X})
     view = models.view(dict(enumerate(models.pairs)), batch, 1)
     reading = view.read(batch)
@@ -186,8 +188,9 @@ def test_ranges_that_differ_along_channels(tmp_path):
     assert case.record.datasets["validation"].seen == 8
 
 
-def test_a_scalar_is_fed_as_a_scalar(tmp_path):
+def test_a_scalar_is_fed_as_a_scalar(tmp_path, monkeypatch):
     """It was fed as an array of one value, which the plugin refuses: the model failed on data on which it runs well."""
+    monkeypatch.delenv(EXACT_KERNELS)
     paths = saved_dense(tmp_path, lambda ops, x, limit: ops.minimum(ops.relu(x), limit), 0, 3, "limit")
     rng = np.random.default_rng(1)
     x, limits = rng.normal(size=(8, 4)).astype(np.float32) * 2, np.float32([1, 1, 2, 2, 3, 3, 3, 3])
