@@ -12,9 +12,6 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from quantmedic.engine.errors import for_python
-from quantmedic.version import VERSION as __version__
-
 if TYPE_CHECKING:
     from quantmedic.api.anonymity import anonymize
     from quantmedic.api.answer import Diagnosis
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from quantmedic.collectors.data.preprocessing import Preprocessing
     from quantmedic.store.history_file import load_history, write_trend
     from quantmedic.variants import what_if
+    from quantmedic.version import VERSION as __version__
 
 # onnxruntime collects telemetry: from 1.32 on, its import writes an identifier of the device and a database into the
 # user's cache. It reads this while it is imported; whoever has set it has decided.
@@ -126,13 +124,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the API on first use: ``import quantmedic`` stays cheap."""
+    """Import the API on first use: ``import quantmedic`` stays cheap, and leaves Ctrl-C no time for a traceback."""
+    if name == "__version__":
+        return import_module("quantmedic.version").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):
         signature = import_module("quantmedic.api.signatures").spelled_out(found)
-        found = for_python(found)
+        found = import_module("quantmedic.engine.errors").for_python(found)
         setattr(found, "__signature__", signature)  # noqa: B010  # a function has no such attribute for mypy
     globals()[name] = found
     return found
