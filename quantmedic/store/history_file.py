@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.errors import HistoryError, OutputError
-from quantmedic.engine.files import require_regular
+from quantmedic.engine.files import read_bytes, require_regular
 from quantmedic.engine.gate.history import figures_of
 from quantmedic.engine.limits import HISTORY_BYTES
 from quantmedic.engine.output_files import require_file
@@ -204,6 +204,8 @@ def write_trend(trend: Trend, folder: str | Path, *, formats: Sequence[str] = FO
 def _transaction(path: str | Path, *, writing: bool) -> Iterator[sqlite3.Connection]:
     """A connection inside one transaction, committed where the block ends without an error, else undone."""
     file = os.path.abspath(path)  # SQLite gives some other names a meaning, such as ":memory:".
+    if os.path.islink(file):
+        raise HistoryError("the history is a link", where=str(path), help="name the file that it leads to")
     if os.path.isdir(file):
         raise HistoryError("the history is a folder", where=str(path), help=f"{_ELSEWHERE}, such as history.db in it")
     if os.path.exists(file):
@@ -225,6 +227,10 @@ def _transaction(path: str | Path, *, writing: bool) -> Iterator[sqlite3.Connect
         raise HistoryError("the history is damaged", where=str(path), help=_RESTORE) from error
 
 
+#: Ends the journal of a transaction over several databases, which names a file that SQLite removes.
+_OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
+
+
 def _require_sound_file(file: str, path: str | Path) -> None:
     try:
         require_regular(file)
@@ -232,6 +238,9 @@ def _require_sound_file(file: str, path: str | Path) -> None:
         help = f"{_ELSEWHERE}, such as history.db"
         raise HistoryError("the history cannot be opened", where=f"{path}: {error.strerror}", help=help) from error
     HISTORY_BYTES.check(os.stat(file).st_size, path)
+    journal = Path(f"{file}-journal")
+    if journal.is_file() and read_bytes(journal, HISTORY_BYTES).endswith(_OF_SEVERAL):
+        raise HistoryError("the journal beside the history is none of ours", where=str(journal), help="remove it")
 
 
 def _check_content(connection: sqlite3.Connection, path: str | Path) -> None:

@@ -1,6 +1,7 @@
 """The history file: what `check --record` keeps comes back, and `trend` shows it."""
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,20 @@ def test_what_is_recorded_comes_back_and_is_plotted(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="not a SQLite database"):
         record(path, diagnosis, time="2026-11-08T03:00:00Z")
     assert path.read_bytes() == b"hello"
+
+
+def test_a_journal_that_others_put_there_removes_no_file(tmp_path: Path) -> None:
+    """SQLite plays back what it finds beside a database, and then removes the file that the journal's end names."""
+    path, victim = tmp_path / "history.db", tmp_path / "victim"
+    record(path, judged(facts([layer("a")]), {"validation": table(300)}).diagnosis, time="2026-11-06T03:00:00Z")
+    victim.write_text("mine")
+    mark, name, page = bytes.fromhex("d9d505f920a163d7"), bytes(victim), 4096
+    head = (mark + struct.pack(">5I", 0, 1, path.stat().st_size // page, 512, page)).ljust(512, b"\0")
+    end = struct.pack(">I", (1 << 30) // page + 1) + name + struct.pack(">2I", len(name), sum(name)) + mark
+    Path(f"{path}-journal").write_bytes(head + end)
+    with pytest.raises(HistoryError, match="none of ours"):
+        load_history(path)
+    assert victim.exists()
+    (tmp_path / "link.db").symlink_to(path)
+    with pytest.raises(HistoryError, match="is a link"):
+        load_history(tmp_path / "link.db")
