@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import scratch_folder, write_file
 
 #: Holds a pipe whose other end this process alone has: its end, be it by a kill, ends the child and what that started.
 _LIFELINE = """
@@ -92,7 +92,7 @@ def ask_child(function: str, question: bytes, seconds: float) -> bytes:
         subprocess.TimeoutExpired: The time has passed.
     """
     with scratch_folder() as folder:
-        (folder / "question").write_bytes(question)
+        write_file(folder / "question", question)
         run_child(_ANSWER, [function], folder=folder, seconds=seconds)
         return (folder / "answer").read_bytes()
 
