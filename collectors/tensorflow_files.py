@@ -3,7 +3,6 @@
 Both run in a process of their own, by the commands that an error prints where they are not installed.
 """
 
-import os
 import shlex
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ from quantmedic.engine.cache_folder import cache_folder
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.files import require_regular
 from quantmedic.engine.limits import TEXT_BYTES, LimitError
+from quantmedic.engine.output_files import make_folder, move_file, scratch_folder
 
 Kind = Literal["SavedModel", "Keras model", "frozen graph"]
 Target = Literal["onnx", "litert"]
@@ -97,14 +97,14 @@ def convert_tensorflow(path: Path, kind: Kind, target: Target) -> tuple[Path, st
     made = folder / f"{source.stem}{_SUFFIXES[target]}"
     ends = _ends_of_graph(source) if kind == "frozen graph" else _UNREAD
     if not made.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            fresh = Path(name) / made.name
+        make_folder(folder)
+        with scratch_folder(folder) as place:
+            fresh = place / made.name
             for command in _commands(source, kind, target, fresh, ends):
                 _run(command, source)
             if not fresh.is_file():
                 raise ModelError("TensorFlow's converter wrote no model", where=str(source))
-            os.replace(fresh, made)
+            move_file(fresh, made)
     shown = _shell_lines(_commands(source, kind, target, Path(made.name), ends))
     return made, f"{source.name}, a TensorFlow {kind}, was measured as {made}, made by: {'; '.join(shown)}"
 

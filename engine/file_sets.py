@@ -5,22 +5,38 @@ files of the folder: up to it nothing has changed, and behind it whoever writes 
 has not.
 """
 
+import errno
 import json
 import os
-import shutil
+import secrets
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from quantmedic.engine.files import leads_out
-from quantmedic.engine.output_files import temporary_path
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.json_text import read_json
+from quantmedic.engine.output_files import (
+    is_plain_file,
+    is_private_folder,
+    make_folder,
+    move_file,
+    open_new,
+    refuse_links,
+    remove_file,
+    remove_folder,
+    rename_folder,
+    scratch_folder,
+)
+from quantmedic.engine.text import visible
 
 if sys.platform != "win32":  # where two writers at once may mix their files
     import fcntl
 
 #: Holds files that count already, and are not in their places yet.
 READY = ".quantmedic-ready"
+#: Begins the name of what lay there and was not written by us.
+SET_ASIDE = "quantmedic-set-aside-"
 _FRESH, _STALE = "new", "stale.json"
 
 
@@ -28,36 +44,33 @@ def write_together(folder: Path, files: Mapping[str, bytes], stale: Collection[s
     """Write files into a folder, which is made if it does not exist, and remove others.
 
     Args:
-        folder: Where they stand; other files there stay as they are.
+        folder: Where they stand; other files there stay as they are, and no link in it is followed.
         files: Contents by path within the folder.
         stale: Paths of files that are removed, as far as they exist.
 
     Raises:
         OSError: They cannot be written; all files are as they were.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    written = temporary_path(folder)
-    try:
-        (written / _FRESH).mkdir(parents=True)
+    make_folder(folder)
+    gone = sorted(set(stale) - files.keys())
+    with scratch_folder(folder) as written:
+        make_folder(written / _FRESH)
         for path, content in files.items():
-            (written / _FRESH / path).parent.mkdir(parents=True, exist_ok=True)
-            (written / _FRESH / path).write_bytes(content)
-        (written / _STALE).write_text(json.dumps(sorted(set(stale) - files.keys())), encoding="utf-8")
+            _write_new(written / _FRESH / path, content)
+        _write_new(written / _STALE, json.dumps(gone).encode())
         with _alone_in(folder):
             _move_rest(folder)
-            for path in files:
+            for path in (*files, *gone):
                 _require_place(folder / path, folder)
             try:
-                os.rename(written, folder / READY)
-                _move_rest(folder)
+                rename_folder(written, folder / READY)
+                _move_all(folder, [*files], gone)
             except OSError:  # it would stop the next writer too
-                shutil.rmtree(folder / READY, ignore_errors=True)
+                remove_folder(folder / READY)
                 raise
             except KeyboardInterrupt:
                 _move_rest(folder)
                 raise
-    finally:
-        shutil.rmtree(written, ignore_errors=True)
 
 
 def settle_files(folder: Path) -> None:
@@ -66,40 +79,86 @@ def settle_files(folder: Path) -> None:
     Raises:
         OSError: One cannot be moved.
     """
-    if (folder / READY).exists():
+    if os.path.lexists(folder / READY):
         with _alone_in(folder):
             _move_rest(folder)
 
 
+def _write_new(path: Path, content: bytes) -> None:
+    make_folder(path.parent)
+    with open_new(path) as file:
+        file.write(content)
+
+
 def _move_rest(folder: Path) -> None:
+    """Finish what a killed process has begun; what is none of ours is set aside."""
     ready = folder / READY
-    if not (ready / _STALE).exists():  # the last that is removed, with the folder
-        shutil.rmtree(ready, ignore_errors=True)
+    if not os.path.lexists(ready):
         return
-    for fresh in sorted(path for path in (ready / _FRESH).rglob("*") if path.is_file()):
-        target = folder / fresh.relative_to(ready / _FRESH)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(fresh, target)
-    for path in json.loads((ready / _STALE).read_text(encoding="utf-8")):
-        with suppress(FileNotFoundError):
-            (folder / path).unlink()
-    shutil.rmtree(ready / _FRESH, ignore_errors=True)
-    shutil.rmtree(ready, ignore_errors=True)
+    try:
+        fresh, gone = _read_rest(ready)
+        for path in (*fresh, *gone):
+            _require_place(folder / path, folder)
+    except (OSError, ValueError, QuantmedicError) as error:
+        _set_aside(ready, error)
+    else:
+        _move_all(folder, fresh, gone)
+
+
+def _read_rest(ready: Path) -> tuple[list[str], list[str]]:
+    """Files that are to be moved, and those that are to be removed, by their paths in the folder.
+
+    Raises:
+        OSError, ValueError, QuantmedicError: It was not left by a process of this user.
+    """
+    if not is_private_folder(ready):
+        raise ValueError("it is no folder that only you can write to")
+    if not os.path.lexists(ready / _STALE):  # the last that is removed, with the folder
+        return [], []
+    refuse_links(ready / _FRESH, ready)
+    found = [path for path in sorted((ready / _FRESH).rglob("*")) if path.is_symlink() or not path.is_dir()]
+    if strange := [path for path in (ready / _STALE, *found) if not is_plain_file(path)]:
+        raise ValueError(f"{strange[0].name} is no regular file")
+    gone = read_json(ready / _STALE)
+    if not isinstance(gone, list) or not all(isinstance(path, str) for path in gone):
+        raise ValueError(f"{_STALE} is no list of names")
+    return [str(path.relative_to(ready / _FRESH)) for path in found], gone
+
+
+def _move_all(folder: Path, fresh: Collection[str], gone: Collection[str]) -> None:
+    for path in sorted(fresh):
+        make_folder((folder / path).parent)
+        move_file(folder / READY / _FRESH / path, folder / path)
+    for path in gone:
+        remove_file(folder / path)
+    remove_folder(folder / READY / _FRESH)
+    remove_folder(folder / READY)
+
+
+def _set_aside(ready: Path, why: Exception) -> None:
+    import logging  # without settings of its own it shows a warning as a line on stderr
+
+    cause = why.message if isinstance(why, QuantmedicError) else str(getattr(why, "strerror", None) or why)
+    aside = ready.with_name(f"{SET_ASIDE}{secrets.token_hex(4)}")
+    rename_folder(ready, aside)
+    logging.getLogger("quantmedic").warning(
+        "%s was not left by an earlier run (%s): it is set aside as %s, and nothing in it was used",
+        *(visible(str(ready)), visible(cause, 200), aside.name),
+    )
 
 
 def _require_place(path: Path, folder: Path) -> None:
-    """Refuse what would stop the moving half-way, and links to other folders."""
-    if leads_out(path.parent, folder):
-        raise NotADirectoryError(20, "A part of it is a link to another folder", str(path.parent))
+    """Refuse what would stop the moving half-way, links, and what lies elsewhere."""
+    refuse_links(path, folder)
     if path.is_dir():
-        raise IsADirectoryError(21, "Is a directory", str(path))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     parent = path.parent
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
-        raise NotADirectoryError(20, "Not a directory", str(parent))
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(parent))
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise PermissionError(13, "Permission denied", str(parent))
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(parent))
 
 
 @contextmanager

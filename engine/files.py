@@ -43,6 +43,11 @@ def leads_out(path: str | Path, folder: str | Path) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
+def is_same_place(path: str | Path, other: str | Path) -> bool:
+    """Both lead to one place, be there something or not."""
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
 def require_regular(path: str | Path) -> None:
     """Refuse pipes, sockets and devices before they are opened: reading them may never end.
 

@@ -11,9 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from quantmedic.engine.errors import for_python
 from quantmedic.engine.offline import switch_off_onnxruntime
-from quantmedic.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from quantmedic.api.anonymity import anonymize
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
+    from quantmedic.version import VERSION as __version__
 
 switch_off_onnxruntime()
 
@@ -116,13 +115,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the API on first use: ``import quantmedic`` stays cheap."""
+    """Import the API on first use: ``import quantmedic`` stays cheap, and leaves Ctrl-C no time for a traceback."""
+    if name == "__version__":
+        return import_module("quantmedic.version").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):
         signature = import_module("quantmedic.api.signatures").spelled_out(found)
-        found = for_python(found)
+        found = import_module("quantmedic.engine.errors").for_python(found)
         setattr(found, "__signature__", signature)  # noqa: B010  # a function has no such attribute for mypy
     globals()[name] = found
     return found

@@ -5,6 +5,7 @@
 What is the same and what differs stands in the manual, page ``general/xquant``.
 """
 
+import io
 import json
 import logging
 import sys
@@ -28,6 +29,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.output_files import require_folder, write_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports import xquant as words
 from quantmedic.reports.charts.frame import Drawing
@@ -350,11 +352,9 @@ def _report_log(folder: Path) -> Iterator[logging.Logger]:
     """
     logger = logging.getLogger(LOGGER_NAME)
     path = folder / f"logs_{datetime.now():%d%m%Y_%H%M%S}" / "mct_log.log"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handlers: list[logging.Handler] = [logging.FileHandler(path, encoding="utf-8")]
-    except OSError as error:
-        raise OutputError("cannot write the report", where=f"{folder}: {error.strerror or error}") from error
+    require_folder(path.parent, within=folder)
+    said = io.StringIO()
+    handlers: list[logging.Handler] = [logging.StreamHandler(said)]
     if not logger.hasHandlers():
         handlers.append(logging.StreamHandler())
     level = logger.level
@@ -369,3 +369,7 @@ def _report_log(folder: Path) -> Iterator[logging.Logger]:
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
+        try:
+            write_file(path, said.getvalue().encode())
+        except OSError as error:
+            raise OutputError("cannot write the report", where=f"{folder}: {error.strerror or error}") from error

@@ -23,6 +23,7 @@ from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.formulas.stored_bins import main_role, tensor_bins
+from quantmedic.engine.output_files import copy_file, require_folder, scratch_folder
 from quantmedic.reports.xquant import SETS, Similarity
 
 if TYPE_CHECKING:
@@ -64,10 +65,14 @@ def write_events(
 
 
 def _write(folder: Path, events: list[Event]) -> None:
-    writer = EventFileWriter(str(folder))
-    for event in events:
-        writer.add_event(event)
-    writer.close()
+    with scratch_folder() as made:
+        writer = EventFileWriter(str(made))
+        for event in events:
+            writer.add_event(event)
+        writer.close()
+        require_folder(folder, within=folder.parent)
+        for file in made.iterdir():
+            copy_file(file, folder / file.name)
 
 
 def _histograms(case: Case, facts: CaseFacts) -> Iterator[tuple[str, HistogramProto]]:

@@ -12,6 +12,7 @@ from quantmedic.engine.diagnosis.prescription import FILES
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.engine.file_sets import write_together
 from quantmedic.engine.garbage import without_garbage_collection
+from quantmedic.engine.output_files import make_folder, remove_empty
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.kept import kept_pages
@@ -95,13 +96,12 @@ def place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
 @contextmanager
 def _output_folder(folder: Path) -> Iterator[None]:
     """The folder exists inside; a failure to write it becomes an OutputError."""
-    made = not folder.exists()
+    made: list[Path] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        made = make_folder(folder)
         yield
     except OSError as error:
-        if made:
-            _remove_if_empty(folder)
+        remove_empty(made)
         where = f"{error.filename or folder}: {error.strerror or error}"
         raise OutputError("cannot write the report", where=where, help="choose another folder with --output") from error
 
@@ -206,10 +206,3 @@ def _stale_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     drawn = [f"graphs/{path.name}" for path in graphs.iterdir()] if graphs.is_dir() else []
     own = [path for path in drawn if OWN_GRAPH.fullmatch(path.removeprefix("graphs/"))]
     return [path for path in (*own, *FILES.values(), *CHECK_FILES.values()) if path not in files]
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return

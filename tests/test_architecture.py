@@ -198,6 +198,72 @@ def test_rooms_import_one_way() -> None:
     assert not wrong
 
 
+#: Names of what writes, moves or removes files, whatever it is called on.
+WRITING = {
+    *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "remove", "removedirs", "rmdir", "rename"),
+    *("renames", "symlink", "symlink_to", "hardlink_to", "link", "chmod", "truncate", "mkfifo", "mknod", "fdopen"),
+    *("copy", "copy2", "copyfile", "copytree", "move", "rmtree", "make_archive", "unpack_archive", "extractall"),
+    *("TemporaryDirectory", "NamedTemporaryFile", "mkdtemp", "mkstemp", "FileHandler", "RotatingFileHandler"),
+    *("save", "savez", "savez_compressed", "savetxt", "save_model", "save_file", "tofile"),
+    *("SummaryWriter", "EventFileWriter", "connect"),
+}
+#: Names of what writes where it is told to.
+OPENING = {"open", "memmap", "open_memmap", "ZipFile"}
+#: Modules on which a name that others have, too, means files.
+ON = {
+    **{key: {"os"} for key in ("remove", "link", "truncate", "rename", "symlink")},
+    **{key: {"shutil"} for key in ("copy", "move")},
+    **{key: {"np", "numpy", "onnx", "torch", "openvino", "ov"} for key in ("save", "save_model")},
+    "connect": {"sqlite3"},
+}
+#: What else writes, and why it does not go by ``engine/output_files.py``.
+OTHER_WRITERS = {
+    ("engine/cache_folder.py", "mkdir"): "the cache, which is checked for links and rights before it is used",
+    ("engine/cache_folder.py", "chmod"): "likewise",
+    ("collectors/data/archives.py", "ZipFile"): "in a file that is open already",
+    ("collectors/data/arrays.py", "savez"): "likewise",
+    ("collectors/case_file/archive.py", "save"): "in memory",
+    ("collectors/from_language_model/unfinished.py", "memmap"): "likewise",
+    ("collectors/from_device/node_dumps.py", "connect"): "reads alone",
+    ("quantmedic/api/answer.py", "mkdtemp"): "a folder that stays, for the browser to show",
+    ("quantmedic/xquant_tensorboard.py", "EventFileWriter"): "in a scratch folder, whose files are copied",
+}
+
+
+def test_files_are_written_in_one_place() -> None:
+    """All that writes, moves or removes files goes by the functions of one module, which follow no links."""
+    home = Path("engine/output_files.py")
+    found = {
+        (path.as_posix(), name)
+        for folder in ("quantmedic", "engine", "collectors", "reports", "trials")
+        for path in modules(folder)
+        if path != home
+        for name in calls_that_write(path)
+    }
+    assert found - OTHER_WRITERS.keys() == set(), "write by a function of engine/output_files.py"
+    assert OTHER_WRITERS.keys() - found == set()
+
+
+def calls_that_write(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            given = [ast.unparse(each) for each in (*node.args, *(keyword.value for keyword in node.keywords))]
+            if (
+                (name in WRITING and owner in ON.get(name, {owner}))
+                or (name in OPENING and owner != "archive" and opens_to_write(given))
+                or (name == "replace" and (owner == "os" or (owner and len(node.args) == len(given) == 1)))
+            ):
+                yield name
+
+
+def opens_to_write(given: Collection[str]) -> bool:
+    """By the mode or the flags that one of the arguments is."""
+    writing = re.compile(r"'[rbt]*[wax+][rwaxbt+]*'|.*\bO_(WRONLY|RDWR|CREAT)\b.*")
+    return "os.devnull" not in given and any(map(writing.fullmatch, given))
+
+
 def test_reports_are_made_in_one_direction() -> None:
     step_of = {part: step for step, parts in enumerate(REPORT_STEPS) for part in parts}
     inside = [path for path in modules("reports") if path.name != "__init__.py"]

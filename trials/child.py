@@ -11,6 +11,7 @@ from pathlib import Path
 from quantmedic.collectors.native.child import run_child
 from quantmedic.collectors.native.runs import TimeLimitError, current_limit
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.output_files import write_file
 from quantmedic.trials.bench import OutOfTimeError
 
 #: The files of the child: what users paste, and the names of theirs that it leaves open.
@@ -51,8 +52,8 @@ def run_script(folder: Path, code: str, prelude: str, deadline: float | None) ->
     left = longest if deadline is None else deadline - time.monotonic()
     if left is not None and left <= 0:
         raise OutOfTimeError
-    (folder / SCRIPT).write_text(code, encoding="utf-8")
-    (folder / SUPPLIED).write_text(prelude, encoding="utf-8")
+    write_file(folder / SCRIPT, code.encode())
+    write_file(folder / SUPPLIED, prelude.encode())
     with tempfile.TemporaryFile() as words:
         try:
             status = run_child(_DRIVER, folder=folder, stderr=words, seconds=left)

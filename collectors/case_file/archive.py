@@ -22,7 +22,7 @@ from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.json_text import parse_json
 from quantmedic.engine.limits import CASE_BYTES, TEXT_BYTES, LimitError
-from quantmedic.engine.output_files import temporary_file
+from quantmedic.engine.output_files import new_file
 
 _RECORD = "case.json"
 _WEIGHTS = "weights/"
@@ -42,8 +42,7 @@ def write_case(case: Case, path: Path) -> None:
         CaseError: The file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_file(path) as temporary, new_archive(temporary) as archive:
+        with new_file(path) as file, new_archive(file) as archive:
             for role in (role for role in ROLES if role in case.statistics):
                 for name, array in sorted(arrays_of_statistics(case.statistics[role]).items()):
                     _write_member(archive, f"{role}/{name}.npy", _npy(array))

@@ -48,22 +48,21 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 @contextmanager
-def new_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip archive for writing.
+def new_archive(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """A zip archive in a file that is opened for writing.
 
     Where its writing is interrupted it is left as it is: closing it would raise an error in place of the interruption.
 
     Raises:
         OSError: It cannot be written.
     """
-    with path.open("wb") as file:
-        archive = zipfile.ZipFile(file, "w")
-        try:
-            yield archive
-        except BaseException:
-            archive.fp = None  # what marks it as closed
-            raise
-        archive.close()
+    archive = zipfile.ZipFile(file, "w")
+    try:
+        yield archive
+    except BaseException:
+        archive.fp = None  # what marks it as closed
+        raise
+    archive.close()
 
 
 def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:

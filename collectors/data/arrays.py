@@ -5,7 +5,7 @@ import math
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from quantmedic.collectors.data.messages import cause_line, shape_text
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import require_regular
 from quantmedic.engine.limits import ARRAY_BYTES
+from quantmedic.engine.output_files import new_file
 
 #: An array of any type of numbers; its type is checked where it matters.
 Array = NDArray[Any]
@@ -126,6 +127,21 @@ def npz_columns(path: Path) -> dict[str, Column]:
             help="save it with numpy.savez(path, input_name=array)",
         )
     return columns
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays to an ``.npz``, whole or not at all.
+
+    Args:
+        path: The file.
+        arrays: By names other than ``file``, which is an argument of numpy's.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with new_file(path) as file:
+        # Before numpy 2, its keyword allow_pickle would be stored as one more array.
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def array_of_npy(content: bytes, path: str, name: str) -> Array:

@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.group_sums import from_half, look_up
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.files import require_regular
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.limits import TEXT_BYTES, LimitError
 
@@ -284,6 +285,7 @@ def _missing_shard(index: Path, name: str) -> ModelError:
 def _described_tensors(path: Path, safe_open: _SafeOpen) -> Iterable[Stored]:
     """Tensors of one file, which the library has found to be sound."""
     try:
+        require_regular(path)
         with safe_open(str(path), framework="numpy"):
             pass
         with path.open("rb") as file:

@@ -314,7 +314,7 @@ def _changed(path: Path, cause: str) -> DataError:
 
 
 def _entries(folder: Path, root: Path) -> list["os.DirEntry[str]"]:
-    """What a folder holds, by name; links that lead out of the dump are refused."""
+    """What a folder holds, by name; links that lead out of the dump, or nowhere, are refused."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -324,9 +324,9 @@ def _entries(folder: Path, root: Path) -> list["os.DirEntry[str]"]:
         ) from error
     IMPORTED_LAYERS.check(len(entries), folder)
     for entry in entries:
-        if entry.is_symlink() and leads_out(entry.path, root):
+        if entry.is_symlink() and (leads_out(entry.path, root) or not os.path.exists(entry.path)):
             raise DataError(
-                f"a link in {OPTION} leads out of its folder",
+                f"a link in {OPTION} leads out of its folder, or nowhere",
                 where=entry.path,
                 help="put the file itself there",
             )

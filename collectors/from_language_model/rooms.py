@@ -75,13 +75,11 @@ class Rooms:
 
     def forget_before(self, block: int) -> None:
         """Remove what was kept of all blocks but this one."""
-        for path in self.work.folder.glob(_WORST.format("*")):
-            if path.name != _WORST.format(block):
-                path.unlink()
+        self.work.keep_rooms(_WORST.format(""), _WORST.format(block))
 
     def has_before(self, block: int) -> bool:
         """What goes into this block was kept."""
-        return (self.work.folder / _WORST.format(block)).is_file()
+        return self.work.has_room(_WORST.format(block))
 
     def kept_before(self, block: int) -> Values:
         """What ``keep_before`` has kept of it."""

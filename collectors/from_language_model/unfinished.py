@@ -1,13 +1,14 @@
 """Work on language models that may be interrupted: what is finished lies in a folder, and the same run goes on from it.
 
 A step counts once ``done.json`` names it, which is written last, under another name, and then renamed. Arrays are
-written to places that no finished step needs any more. A run with other files or options begins anew.
+written to places that no finished step needs any more. A run with other files or options begins anew. A folder that no
+run of this user has made is not touched.
 """
 
 import hashlib
 import json
 import os
-import shutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,10 +19,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.progress import Announce
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.json_text import read_json
-from quantmedic.engine.output_files import require_folder, scratch_folder, temporary_file, write_file
+from quantmedic.engine.output_files import (
+    change_file,
+    is_plain_file,
+    is_private_folder,
+    make_folder,
+    make_private_folder,
+    open_new,
+    remove_empty,
+    remove_file,
+    remove_folder,
+    require_folder,
+    scratch_folder,
+    write_file,
+)
 
 if sys.platform != "win32":
     import fcntl
@@ -29,6 +44,9 @@ if sys.platform != "win32":
 Values = NDArray[np.float32]
 _ENDING = ".unfinished.run"
 _DONE = "done.json"
+_STATES, _ARRAYS = ".f32", ".npz"
+#: What a run leaves in its folder, whole or not.
+_OWN = re.compile(rf"{re.escape(_DONE)}|[\w-]+({_STATES}|{_ARRAYS})|\.quantmedic-[\da-f-]+")
 
 
 class InterruptedRun(KeyboardInterrupt):
@@ -88,12 +106,13 @@ class Work:
         Raises:
             OutputError: There is not enough room on the disk.
         """
-        path = self.folder / name
+        path = self._place(name)
         size = 4 * shape[0] * shape[1]
         if path.exists() and path.stat().st_size == size:
-            return np.memmap(path, np.float32, "r+", shape=shape)
+            return _map(path, shape)
         try:
-            with path.open("wb") as file:
+            remove_file(path)
+            with open_new(path) as file:
                 # A mapped file that finds no room ends the process.
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)
@@ -105,17 +124,29 @@ class Work:
                 where=f"{path}: {size / 1e9:.3g} GB: {error.strerror}",
                 help="make room, name another output, or use fewer or shorter texts: --text-length",
             ) from error
-        return np.memmap(path, np.float32, "r+", shape=shape)
+        return _map(path, shape)
+
+    def has_room(self, name: str) -> bool:
+        """There is a place of this name."""
+        return self._place(name).is_file()
+
+    def keep_rooms(self, prefix: str, kept: str) -> None:
+        """Remove the places whose names begin so, but for one."""
+        for path in self.folder.glob(f"{escape(prefix)}*{_STATES}"):
+            if path != self._place(kept):
+                remove_file(path)
+
+    def _place(self, name: str) -> Path:
+        return self.folder / f"{name}{_STATES}"
 
     def arrays(self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
         """Arrays of a step by name, or what it gives now."""
-        path = self.folder / f"{name}.npz"
+        path = self.folder / f"{name}{_ARRAYS}"
         if name in self._steps:
             with np.load(path, allow_pickle=False) as found:
                 return dict(found)
         computed = compute()
-        with temporary_file(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **computed)
+        save_arrays(path, computed)
         self.keep(**{name: True})
         return computed
 
@@ -126,13 +157,13 @@ class Work:
             return None
         try:
             found = read_json(path)
-            plan, steps = found["plan"], found["steps"]  # type: ignore[index, call-overload]
+            plan, steps = found["plan"], dict(found["steps"])  # type: ignore[index, call-overload]
         except (OSError, ValueError, TypeError, KeyError, QuantmedicError):
             return "it cannot be read"
         if plan != self._plan:
             changed = [name for name in self._plan if not isinstance(plan, dict) or plan.get(name) != self._plan[name]]
             return f"it was made with {' and '.join(['other ' + name for name in changed]) or 'other options'}"
-        self._steps = dict(steps)
+        self._steps = steps
         return None
 
 
@@ -155,6 +186,7 @@ def open_work(folder: Path | None, plan: Mapping[str, object], announce: Announc
         return
     made = _make_folder(folder)
     with _alone(folder):
+        _require_own(folder)
         work = Work(folder, plan)
         why = work.read()
         if why is not None:
@@ -180,34 +212,53 @@ def _steps_of(work: Work) -> str:
 
 
 def _make_folder(folder: Path) -> list[Path]:
-    """Make a folder; those above it that were not there."""
-    require_folder(folder)
-    missing = [place for place in folder.parents if not place.exists()]
+    """Make a folder that only the user gets into, unless one is there; those above it that were not there."""
+    require_folder(folder, within=folder.parent)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        made = make_folder(folder.parent)
+        with suppress(FileExistsError):
+            make_private_folder(folder)
     except OSError as error:
         raise OutputError(
             "unfinished work cannot be kept", where=f"{folder}: {error.strerror}", help="name another output"
         ) from error
-    return missing
+    return made
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that no run of this user has made: it is written into, and removed in the end.
+
+    Raises:
+        OutputError: It is such a folder.
+    """
+    strange = [] if is_private_folder(folder) else [folder]
+    strange += [path for path in sorted(folder.iterdir()) if not (_OWN.fullmatch(path.name) and is_plain_file(path))]
+    if strange:
+        raise OutputError(
+            "what lies where unfinished work is kept was not left by a run of yours",
+            where=str(strange[0]),
+            help="move it away, or name another output",
+        )
+
+
+def _map(path: Path, shape: tuple[int, int]) -> Values:
+    with change_file(path) as file:
+        return np.memmap(file, np.float32, "r+", shape=shape)
 
 
 def _clear(folder: Path) -> None:
     """Remove what lies there: first what makes it count."""
     with suppress(OSError):
-        (folder / _DONE).unlink(missing_ok=True)
-        for path in folder.iterdir():
-            path.unlink()
+        for path in (folder / _DONE, *folder.iterdir()):
+            remove_file(path)
 
 
 def _remove(folder: Path, made: Sequence[Path]) -> None:
     """Remove a folder, and those above it that were made for it and are empty."""
     with suppress(OSError):
-        (folder / _DONE).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    for place in made:
-        with suppress(OSError):
-            place.rmdir()
+        remove_file(folder / _DONE)
+    remove_folder(folder)
+    remove_empty(made)
 
 
 @contextmanager
@@ -216,7 +267,7 @@ def _alone(folder: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
     else:
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

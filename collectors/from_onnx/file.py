@@ -59,7 +59,6 @@ def save_content(content: bytes, path: Path) -> None:
         OutputError: It cannot be written there.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, content)
     except OSError as error:
         raise OutputError(

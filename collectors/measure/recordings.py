@@ -25,7 +25,7 @@ from quantmedic.collectors.statistics.accumulate import content_hash
 from quantmedic.engine.case.comparison import Comparison, comparison_facts
 from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.output_files import temporary_file
+from quantmedic.engine.output_files import new_file
 
 Array = NDArray[np.generic]
 #: What tells of the installation, beside the arrays of the archive, and a hash of each sample's inputs.
@@ -96,7 +96,7 @@ def record_outputs(
             samples=len(hashes),
             sqnr_db=comparison_facts(found).sqnr_db,
         )
-        with temporary_file(path) as temporary, new_archive(temporary) as archive:
+        with new_file(path) as file, new_archive(file) as archive:
             archive.writestr(MEMBER, recording.model_dump_json())
             archive.writestr(HASHES, np.array(hashes, np.uint64).tobytes())
             for column in columns:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from quantmedic.engine.offline import IN_CHILD, offline_environment
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import scratch_folder, write_file
 
 #: Holds a pipe whose other end this process alone has: its end, be it by a kill, ends the child and what that started.
 _LIFELINE = """
@@ -109,7 +109,7 @@ def ask_child(function: str, question: bytes, seconds: float, memory: int | None
         subprocess.TimeoutExpired: The time has passed.
     """
     with scratch_folder() as folder:
-        (folder / "question").write_bytes(question)
+        write_file(folder / "question", question)
         run_child(_ANSWER, [function], folder=folder, seconds=seconds, memory=memory)
         return (folder / "answer").read_bytes()
 

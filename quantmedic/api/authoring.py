@@ -154,7 +154,6 @@ def new_rule(name: str, folder: Path, *, code: str | None = None, scope: Scope =
         if path.exists():
             raise OutputError("the file exists", where=str(path), help="choose another --id or --output")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             write_file(path, text.encode())
     except OSError as error:

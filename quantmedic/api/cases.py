@@ -1,7 +1,7 @@
 """Cases: read from files, written to files, and changed by one entry."""
 
-import os
 import re
+import secrets
 import tempfile
 import zipfile
 from collections import Counter
@@ -84,19 +84,11 @@ def kept_where_there_is_room(case: Case, command: str = "report") -> Iterator[No
 
 
 def _keep_among_temporary_files(case: Case) -> Path | None:
-    try:
-        number, name = tempfile.mkstemp(prefix="quantmedic-", suffix=".case")
-    except OSError:
-        return None
-    os.close(number)
-    place = Path(name)
+    place = Path(tempfile.gettempdir(), f"quantmedic-{secrets.token_hex(8)}.case")
     try:
         write_case(case, place)
     except CaseError:  # there is no room here either
         return None
-    finally:
-        if place.stat().st_size == 0:
-            place.unlink()
     return place
 
 

@@ -24,7 +24,7 @@ _EXTRAS = {
 
 def environment_lines() -> Iterator[str]:
     """One line per fact, problems marked with ``!``."""
-    yield f"quantmedic {_version('quantmedic')}   Python {platform.python_version()}   {platform.platform()}"
+    yield f"quantmedic {_version('quantmedic')}   Python {platform.python_version()}   {_system()}"
     for name in _CORE:
         found = _version(name)
         yield f"{'  ' if found else '! '}{name:14} {found or 'missing: pip install quantmedic'}"
@@ -33,6 +33,13 @@ def environment_lines() -> Iterator[str]:
     yield f"  {'cores':14} {os.cpu_count()}"
     yield f"  {'VNNI':14} {_vnni()}"
     yield f"  {'kernels':14} {_kernels()}"
+
+
+def _system() -> str:
+    """As ``platform.platform`` has it, which starts a program to learn less."""
+    named = f"{platform.system()}-{platform.release()}-{platform.machine()}"
+    library = "".join(platform.libc_ver())
+    return f"{named}-with-{library}" if library else named
 
 
 def _version(name: str) -> str | None:

@@ -29,12 +29,14 @@ from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import Grade
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.output_files import require_folder, scratch_folder
+from quantmedic.engine.output_files import make_folder, move_file, require_folder, scratch_folder
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 
 #: Answers of a comparison with which the repaired model is given out.
 BETTER = ("healed", "better")
+#: Folders of the reports.
+BEFORE, AFTER = "before", "after"
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +144,8 @@ def fix_pair(
     if output is not None:
         _require_place(output, (float_model, quantized_model))
     if report is not None:
-        require_folder(report)
+        for folder in (report, report / BEFORE, report / AFTER):
+            require_folder(folder, within=report)
     proven = prove_pair(float_model, quantized_model, options, rules=base, progress=progress)
     before = judge(proven.case, base, toolchain=options.proof.toolchain)
     grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
@@ -177,14 +180,15 @@ def _hand_out(
     if repaired.save is None:
         words = "the remedy was proven on a stand-in of the model: its toolchain has to carry it out"
         return _write_reports(replace(found, refused=words), case, None, base, report)
-    with scratch_folder(output.resolve().parent) as folder:
+    make_folder(output.parent)
+    with scratch_folder(output.parent) as folder:
         made = folder / output.name
         repaired.save(made)
         result = _compare_and_hand_out(found, case, measure(made), output, base, report)
         if result.model is not None:
             # Some models are two files of one name: the one that is asked for comes last, when the other is there.
             for part in sorted(folder.iterdir(), key=lambda path: path == made):
-                part.replace(output.parent / part.name)
+                move_file(part, output.parent / part.name)
     return result
 
 
@@ -213,11 +217,11 @@ def _write_reports(found: Fixed, case: Case, after: Case | None, base: RuleBase,
     """The same, with the reports written where they were asked for."""
     if report is None:
         return found
-    write_report(found.before, report / "before", rules=base, case=case)
-    save_case(case, report / "before" / CASE_FILE)
+    write_report(found.before, report / BEFORE, rules=base, case=case)
+    save_case(case, report / BEFORE / CASE_FILE)
     if after is not None and found.after is not None and found.comparison is not None:
-        write_report(found.after, report / "after", rules=base, case=after)
-        save_case(after, report / "after" / CASE_FILE)
+        write_report(found.after, report / AFTER, rules=base, case=after)
+        save_case(after, report / AFTER / CASE_FILE)
         write_comparison(found.comparison, report)
     return found
 

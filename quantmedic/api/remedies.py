@@ -38,6 +38,7 @@ from quantmedic.engine.diagnosis.suspects import (
     suspects_of,
 )
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
+from quantmedic.engine.files import is_same_place
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive, derive_with_budget
 from quantmedic.engine.formulas.stored_bins import main_role
@@ -348,6 +349,6 @@ def require_other_file(path: Path, models: Sequence[ModelSource]) -> None:
     Raises:
         OutputError: It is such a place.
     """
-    if path.resolve() in [Path(str(model)).resolve() for model in models]:
+    if any(is_same_place(path, str(model)) for model in models):
         raise OutputError("the repaired model would replace one of yours", where=str(path), help="name another file")
     require_file(path)

@@ -19,6 +19,7 @@ from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.engine.files import is_same_place
 from quantmedic.engine.output_files import require_file
 from quantmedic.trials.from_onnx.bias_correction import Correction, correct_model
 from quantmedic.trials.from_onnx.equalize import Equalization, equalize_model
@@ -238,7 +239,7 @@ def rewindable(reader: object) -> RewindableReader:
 
 def _target(output: str | Path, float_model: str | Path) -> Path:
     target = Path(output)
-    if target.resolve() == Path(float_model).resolve():
+    if is_same_place(target, float_model):
         raise OutputError(
             "the float model would be replaced by the repaired one", where=str(target), help="name another file"
         )

@@ -37,6 +37,7 @@ from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.output_files import remove_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.machines.json import render_json
@@ -167,7 +168,7 @@ def check(
             files = write_report(
                 diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened
             )
-        unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)
+        remove_file(unfinished_path(report.output / CASE_FILE))
         if not report.quiet:
             print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     if report.printed_format == "text" and os.environ.get("GITHUB_ACTIONS") == "true":

@@ -15,6 +15,7 @@ from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import size_text
 from quantmedic.cli.values import OutputCase
 from quantmedic.collectors.measure.slices import MIN_SAMPLES
+from quantmedic.engine.output_files import remove_file
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -51,7 +52,7 @@ def collect(
     case = collect_case(float_model, quantized_model, options, rules_in_force(rules))
     with kept_where_there_is_room(case):
         save_case(case, path)
-    unfinished_path(path).unlink(missing_ok=True)
+    remove_file(unfinished_path(path))
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
     if not case.statistics and SHARD in case.record.run:
         print_line(f"it holds no samples: a slice has at least {MIN_SAMPLES}, and there are fewer slices than shards")

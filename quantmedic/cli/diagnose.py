@@ -43,6 +43,7 @@ from quantmedic.demo import language_patient, patient
 from quantmedic.demo.example import write_example
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
+from quantmedic.engine.output_files import remove_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.sections.prescription_run import FILE as RUN_FILE
 from quantmedic.reports.sections.prescription_run import NEW_CALIBRATION, calibration_in_words, can_run
@@ -214,7 +215,7 @@ def _diagnose(
         diagnosis = report_case(case, judging, report)
     if options.saving.checkpoint is not None:
         assert report.output is not None
-        unfinished_path(report.output / CASE_FILE).unlink(missing_ok=True)
+        remove_file(unfinished_path(report.output / CASE_FILE))
     end_if_interrupted(case)
     if options.proof.write_fixed is None:
         return diagnosis

@@ -19,7 +19,13 @@ from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.successors import refuse_removed
-from quantmedic.cli.terminal import heed_signals, interrupted_status, leave_at_once_if_stuck, print_error
+from quantmedic.cli.terminal import (
+    heed_signals,
+    interrupted_status,
+    leave_at_once_if_stuck,
+    print_error,
+    was_interrupted,
+)
 from quantmedic.collectors.data.messages import error_text
 from quantmedic.engine.errors import QuantmedicError
 
@@ -128,6 +134,9 @@ def exit_code(arguments: Sequence[str] | None) -> int:
         print_line("interrupted", err=True)
         return interrupted_status()
     except BaseException as error:
+        if was_interrupted():
+            print_line("interrupted", err=True)
+            return interrupted_status()
         if os.environ.get("QUANTMEDIC_DEBUG"):
             traceback.print_exc()
         print_error(as_refusal(error))

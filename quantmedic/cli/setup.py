@@ -1,7 +1,7 @@
 """The commands ``doctor`` and ``completion``: the machine, and the user's shell."""
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 from quantmedic.api.environment import environment_lines
 from quantmedic.cli.groups import Command
@@ -29,4 +29,5 @@ def completion(context: click.Context, /, shell: str) -> None:
     completions = get_completion_class(shell)
     assert completions is not None
     command = context.find_root().command
-    print_format(completions(command, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source() + "\n")
+    own = completions(command, {}, "quantmedic", "_QUANTMEDIC_COMPLETE")
+    print_format(ShellComplete.source(own) + "\n")  # that of bash would start one, to ask for its version

@@ -36,6 +36,11 @@ def heed_signals() -> None:
             signal.signal(each, interrupt)
 
 
+def was_interrupted() -> bool:
+    """Ctrl-C or SIGTERM came, whatever a library has made of it."""
+    return bool(_received)
+
+
 def interrupted_status() -> int:
     """The exit code after an interrupt: 130 after Ctrl-C, 143 after SIGTERM."""
     return 128 + next(iter(_received), signal.SIGINT)

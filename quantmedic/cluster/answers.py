@@ -14,7 +14,7 @@ from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import scratch_folder, write_file
 from quantmedic.version import VERSION
 
 P = ParamSpec("P")
@@ -100,7 +100,7 @@ def load_stored(stored: StoredCase) -> Case:
     if isinstance(stored, str):
         return read_case(Path(stored))
     with _scratch_file() as path:
-        path.write_bytes(stored)
+        write_file(path, stored)
         return read_case(path)
 
 

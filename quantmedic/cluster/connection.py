@@ -11,7 +11,7 @@ from quantmedic.cluster.answers import describe_worker, sees_file, wrong_version
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.json_text import read_json
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -154,11 +154,11 @@ def shared_folder(client: "Client", beside: Path | None) -> Iterator[Path | None
         client: Whose workers.
         beside: File that the folder is to stand beside, where there is one.
     """
-    parent = beside.resolve().parent if beside is not None else None
+    parent = beside.absolute().parent if beside is not None else None
     if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
     with scratch_folder(parent) as folder:
         token = folder / uuid4().hex
-        token.touch()
+        write_file(token, b"")
         seen = client.run(sees_file, str(token))
         yield folder if all(seen.values()) else None

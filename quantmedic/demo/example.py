@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quantmedic.collectors.from_onnx.file import save_content
 from quantmedic.demo import DemoData
+from quantmedic.engine.output_files import require_folder
 from quantmedic.reports.sections.prescription_run import FILE
 
 #: Folder of the report that holds them.
@@ -27,6 +28,7 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
         OutputError: A file cannot be written.
     """
     folder = report / FOLDER
+    require_folder(folder, within=report)
     judged = data["preprocessing"]["validation"]
     save_content(float_model.read_bytes(), folder / "float.onnx")
     for role in ("representative", "validation"):

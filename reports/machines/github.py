@@ -9,6 +9,7 @@ from typing import Literal
 from quantmedic.engine.contract.check import CheckReport, ExemptionUse
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
+from quantmedic.engine.output_files import append_to_file
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.reports.machines.alarms import (
     Alarm,
@@ -134,8 +135,7 @@ def append_summary(path: Path, text: str) -> None:
         OutputError: The file cannot be written.
     """
     try:
-        with path.open("a", encoding="utf-8", newline="\n") as summary:
-            summary.write(text if text.endswith("\n") else f"{text}\n")
+        append_to_file(path, (text if text.endswith("\n") else f"{text}\n").encode())
     except OSError as error:
         raise OutputError(
             "cannot write the job summary",

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,16 @@ import pytest
 
 from quantmedic.engine import output_files
 from quantmedic.engine.errors import OutputError
-from quantmedic.engine.file_sets import READY, settle_files, write_together
-from quantmedic.engine.output_files import require_file, require_folder, scratch_folder, temporary_path, write_file
+from quantmedic.engine.file_sets import READY, SET_ASIDE, settle_files, write_together
+from quantmedic.engine.output_files import (
+    append_to_file,
+    open_new,
+    require_file,
+    require_folder,
+    scratch_folder,
+    temporary_path,
+    write_file,
+)
 
 OLD = {"a.txt": b"old a", "graphs/b.svg": b"old b", "gone.txt": b"old"}
 NEW = {"a.txt": b"new a", "graphs/b.svg": b"new b", "graphs/c.svg": b"new c"}
@@ -67,13 +75,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="No space"):
         write_file(target, b"second")
     assert tree(tmp_path) == {"file.txt": b"first"}
-
-
-def test_a_link_goes_on_to_lead_where_it_led(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
-    write_file(tmp_path / "link", b"1")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file").read_bytes() == b"1"
 
 
 def gone() -> int:
@@ -140,7 +141,7 @@ def test_whatever_step_is_the_last_one_all_files_are_old_or_new(
             folder, dying = tmp_path / str(step), Dying(step)
             write_together(folder, OLD)
             with monkeypatch.context() as patched:
-                for owner, name in ((os, "rename"), (os, "replace"), (Path, "write_bytes"), (Path, "unlink")):
+                for owner, name in ((os, "rename"), (os, "replace"), (Path, "open"), (Path, "unlink")):
                     patched.setattr(owner, name, dying.around(getattr(owner, name)))
                 patched.setattr(shutil, "rmtree", dying.around(shutil.rmtree))
                 with suppress(Killed):
@@ -192,11 +193,98 @@ def test_a_pipe_or_a_device_is_no_output(tmp_path: Path) -> None:
             require_file(path)
 
 
-def test_links_within_an_output_folder_are_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "report").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "report" / "manual").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="link to another folder"):
-        write_together(tmp_path / "report", {"index.html": b"", "manual/A.html": b""})
-    assert not list((tmp_path / "elsewhere").iterdir())
-    assert [path.name for path in (tmp_path / "report").iterdir()] == ["manual"]
+def links(victim: Path, folder: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    """What makes a link of each sort: to a file, a folder, nothing, itself, by a relative path, from a hard link."""
+    yield "to a file", lambda path: path.symlink_to(victim)
+    yield "to a folder", lambda path: path.symlink_to(folder)
+    yield "to a folder by a relative path", lambda path: path.symlink_to(os.path.relpath(folder, path.parent))
+    yield "to nothing", lambda path: path.symlink_to(folder / "nothing")
+    yield "to itself", lambda path: path.symlink_to(path)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder of others, with a file."""
+    folder = tmp_path / "elsewhere"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "victim").write_bytes(b"mine")
+    return folder
+
+
+def test_no_link_in_an_output_folder_is_followed(tmp_path: Path, elsewhere: Path, subtests: pytest.Subtests) -> None:
+    """Neither as the file that is written nor on the way to it, whoever writes."""
+    before = tree(elsewhere)
+    for number, (sort, link) in enumerate(links(elsewhere / "victim", elsewhere)):
+        for place in ("index.html", "manual", "gone"):
+            with subtests.test(sort=sort, place=place):
+                report = tmp_path / f"{number}-{place}"
+                report.mkdir()
+                link(report / place)
+                with pytest.raises(OSError, match="it is a link"):
+                    write_together(report, {"index.html": b"", "manual/A.html": b""}, ["gone/victim"])
+                with pytest.raises(OSError, match="it is a link"):
+                    write_file(report / place, b"")
+                with pytest.raises(OSError):
+                    append_to_file(report / place, b"")
+                with pytest.raises(OSError):
+                    open_new(report / place)
+                with pytest.raises(OutputError, match="is a link"):
+                    require_file(report / place)
+                with pytest.raises(OutputError, match="is a link"):
+                    require_folder(report / place, within=report)
+                assert [path.name for path in report.iterdir()] == [place]
+    assert tree(elsewhere) == before
+
+
+#: What somebody else puts where an earlier run would have left files: content of ``stale.json``, files below ``new``.
+PLANTED: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "another's file": (b'["../elsewhere/victim"]', ()),
+    "an absolute path": (b'["VICTIM"]', ()),
+    "a way through a link": (b'["link/victim"]', ()),
+    "the folder": (b'[".", ""]', ()),
+    "no list": (b"{}", ()),
+    "no names": (b"[1, null]", ()),
+    "no name of a file": (b'["a\\u0000b", "\\ud800"]', ()),
+    "a long name": (b'["' + b"x" * 5000 + b'"]', ()),
+    "no JSON": (b"\xff[", ()),
+    "too deep": (b"[" * 9999, ()),
+    "files through a link": (b"[]", ("link/victim",)),
+    "files in the place of a folder": (b"[]", ("inner",)),
+}
+
+
+def test_what_others_left_in_an_output_folder_is_set_aside(
+    tmp_path: Path, elsewhere: Path, subtests: pytest.Subtests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told, nothing in it is used, and files are written as if it were not there."""
+    before = tree(elsewhere)
+    for number, (what, (stale, names)) in enumerate(PLANTED.items()):
+        with subtests.test(what=what):
+            report = tmp_path / str(number)
+            (report / READY / "new").mkdir(parents=True)
+            (report / "inner").mkdir()
+            (report / "link").symlink_to(elsewhere)
+            (report / READY / "stale.json").write_bytes(stale.replace(b"VICTIM", bytes(elsewhere / "victim")))
+            for name in names:
+                (report / READY / "new" / name).parent.mkdir(exist_ok=True)
+                (report / READY / "new" / name).write_text("planted")
+            check_set_aside(report, caplog)
+    for number, (sort, link) in enumerate(links(elsewhere / "victim", elsewhere)):
+        for place in (READY, f"{READY}/stale.json", f"{READY}/new", f"{READY}/new/a.txt"):
+            with subtests.test(sort=sort, place=place):
+                report = tmp_path / f"{number}-{place.count('/')}-{Path(place).name}"
+                (report / place).parent.mkdir(parents=True)
+                if Path(place).name != READY:
+                    (report / READY / "stale.json").write_text("[]")
+                (report / place).unlink(missing_ok=True)
+                link(report / place)
+                check_set_aside(report, caplog)
+    assert tree(elsewhere) == before
+
+
+def check_set_aside(report: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
+    write_together(report, {"a.txt": b"new"})
+    assert (report / "a.txt").read_bytes() == b"new" and not (report / "a.txt").is_symlink()
+    assert len(list(report.glob(f"{SET_ASIDE}*"))) == 1
+    assert "was not left by an earlier run" in caplog.text and SET_ASIDE in caplog.text

@@ -77,7 +77,7 @@ class Campaign(NamedTuple):
 
     def run(self, number: int, folder: Path) -> Outcome:
         target, rng = self.draw(number)
-        return run_case(lambda: prepare(target, self.seeds, rng), folder, anywhere=not target.changed)
+        return run_case(lambda: prepare(target, self.seeds, rng), folder, anywhere=not (target.changed or target.plant))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, default=Path("fuzz.jsonl"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--each", action="store_true", help="one case for each reader, in their order")
-    parser.add_argument("--format", default="", help="only cases of formats that begin so, such as LM")
+    parser.add_argument("--format", nargs="+", help="only cases of formats that begin so, such as LM")
     parser.add_argument("--only", type=int, metavar="N", help="repeat this case and show what it says")
     parser.add_argument("--kept", type=Path, nargs="+", metavar="FOLDER", help="run inputs that were kept")
     parser.add_argument("--table", action="store_true", help="print the table of the log")
@@ -106,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = {line["number"] for line in read_log(given.log) if line["seed"] == given.seed}
     count = len(campaign.rows) if given.each else given.cases
     numbers = [number for number in range(count) if number not in done]
-    numbers = [n for n in numbers if campaign.draw(n)[0].format.startswith(given.format)]
+    wanted = tuple(given.format or ())
+    numbers = [n for n in numbers if not wanted or campaign.draw(n)[0].format.startswith(wanted)]
     complaints = campaign.warm_up(numbers)
     for complaint in complaints:
         print(f"a sound seed is refused: {complaint}")
@@ -168,11 +169,16 @@ def _keep(campaign: Campaign, number: int, outcome: Outcome, folder: Path) -> No
     kept = Path(f"{campaign.log}.defects", name, f"{campaign.seed}-{number}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     if len(list(kept.parent.iterdir())) < KEPT:
-        shutil.copytree(folder, kept, dirs_exist_ok=True, symlinks=True)
+        shutil.copytree(folder, kept, dirs_exist_ok=True, symlinks=True, ignore=_pipes)
         print(f"defect: {outcome.what[:150]}")
         each = " --each" if campaign.each else ""
         print(f"  repeat it: python tests/fuzz/campaign.py{each} --seed {campaign.seed} --only {number}")
         print(f"  or what is kept: python tests/fuzz/campaign.py --kept {kept}", flush=True)
+
+
+def _pipes(folder: str, names: list[str]) -> list[str]:
+    """What cannot be copied."""
+    return [name for name in names if Path(folder, name).is_fifo()]
 
 
 def _kept_input(kept: Path) -> list[str]:

@@ -18,6 +18,7 @@ from typing import NoReturn, TextIO
 
 from builders.processes import Stopwatch
 from judge import Ended, describe, judge, list_files
+from watched.sitecustomize import watch
 
 #: Of the processor; and of waiting for nothing that runs. A busy machine adds to neither.
 CPU_SECONDS = int(os.environ.get("QUANTMEDIC_FUZZ_CPU_SECONDS", "15"))
@@ -25,9 +26,6 @@ IDLE_SECONDS = int(os.environ.get("QUANTMEDIC_FUZZ_IDLE_SECONDS", "60"))
 MEMORY = 2 << 30
 #: Writes the input into the current folder and gives the words of the command.
 Prepare = Callable[[], list[str]]
-_STARTED = ("os.system", "os.exec", "os.posix_spawn", "pty.spawn", "socket.connect")
-#: Arguments of audit events that name what is changed.
-_CHANGED = {"os.rename": (0, 1), "os.mkdir": (0,), "os.remove": (0,), "os.rmdir": (0,), "os.link": (1,)}
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,9 @@ def _become(prepare: Prepare, case: Path, aside: Path, *, anywhere: bool) -> NoR
             resource.setrlimit(resource.RLIMIT_AS, (8 * MEMORY, 8 * MEMORY))
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            _note_changes(case.parent, aside / "touched")
+            written = case if anywhere else case / "out"
+            log = os.open(aside / "touched", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            watch(log, (str(written), str(aside), os.environ["XDG_CACHE_HOME"]))
             note.flush()
             code = _call(words, note)
         except BaseException:
@@ -106,29 +106,6 @@ def _become(prepare: Prepare, case: Path, aside: Path, *, anywhere: bool) -> NoR
             code = 70
         note.flush()
         os._exit(code)
-
-
-def _note_changes(allowed: Path, touched: Path) -> None:
-    """Write down every file outside of ``allowed`` that Python changes, and every program that it starts."""
-    log = os.open(touched, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    inside = (str(allowed), "/dev/", "/proc/self", os.environ.get("XDG_CACHE_HOME", "/dev/"))
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        changed: tuple[object, ...] = ()
-        if event == "open":
-            path, _, flags = arguments
-            changed = (path,) if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) else ()
-        elif event in _CHANGED and arguments[-1] == -1:  # else the name is one in an opened folder
-            changed = tuple(arguments[i] for i in _CHANGED[event])
-        elif event in _STARTED:
-            os.write(log, f"{event} {arguments!r}\n".encode("utf-8", "replace"))
-        for path in changed:
-            if isinstance(path, str | bytes | os.PathLike):
-                place = os.path.abspath(os.fsdecode(path))
-                if not place.startswith(inside):
-                    os.write(log, f"{event} {place}\n".encode("utf-8", "replace"))
-
-    sys.addaudithook(hook)
 
 
 def _call(words: list[str], note: TextIO) -> int:

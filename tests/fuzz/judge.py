@@ -18,7 +18,15 @@ _SYNTAX = re.compile(
     r"\b(DecodeError|JSONDecodeError|YAMLError|BadZipFile|TOMLDecodeError|UnicodeDecodeError|UsageError|FileNotFoundError"
     r"|UnidentifiedImageError|SafetensorError|UnpicklingError|EOFError|error)\b"
 )
-_FIRST_CHECKS = {"recognise_format", "first_text", "read_bytes", "read_text", "missing_path_error", "load_model"}
+_FIRST_CHECKS = {
+    "recognise_format",
+    "first_text",
+    "read_bytes",
+    "read_text",
+    "missing_path_error",
+    "load_model",
+    "convert",
+}
 #: Exit codes that are a judgement.
 _VERDICTS = {"check": (1, 3, 4), "rules": (1,), "fallback": (1,), "fix": (1,)}
 _HARNESS = 70

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mutate_options import mutate_words
 from mutate_text import Mutator
+from plant import Plant
 from seeds import Seeds
 
 from quantmedic.cli.main import main
@@ -24,7 +25,8 @@ Written = tuple[Files, Sequence[str], Sequence[str]]
 class Target:
     """``files``: name in the folder of the case and the seed that it is; ``changed``: the one that is hostile.
 
-    ``weight``: how often it is tried. Without ``changed`` the words of the command are hostile.
+    ``weight``: how often it is tried. ``plant``: puts what is hostile into the folder. Without it and ``changed`` the
+    words of the command are hostile.
     """
 
     format: str
@@ -33,12 +35,16 @@ class Target:
     changed: str
     mutate: Mutator
     commands: Sequence[str]
+    plant: Plant | None = None
 
 
 def prepare(target: Target, seeds: Seeds, rng: random.Random) -> list[str]:
     """Write the input of a case into the current folder; returns the command's words."""
-    _write_all(target.files, seeds)
+    write_all(target.files, seeds)
     words = shlex.split(rng.choice(target.commands))
+    if target.plant is not None:
+        target.plant(words, rng)
+        return words
     if not target.changed:
         return mutate_words(words, rng)
     Path(target.changed).write_bytes(target.mutate(seeds[target.files[target.changed]], rng))
@@ -51,7 +57,7 @@ def refused_seeds(rows: Sequence[Target], seeds: Seeds) -> list[str]:
     for target in rows:
         for command in target.commands:
             with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-                _write_all(target.files, seeds)
+                write_all(target.files, seeds)
                 code, said = _call(command)
             sys.modules.pop("mine", None)
             if code == 2:
@@ -63,7 +69,7 @@ def own_seeds(seeds: Seeds, written: Written) -> Seeds:
     """What commands of quantmedic write on other seeds: files, commands, and names of what they leave in ``out``."""
     own, commands, names = written
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        _write_all(own, seeds)
+        write_all(own, seeds)
         for command in commands:
             _call(command)
         return {name: Path("out", name).read_bytes() for name in names}
@@ -77,7 +83,8 @@ def _call(command: str) -> tuple[object, str]:
             return end.code, out.getvalue()
 
 
-def _write_all(own: Files, seeds: Seeds) -> None:
+def write_all(own: Files, seeds: Seeds) -> None:
+    """Write seeds into the current folder, and make the one for outputs."""
     Path("out").mkdir()
     for name, seed in own.items():
         path = Path(name)

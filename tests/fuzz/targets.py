@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import mutate_files as files
 import mutate_models as models
+import plant
 from mutate_language import mutate_config, mutate_tokenizer
 from mutate_options import write_module
 from mutate_text import Mutator, mutate_bytes, mutate_lines
 from mutate_torch import write_torch
 from mutate_trees import mutate_json, mutate_toml, mutate_yaml
 from seeds import Seeds
-from target import Target
+from target import Files, Target
 
 _ONE = "--threads 1"
 _BOTH = f"float.onnx int8.onnx {_ONE}"
@@ -48,6 +49,17 @@ _TORCH = (
     f"sensitivity mine:reference mine:quantized -v mine:data {_ONE} -o out/r",
     f"fallback mine:reference mine:quantized -v mine:data --min-sqnr 30 {_ONE}",
 )
+_SPEAK = (f"weights lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --tokens t.jsonl {_ONE} {_JSON}")
+#: Commands that write reports of several files.
+_WRITTEN = (
+    f"report x.case {_JSON}",
+    "report x.case -o out/r",
+    "compare good.case x.case -o out/r",
+    f"sensitivity {_BOTH} -v x.npz -o out/r",
+    f"fallback {_BOTH} -v x.npz --min-sqnr 30 -o out/r",
+    f"debugger {_BOTH} -v x.npz --pages out/r",
+    f"fix {_BOTH} -r x.npz -v x.npz -o out/fixed.onnx --report out/r",
+)
 #: Every command, for hostile words.
 _WORDS = (
     *(*_WHOLE, *_CHECK, *_SHOW[:1], *_SHOW[3:], *_SEARCHES[:6:2], *_STATIC, _CALIBRATIONS, _RECORD),
@@ -83,6 +95,7 @@ _EVERYTHING = {
     **{f"{kind}/model.safetensors": f"{kind}/model-00001-of-00001.safetensors" for kind in ("float", "gptq")},
     "gptq/config.json": "gptq/config.json",
 }
+_DUMPED = {"d/relu.tensorproto": "relu.tensorproto"}
 _QUANTIZED = ("qdq.onnx", "wide.onnx", "qop.onnx")
 #: Commands, each run in a folder with these files, that write the seeds of quantmedic's own formats.
 OWN = (
@@ -100,7 +113,7 @@ OWN = (
 
 def make_targets(seeds: Seeds) -> list[Target]:
     """All rows; importers, logs and checkpoints have one for each of their seeds."""
-    own = (_models(), _data(), _cases(), _policies(), _checkpoints(seeds), _language_models(seeds))
+    own = (_folders(seeds), _models(), _data(), _cases(), _policies(), _checkpoints(seeds), _language_models(seeds))
     return [row for rows in (*own, _importers(seeds), _logs(seeds)) for row in rows]
 
 
@@ -207,6 +220,38 @@ def _policies() -> Iterator[Target]:
     kept = _CASE | {"out/b.json": "b.json"}
     yield Target("baseline", 0.5, kept, "out/b.json", mutate_json, ("baseline prune x.case --baseline out/b.json",))
     yield Target("baseline", 0.5, kept, "x.case", files.mutate_zip, ("baseline prune x.case --baseline out/b.json",))
+
+
+def _folders(seeds: Seeds) -> Iterator[Target]:
+    """What others left where a command reads or writes; only the words say what that is."""
+    own = _EVERYTHING | {"sensitivity.json": "sensitivity.json"}
+    spoken = _spoken(seeds)
+    written = (*_WRITTEN, f"{_STATIC[0]} --format sarif -o out/r")
+    yield Target("planted rests", 6, own, "", mutate_bytes, written, plant.plant_rest)
+    yield Target("links", 12, own, "", mutate_bytes, (*_WORDS, *written), plant.plant_links)
+    dumped = own | {f"d/Result_{k}/{name}": name for k in range(2) for name in ("relu.raw", "pool.npy")} | _DUMPED
+    yield Target("links", 3, dumped, "", mutate_bytes, (f"{_COLLECT}x.npz --device-tensors d",), plant.plant_links)
+    yield Target("links", 1, _TFLITE, "", mutate_bytes, _LITE, plant.plant_links)
+    yield Target("links", 2, spoken, "", mutate_bytes, _SPEAK, plant.plant_links)
+    yield Target("planted work", 6, spoken, "", mutate_bytes, _SPEAK, plant.plant_work)
+
+
+def sound_commands(seeds: Seeds) -> list[tuple[Files, str]]:
+    """Every command, front end and kind of report once, each with the files that it reads."""
+    rows = [
+        (_EVERYTHING | {"sensitivity.json": "sensitivity.json"}, (*_WORDS, *_WRITTEN)),
+        (_TFLITE, (*_LITE, *_LITE_SEARCHES[:1])),
+        (_OPENVINO, _IR),
+        ({"mine.py": "pair.py"}, _TORCH[:1]),
+        (_spoken(seeds), _SPEAK),
+        ({name: name for name in seeds if name.endswith(".gguf")}, (f"weights f16.gguf q4_0.gguf {_ONE} {_JSON}",)),
+    ]
+    found = {command: files for files, commands in rows for command in commands}
+    return [(files, command) for command, files in found.items()]
+
+
+def _spoken(seeds: Seeds) -> dict[str, str]:
+    return {name: name for name in seeds if name.startswith(("lm/", "lm4/"))} | {"t.jsonl": "t.jsonl"}
 
 
 def _logs(seeds: Seeds) -> Iterator[Target]:

@@ -165,6 +165,27 @@ def test_a_traceback_that_was_asked_for_ends_with_2(
     assert left.value.code == 2 and "Traceback" in capsys.readouterr().err
 
 
+#: Ctrl-C comes while a module is imported; each stands for a part of the start-up.
+STRUCK = """
+import os, runpy, signal, sys
+class Striking:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Striking())
+sys.argv = ["quantmedic", "doctor"]
+runpy.run_module("quantmedic", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+def test_ctrl_c_while_the_program_starts_is_one_line() -> None:
+    for module in ("quantmedic.cli.main", "click", "quantmedic.engine.errors", "quantmedic.api.environment"):
+        code = STRUCK.format(module=module)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.strip()) in ((130, "interrupted"), (-2, "interrupted")), module
+
+
 # Standard streams
 
 STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], bool]]] = [

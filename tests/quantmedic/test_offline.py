@@ -15,7 +15,8 @@ from builders import checkpoints as made
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.offline import offline
 
-TESTS = Path(__file__).parents[1]
+#: What watches every Python process that finds it in its path.
+WATCHED = Path(__file__).parents[1] / "support" / "watched"
 #: Variables that switch telemetry off, or lead elsewhere than to the home.
 _SET = ("CI", "TF_BUILD", "JENKINS_URL", "DO_NOT_TRACK", "HF_HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
 #: What a hostile config.json names; the packages of none of these are installed.
@@ -33,16 +34,18 @@ _NAMED = {
 
 def ask(folder: Path, *words: object) -> tuple["subprocess.CompletedProcess[str]", Sequence[str]]:
     """Run Python in a fresh home without sockets; returns what came, and every socket and file that it should not."""
-    home, log = folder / "home", folder / "sockets"
+    home, notes = folder / "home", folder / "notes"
     home.mkdir(parents=True)
+    notes.touch()
     kept = {name: value for name, value in os.environ.items() if name not in _SET}
-    path = os.pathsep.join([str(TESTS / "support/guard"), *sys.path])
-    own = {"HOME": str(home), "QUANTMEDIC_GUARD_LOG": str(log), "PYTHONPATH": path, "QUANTMEDIC_NO_PROVE": "1"}
+    path = os.pathsep.join([str(WATCHED), *sys.path])
+    guard = {"QUANTMEDIC_GUARD": str(notes), "QUANTMEDIC_GUARD_ALLOWED": "/"}
+    own = {"HOME": str(home), "PYTHONPATH": path, "QUANTMEDIC_NO_PROVE": "1", **guard}
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=folder, env=kept | own, capture_output=True, text=True, check=False
     )
     stray = [str(file) for file in home.rglob("*") if file.is_file() and ".cache/quantmedic" not in str(file)]
-    return done, [*stray, *(log.read_text().splitlines() if log.exists() else [])]
+    return done, [*stray, *notes.read_text().splitlines()]
 
 
 @pytest.mark.thorough

@@ -16,8 +16,9 @@ from quantmedic.engine.errors import OutputError
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Holds ``file`` and ``folder``."""
+    """Holds ``file``, ``folder``, and ``loop``, a link to itself."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     return tmp_path
@@ -39,6 +40,11 @@ PLACES = {
     "calibrations float.onnx -v val.npz -r r.npz -o file": "is a file",
     "debugger PAIR -o folder": "is a folder, not a file",
     "report c.case -o file": "the output folder is a file",
+    "collect PAIR -o loop": "the output is a link",
+    "record PAIR -o loop": "the output is a link",
+    "record PAIR -o loop/r.npz": "leads nowhere",
+    "report c.case -o loop": "leads nowhere",
+    "fix PAIR -o fixed.onnx --report loop/r": "leads nowhere",
 }
 
 
@@ -52,7 +58,7 @@ def test_commands_refuse_it_first(folder: Path) -> None:
         error = call(line)
         assert isinstance(error, OutputError), (line, error)
         assert said in str(error), line
-        assert sorted(path.name for path in folder.rglob("*")) == ["file", "folder"]
+        assert sorted(path.name for path in folder.rglob("*")) == ["file", "folder", "loop"]
 
 
 def test_functions_of_python_refuse_it_first(folder: Path) -> None:
@@ -69,7 +75,7 @@ def test_what_is_read_is_never_written_over(folder: Path) -> None:
     names = ("float.onnx", "int8.onnx", "val.npz", "x.case", "known.json", "names.csv")
     for name in names:
         (folder / name).write_text("mine")
-    (folder / "link.case").symlink_to("x.case")
+    (folder / "link.case").hardlink_to("x.case")
     for line in (
         "collect PAIR --stage mid=x.case -o x.case",
         "collect PAIR --settings x.case -o link.case",

@@ -1,10 +1,14 @@
 """Each sentence of the page ``trust`` and a test that tries to break it."""
 
 import ast
+import contextlib
 import json
+import logging
 import os
 import pickle
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -32,12 +36,11 @@ ELSEWHERE = {
     "Nothing in a report runs": "tests/browser/test_hostile.py",
     "A tokenizer runs in a process of its own": "tests/collectors/from_language_model/test_hostile_folders.py",
     "Nothing is measured for others": "tests/quantmedic/test_fresh_home.py",
-    "Files are written to the output, to the cache, and to the temporary directory while a run lasts.": (
-        "tests/quantmedic/test_fresh_home.py"
-    ),
     "Results do not depend on time": "tests/quantmedic/test_lying_clock.py",
 }
 TRIED: set[str] = set()
+#: What watches every Python process that finds it in its path.
+WATCHED = ROOT / "tests" / "support" / "watched"
 
 pytestmark = pytest.mark.thorough
 
@@ -199,21 +202,69 @@ def test_no_library_of_operators_is_loaded() -> None:
     assert not [text for text in texts if re.search(r"register_custom_ops|load_library|load_op_library", text)]
 
 
+@pytest.mark.nightly
 @breaks("No connection is opened")
-def test_a_run_opens_no_connection(tmp_path: Path) -> None:
-    """Whatever connects is counted by the interpreter's own audit."""
-    code = (
-        "import sys\n"
-        "def refuse(event, arguments):\n"
-        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto', 'urllib.Request'):\n"
-        "        raise SystemExit(f'{event} {arguments}')\n"
-        "sys.addaudithook(refuse)\n"
-        "from quantmedic.cli.main import main\n"
-        "sys.argv = ['quantmedic', 'demo', '--samples', '32', '--no-prove', '--output', 'out']\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert (tmp_path / "out" / "index.html").is_file(), done.stderr
+@breaks("Files are written to the output, to the cache, and to the temporary directory while a run lasts.")
+def test_every_command_stays_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """The interpreter itself reports what it connects to, starts and changes, in child processes too."""
+    for package in ("ai_edge_litert", "openvino", "PIL", "safetensors"):
+        pytest.importorskip(package)
+    monkeypatch.syspath_prepend(ROOT / "tests" / "fuzz")
+    before = logging.root.manager.disable
+    from seeds import make_seeds  # beside the campaign of hostile inputs, and slow to import
+    from target import own_seeds, write_all
+    from targets import OWN, sound_commands
+
+    seeds = make_seeds()
+    seeds |= own_seeds(seeds, OWN)
+    logging.disable(before)  # which the seeds of a campaign switch off
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    notes, folder, scratch = (tmp_path / name for name in ("notes", "work", "tmp"))
+    monkeypatch.setenv("QUANTMEDIC_GUARD", str(notes))
+    monkeypatch.setenv("QUANTMEDIC_GUARD_ALLOWED", f"{folder / 'out'}:{cache / 'quantmedic'}:{scratch}")
+    monkeypatch.setenv("PYTHONPATH", f"{WATCHED}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    own = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(scratch)}
+    for files, command in sound_commands(seeds):
+        with subtests.test(command):
+            for place in (folder, scratch):
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+            notes.write_text("")
+            with contextlib.chdir(folder):
+                write_all(files, seeds)
+            done = run_quantmedic(*shlex.split(command), cwd=folder, env=os.environ | own)
+            assert done.returncode != 2 and "Traceback" not in done.stderr, done.stderr
+            assert notes.read_text() == ""
+            assert not [path for path in scratch.rglob("*") if path.is_file()] and not (tmp_path / "home").exists()
+
+
+def test_the_guard_sees_what_a_run_must_not_do(tmp_path: Path) -> None:
+    """A guard that sees nothing would pass everything."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "link").symlink_to(tmp_path / "victim")
+    for body, noted in {
+        "import socket; socket.socket().connect_ex(('127.0.0.1', 9))": "socket.connect",
+        "import socket; socket.getaddrinfo('localhost', 9)": "socket.getaddrinfo",
+        "import subprocess; subprocess.run(['true'])": "subprocess.Popen",
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'open(\"x\", \"w\")'])": f"open {tmp_path}/x",
+        "open('out/link', 'w')": f"open {tmp_path}/victim",
+        "import os; os.mkdir('y')": f"os.mkdir {tmp_path}/y",
+        "import os; os.mkdir('z', dir_fd=os.open('.', os.O_RDONLY))": f"os.mkdir {tmp_path}/z",
+        "open('out/fine', 'w'); open('out/fine')": "",
+    }.items():
+        (tmp_path / "notes").unlink(missing_ok=True)
+        environment = os.environ | {
+            "QUANTMEDIC_GUARD": str(tmp_path / "notes"),
+            "QUANTMEDIC_GUARD_ALLOWED": str(tmp_path / "out"),
+            "PYTHONPATH": str(WATCHED),
+        }
+        subprocess.run([sys.executable, "-c", body], cwd=tmp_path, env=environment, capture_output=True, check=False)
+        assert (tmp_path / "notes").read_text().startswith(noted) and bool(noted) == bool(
+            (tmp_path / "notes").read_text()
+        ), body
 
 
 def limits_table() -> str:

@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_keeps_the_old_report(
 
     write_report(diagnosis, {}, tmp_path / "old", ("json",))
     before = (tmp_path / "old" / "report.json").read_bytes()
-    for owner, step in ((Path, "write_bytes"), (os, "replace")):
+    for owner, step in ((Path, "open"), (os, "replace")):
         for name in ("new", "old"):
             with pytest.MonkeyPatch.context() as patch, pytest.raises(OutputError, match="No space left on device"):
                 patch.setattr(owner, step, full)

@@ -6,8 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
+from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.feed import feed_of
 from quantmedic.collectors.from_litert.file import read_litert
@@ -20,7 +19,7 @@ from quantmedic.collectors.measure.models import Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
 from quantmedic.trials.child import run_script
 
 #: Names of the files that a prescription reads and writes, and the folder of the stored samples.
@@ -106,7 +105,7 @@ class AiEdgeQuantizer:
         """Run the text in an empty folder, beside the float file and the samples."""
         assert isinstance(models, LiteRTModels)
         with scratch_folder() as folder:
-            (folder / FLOAT).write_bytes(models.float_graph.file.content)
+            write_file(folder / FLOAT, models.float_graph.file.content)
             _store_samples(calibration, models, folder / STORED)
             run_script(folder, code, DATA, deadline)
             if not (folder / MADE).is_file():
@@ -123,14 +122,13 @@ class AiEdgeQuantizer:
 
 def _store_samples(batches: Iterable[Batch], models: LiteRTModels, folder: Path) -> None:
     """Each sample as a file, under the places of the float file's inputs; as many at once as the file asks for."""
-    folder.mkdir()
+    make_folder(folder)
     side = models.input_specs[0].shape[0] or 1
     number = 0
     for batch in batches:
         for start in range(0, batch.samples - side + 1, side):
             arrays = feed_of(batch.take(slice(start, start + side)), models.float_graph)
-            # Before numpy 2, its keyword allow_pickle would be stored as one more array.
-            np.savez(folder / f"{number:06d}.npz", **{f"{k}": v for k, v in arrays.items()})  # type: ignore[arg-type]
+            save_arrays(folder / f"{number:06d}.npz", {f"{k}": array for k, array in arrays.items()})
             number += 1
 
 

@@ -1,6 +1,5 @@
 """Files that a prescription for ONNX models reads and writes, and the model that comes out."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.file import load_model, save_model
 from quantmedic.collectors.from_onnx.models import OnnxModels
@@ -20,7 +20,7 @@ from quantmedic.collectors.pair.graph import Graph
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import copy_file, make_folder, scratch_folder
 from quantmedic.trials.child import run_script
 
 #: Names of the files that a prescription for ONNX models reads and writes, and the folder of the stored batches.
@@ -90,25 +90,23 @@ def make(models: Models, code: str, prelude: str, calibration: Iterable[Batch], 
 
 def copy_model(source: Path, target: Path) -> None:
     """A copy of a model with its external data, which lies beside it under the same names."""
-    shutil.copyfile(source, target)
+    copy_file(source, target)
     stored = onnx.load(str(source), load_external_data=False).graph.initializer
     places = {ExternalDataInfo(tensor).location for tensor in stored if uses_external_data(tensor)}
     for place in places:
         inside = (target.parent / place).resolve()
         if not inside.is_relative_to(target.parent.resolve()):
             raise ModelError("external data lie outside the model's folder", where=f"{source}: {place}")
-        inside.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source.parent / place, inside)
+        copy_file(source.parent / place, inside)
 
 
 def store_batches(batches: Iterable[Batch], graph: Graph, folder: Path) -> None:
     """The inputs of each batch as a file, under the names of the float model."""
-    folder.mkdir()
+    make_folder(folder)
     for number, batch in enumerate(batches):
         # A name such as "file" would be an argument of savez.
         feed = {f"input {name}": array for name, array in feed_of(batch, graph).items()}
-        # Before numpy 2, its keyword allow_pickle would be stored as one more array.
-        np.savez(folder / f"{number:06d}.npz", **feed)  # type: ignore[arg-type]
+        save_arrays(folder / f"{number:06d}.npz", feed)
 
 
 def require_outputs(made: onnx.ModelProto, models: OnnxModels) -> None:

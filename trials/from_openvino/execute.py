@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.file import save_content
 from quantmedic.collectors.from_openvino.feed import arrays_of
@@ -19,7 +20,7 @@ from quantmedic.collectors.measure.models import Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError, OutputError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import scratch_folder
+from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
 from quantmedic.trials.child import run_script
 
 #: Names of the files that a prescription reads and writes, and the folder of the stored batches.
@@ -113,8 +114,8 @@ class Nncf:
         """Run the text in an empty folder, beside the float model and the batches."""
         assert isinstance(models, OpenVINOModels)
         with scratch_folder() as folder:
-            (folder / FLOAT).write_bytes(models.float_graph.file.xml)
-            (folder / FLOAT).with_suffix(".bin").write_bytes(models.float_graph.file.content)
+            write_file(folder / FLOAT, models.float_graph.file.xml)
+            write_file((folder / FLOAT).with_suffix(".bin"), models.float_graph.file.content)
             _store_batches(calibration, models.float_graph, folder / STORED)
             run_script(folder, code, DATASET, deadline)
             if not (folder / MADE).is_file():
@@ -130,11 +131,10 @@ class Nncf:
 
 def _store_batches(batches: Iterable[Batch], graph: OpenVINOGraph, folder: Path) -> None:
     """The inputs of each batch as a file, by their number."""
-    folder.mkdir()
+    make_folder(folder)
     for number, batch in enumerate(batches):
         arrays = {str(k): array for k, array in enumerate(arrays_of(batch, graph))}
-        # Before numpy 2, its keyword allow_pickle would be stored as one more array.
-        np.savez(folder / f"{number:06d}.npz", **arrays)  # type: ignore[arg-type]
+        save_arrays(folder / f"{number:06d}.npz", arrays)
 
 
 EXECUTORS = (Nncf(),)

@@ -1,6 +1,7 @@
 """Checkpoints with planted faults: each is named rightly, and the healthy ones stay clean."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -413,3 +414,11 @@ def test_compiled_loops_are_kept_apart_from_the_source() -> None:
     loops = pytest.importorskip("quantmedic.collectors.from_checkpoint.group_loops")
     kept = Path(loops._fill_sums._cache.cache_path)
     assert not kept.is_relative_to(Path(loops.__file__).parent)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes")
+def test_a_pipe_is_no_checkpoint(float_folder: Path, tmp_path: Path) -> None:
+    """Reading it would never end."""
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match="not a readable safetensors file"):
+        quantmedic.collect_weights(float_folder, tmp_path)

@@ -371,10 +371,11 @@ def test_numbers_that_are_not_finite(paths: tuple[Path, Path]) -> None:
 def test_nothing_outside_of_the_folder_is_read(paths: tuple[Path, Path], tmp_path: Path) -> None:
     np.save(tmp_path / "secret.npy", DUMP["mix1_dq"])
     folder = write_npy(tmp_path / "d", {"sum1_dq": DUMP["sum1_dq"]})
-    (folder / "mix1_dq.npy").symlink_to(tmp_path / "secret.npy")
-    with pytest.raises(DataError, match="leads out of its folder"):
-        collected(paths, folder)
-    (folder / "mix1_dq.npy").unlink()
+    for target in (tmp_path / "secret.npy", folder / "nothing", folder / "mix1_dq.npy"):
+        (folder / "mix1_dq.npy").symlink_to(target)
+        with pytest.raises(DataError, match="leads out of its folder, or nowhere"):
+            collected(paths, folder)
+        (folder / "mix1_dq.npy").unlink()
     (folder / "mix1_dq.npy").symlink_to(folder / "sum1_dq.npy")
     assert collected(paths, folder).record.device is not None
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,40 @@ def test_another_plan_begins_anew(tmp_path: Path) -> None:
         with open_work(tmp_path / "work", plan, told.append) as work:
             assert "blocks" not in work
         assert "is not used" in told[0]
+
+
+def plant_in(folder: Path, mode: int = 0o700) -> Path:
+    folder.mkdir()
+    folder.chmod(mode)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no rights of others, and no locks")
+def test_a_folder_that_no_run_of_mine_has_left_is_not_touched(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """Neither written into nor emptied, whatever leads there."""
+    victims = tmp_path / "victims"
+    victims.mkdir(0o700)
+    for name in ("done.json", "float-0.f32"):
+        (victims / name).write_bytes(bytes(24))
+    links = {"to a folder": victims, "to nothing": victims / "nothing", "to itself": Path("work")}
+    plants = {
+        **{f"a link {sort}": partial(Path.symlink_to, target=target) for sort, target in links.items()},
+        "a folder in which others may write": lambda work: plant_in(work, 0o777),
+        "other files": lambda work: plant_in(work).joinpath("thesis.txt").write_text("mine"),
+        "a folder in it": lambda work: plant_in(work).joinpath("inner").mkdir(),
+        "a link in it": lambda work: plant_in(work).joinpath("float-0.f32").symlink_to(victims / "float-0.f32"),
+        "a file of two names": lambda work: plant_in(work).joinpath("done.json").hardlink_to(victims / "done.json"),
+    }
+    for number, (what, plant) in enumerate(plants.items()):
+        with subtests.test(what=what):
+            folder = tmp_path / str(number) / "work"
+            folder.parent.mkdir()
+            plant(folder)
+            before = sorted(tmp_path.rglob("*"))
+            with pytest.raises(OutputError), open_work(folder, {}, no_announcement) as work:
+                work.room("float-0", (2, 3))[:] = 7
+            assert sorted(tmp_path.rglob("*")) == before
+    assert {path.read_bytes() for path in victims.iterdir()} == {bytes(24)}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks")
