@@ -95,7 +95,7 @@ def test_the_prescription_holds_both_and_every_report_says_why(found: Diagnosis)
 
 @pytest.mark.thorough
 def test_the_pair_is_proven_as_it_is_printed(both: tuple[Path, Path]) -> None:
-    proven = quantmedic.diagnose(*both, **DATA, prove=40)
+    proven = quantmedic.diagnose(*both, **DATA, prove=600)
     assert proven.proof is not None and proven.prescription is not None
     assert [row.trial.kind for row in proven.proof.chain] == ["per-channel-weights", "sixteen-bit"]
     executed = proven.prescription.executed

@@ -94,7 +94,7 @@ def test_a_recurrent_network_is_diagnosed(tmp_path: Path, batch: int | str, midd
 def test_its_prescription_is_proven(tmp_path: Path) -> None:
     quiet, loud = data(48, 1, 0.25), data(96, 9)
     pair = patient(tmp_path, 1, 1, quiet)
-    found = quantmedic.diagnose(*pair, representative=quiet, validation=loud, prove=30)
+    found = quantmedic.diagnose(*pair, representative=quiet, validation=loud, prove=600)
     assert found.prescription is not None and found.prescription.executed is not None
     assert found.prescription.executed.trial.proven
 

@@ -90,7 +90,7 @@ def test_one_setting_is_repaired_in_every_place_although_the_rule_fired_in_few(c
 def test_what_is_proven_everywhere_is_what_is_printed(patient: tuple[Path, Path], tmp_path: Path) -> None:
     written = tmp_path / "fixed.onnx"
     inputs = {"representative": images(64, 3), "validation": images(96, 4)}
-    found = quantmedic.judge(quantmedic.collect(*patient, **inputs, prove=20, write_fixed=written))
+    found = quantmedic.judge(quantmedic.collect(*patient, **inputs, prove=600, write_fixed=written))
     cause = found.causes[0]
     trial = cause.remedies[0].measured
     assert cause.proven and trial is not None and cause.remedies[0].spread

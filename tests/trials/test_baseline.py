@@ -60,7 +60,7 @@ JUDGED = images(96, 8)
 def diagnosed(folder: Path, float_model: onnx.ModelProto, quantized: onnx.ModelProto) -> Found:
     pair, fixed = save_pair(folder, float_model, quantized), folder / "fixed.onnx"
     data = {"representative": {"image": images(64)}, "validation": {"image": JUDGED}}
-    case = quantmedic.collect(*pair, prove=60.0, threads=1, write_fixed=fixed, **data)
+    case = quantmedic.collect(*pair, prove=600, threads=1, write_fixed=fixed, **data)
     assert case.record.proof is not None
     return Found(pair, fixed, case.record.proof, quantmedic.judge(case))
 

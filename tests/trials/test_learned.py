@@ -66,7 +66,7 @@ def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> N
     data, model = random(5, 96, 3, 8, 8), conv_net()
     paths = save_pair(tmp_path, model, shifted(static(model, {"image": data}, tmp_path), 9))
     case = quantmedic.collect(
-        *paths, representative={"image": data}, validation={"image": data[::-1] + 0.1}, prove=30.0
+        *paths, representative={"image": data}, validation={"image": data[::-1] + 0.1}, prove=600
     )
     assert case.record.proof is not None
     trials = {trial.kind: trial for trial in case.record.proof.trials if not trial.after}
@@ -80,7 +80,7 @@ def test_an_editor_that_cannot_learn_is_not_asked_to(broken: Bench, monkeypatch:
     monkeypatch.setattr("quantmedic.trials.from_onnx.edit.LEARNS", False)
     data = {"image": images(96)}
     paths = (broken.models.float_graph.path, broken.models.quantized.path)
-    proof = quantmedic.collect(*paths, validation=data, prove=30.0).record.proof
+    proof = quantmedic.collect(*paths, validation=data, prove=600).record.proof
     assert proof is not None
     assert not any(
         trial.key in ("corrected-biases:everywhere", "learned-rounding:everywhere") for trial in proof.trials

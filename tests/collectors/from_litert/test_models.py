@@ -255,7 +255,7 @@ def damaged(folder: Path) -> tuple[Path, Path]:
 
 
 def test_remedies_are_simulated_and_tried(tmp_path):
-    case = quantmedic.collect(*damaged(tmp_path), validation=X, threads=2, prove=20.0)
+    case = quantmedic.collect(*damaged(tmp_path), validation=X, threads=2, prove=600)
     record = case.record
     assert record.simulation is not None and record.proof is not None
     deployed, simulated = (sum(run.noise) for run in (record.simulation.deployed, record.simulation.simulated))

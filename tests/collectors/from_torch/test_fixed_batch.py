@@ -63,6 +63,6 @@ def test_a_float_module_may_be_exported_too_but_for_the_same_size() -> None:
 
 def test_remedies_are_tried_on_it() -> None:
     net, x = zoo.made(zoo.ConvNet), zoo.images(160)
-    case = collect(net, fixed(net), representative=x[:64], validation=x[64:], prove=20)
+    case = collect(net, fixed(net), representative=x[:64], validation=x[64:], prove=600)
     assert case.record.proof is not None
     assert any(trial.proven for trial in case.record.proof.trials)
