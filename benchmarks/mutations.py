@@ -184,7 +184,24 @@ def pytest_configure(config: Any) -> None:
 
 
 def _processor_seconds() -> float:
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    """Of this process, of those that have ended, and of those that still serve it, a browser for one."""
+    ended = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return ended + sum(_seconds_of_child(child) for child in _children("self"))
+
+
+def _seconds_of_child(number: str) -> float:
+    try:
+        ticks = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[11:15]
+    except OSError:  # it has just ended
+        return 0.0
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") + sum(map(_seconds_of_child, _children(number)))
+
+
+def _children(process: str) -> list[str]:
+    try:
+        return [each for task in Path(f"/proc/{process}/task").glob("*/children") for each in task.read_text().split()]
+    except OSError:
+        return []
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
