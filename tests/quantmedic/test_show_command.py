@@ -65,8 +65,8 @@ def test_csv_goes_to_a_file_or_to_the_output(patient_case: Path, tmp_path: Path)
     keys, *lines = csv.reader(io.StringIO(text))
     assert len(lines) == 27 and "output.representative.accumulated.mse" in keys
     assert run(patient_case, "--table", "all", "--csv", "-").stdout == text
-    refused = run(patient_case, "--csv", tmp_path / "missing" / "layers.csv")
-    assert refused.returncode == 2 and "choose another file" in refused.stderr
+    refused = run(patient_case, "--csv", tmp_path / "layers.csv" / "more.csv")
+    assert refused.returncode == 2 and "cannot write the table" in refused.stderr
 
 
 def test_a_slip_is_exit_code_2_and_named(patient_case: Path) -> None:
