@@ -185,11 +185,7 @@ def _png(chart: Drawing) -> bytes:
 
 def _manual_files(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
     every = dict(sorted({**manuals, "glossary": glossary_page()}.items()))
-
-    def render() -> dict[str, str]:
-        return {code: render_manual_page(code, text, report) for code, text in every.items()}
-
-    pages = kept_pages(every, report, render)
+    pages = kept_pages(every, report, lambda code, text: render_manual_page(code, text, report))
     for code, text in every.items():
         yield f"manual/{code}.html", pages[code].encode()
         yield f"manual/{code}.md", text.encode()
