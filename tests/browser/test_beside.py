@@ -67,6 +67,7 @@ def test_the_float_graph_is_that_of_the_float_model(opened: Opened, demo: Path, 
     assert drawn == len(edges)
 
 
+@pytest.mark.nightly
 def test_both_begin_at_the_same_layer_and_are_in_sight(subtests: pytest.Subtests, opened: Opened, demo: Path) -> None:
     """Without anybody scrolling: what was pressed brings it into the window."""
     for size in [(1400, 900), (390, 844)]:
@@ -109,6 +110,7 @@ def test_selecting_in_one_selects_in_the_other(opened: Opened, demo: Path) -> No
     assert [label.split(", ")[0] for label in pointed] == ["/reduce/pointwise/conv/Conv"] * 2
 
 
+@pytest.mark.nightly
 def test_what_one_model_alone_has_is_seen(opened: Opened, lonely: Path, demo_case: Any) -> None:
     page = both(opened(lonely))
     first, last = demo_case.record.float_operators[0].name, demo_case.record.operators[-1].float_name
@@ -124,6 +126,7 @@ def test_what_one_model_alone_has_is_seen(opened: Opened, lonely: Path, demo_cas
     assert "only in the float model" in page.locator("#announcer").inner_text()
 
 
+@pytest.mark.nightly
 def test_the_keyboard_works_in_it(opened: Opened, demo: Path) -> None:
     page = both(opened(demo, reduced_motion="reduce"))
     assert page.locator('.model-picture [tabindex="0"]').count() == 2
@@ -141,6 +144,7 @@ def test_the_keyboard_works_in_it(opened: Opened, demo: Path) -> None:
     assert len(chosen(page, "float")) >= 1 and page.locator(".model-view").count() == 2
 
 
+@pytest.mark.nightly
 def test_nothing_keeps_people_out(opened: Opened, lonely: Path) -> None:
     page = both(opened(lonely, color_scheme="dark", reduced_motion="reduce"))
     assert violations(page, "#graph", GUIDELINES) == []

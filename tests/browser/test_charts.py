@@ -202,6 +202,7 @@ def test_switches_keep_focus_and_change_what_is_drawn(graphs: Callable[..., Any]
     assert page.evaluate("errorGraphs.list.slice(1).every(({ plot }) => plot.series.length === 3)")
 
 
+@pytest.mark.nightly
 def test_a_set_that_was_not_measured_says_so(opened: Callable[..., Any], one_set: Path) -> None:
     page = in_view(opened(one_set))
     assert page.evaluate(READY) == 4
@@ -212,6 +213,7 @@ def test_a_set_that_was_not_measured_says_so(opened: Callable[..., Any], one_set
     assert "measured on float inputs" in birth.inner_text()
 
 
+@pytest.mark.nightly
 def test_exact_broken_and_missing_values(opened: Callable[..., Any], tmp_path: Path) -> None:
     case = build(12)
     tensors = case.statistics["validation"]
@@ -231,6 +233,7 @@ def test_exact_broken_and_missing_values(opened: Callable[..., Any], tmp_path: P
     assert "accumulated not measured" in page.locator(".plot-tip").inner_text()
 
 
+@pytest.mark.nightly
 def test_paper_gets_the_light_colours(graphs: Callable[..., Any]) -> None:
     light = graphs().evaluate("errorGraphs.list[3].plot.series[1].stroke()")
     page = graphs(color_scheme="dark")

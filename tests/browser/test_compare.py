@@ -49,6 +49,7 @@ def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, recor
             )
 
 
+@pytest.mark.nightly
 def test_the_noise_of_both_is_accessible(subtests: pytest.Subtests, opened: Opener, both: Path) -> None:
     for scheme, width in [("light", 1280), ("dark", 390)]:
         with subtests.test(scheme=scheme, width=width):

@@ -166,6 +166,7 @@ def test_bars_are_the_data(opened: Opened, rich: Path) -> None:
     assert figure.locator(".dr-range").count() == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-attributes")
 def test_attributes_of_the_operator_are_listed(opened: Opened, rich: Path) -> None:
     page = opened(rich)
@@ -201,6 +202,7 @@ def test_each_channel_of_the_weights_has_a_histogram(opened: Opened, rich: Path)
     assert ordered == sorted(shown)
 
 
+@pytest.mark.nightly
 def test_figures_tell_what_is_under_the_pointer(opened: Opened, rich: Path) -> None:
     page = opened(rich, viewport={"width": 1280, "height": 1600})
     page.evaluate("select(0)")
@@ -214,6 +216,7 @@ def test_figures_tell_what_is_under_the_pointer(opened: Opened, rich: Path) -> N
         assert figure.locator("svg").get_attribute("aria-label").startswith(f"{text}: ")
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-channels")
 def test_channels_are_ordered_by_error_or_by_index(opened: Opened, rich: Path) -> None:
     page = opened(rich)
@@ -289,6 +292,7 @@ def test_nothing_keeps_people_out(subtests: pytest.Subtests, opened: Opened, ric
             assert violations(page, "#drawer", GUIDELINES) == []
 
 
+@pytest.mark.nightly
 def test_it_fits_the_window(subtests: pytest.Subtests, opened: Opened, rich: Path) -> None:
     for width in [320, 390, 1280]:
         with subtests.test(width=width):

@@ -42,6 +42,7 @@ def test_without_scripts_the_gate_is_told(opened: Callable[..., Any], gated: Pat
     assert page.locator(".cause h3 s").count() == 1
 
 
+@pytest.mark.nightly
 def test_the_gate_keeps_nobody_out(subtests: pytest.Subtests, opened: Callable[..., Any], gated: Path) -> None:
     for theme, width in [("light", 1280), ("dark", 390)]:
         with subtests.test(theme=theme, width=width):
@@ -51,6 +52,7 @@ def test_the_gate_keeps_nobody_out(subtests: pytest.Subtests, opened: Callable[.
             assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.nightly
 def test_a_printed_gate_holds_every_finding(opened: Callable[..., Any], gated: Path, tmp_path: Path) -> None:
     pypdf = pytest.importorskip("pypdf")
     page = opened(gated, color_scheme="dark")

@@ -148,6 +148,7 @@ def test_groups_unfold_and_fold_again(opened: Opened, blocks: Path) -> None:
     assert placed(page) == before
 
 
+@pytest.mark.nightly
 def test_a_group_shows_its_worst_value_and_how_many_are_past_a_threshold(opened: Opened, thousand_narrow: Path) -> None:
     page = seen(opened(thousand_narrow))
     name = re.compile(r"^block\.(\d+), group of (\d+) layers")
@@ -197,6 +198,7 @@ def test_a_layer_selected_elsewhere_is_unfolded_when_the_graph_is_seen(opened: O
     assert named(page, name).get_attribute("aria-selected") == "true"
 
 
+@pytest.mark.nightly
 def test_pointing_goes_both_ways(opened: Opened, demo: Path) -> None:
     page = seen(opened(demo, reduced_motion="reduce"))
     name = page.evaluate("layers.label(3)")
@@ -229,6 +231,7 @@ def test_an_edge_tells_who_writes_its_tensor(opened: Opened, demo: Path) -> None
     assert "→" in text
 
 
+@pytest.mark.nightly
 def test_never_more_boxes_than_can_be_placed(opened: Opened, thousand_narrow: Path, tmp_path: Path) -> None:
     quick = """onmessage = ({ data: { boxes, groups, edges } }) => postMessage({
       boxes: boxes.map((_, i) => [20, 60 * i]), groups: groups.map(() => [0, 0, 200, 60]),
@@ -297,6 +300,7 @@ def test_the_picture_is_moved_and_sized(opened: Opened, demo: Path) -> None:
     assert box["width"] <= view["width"]
 
 
+@pytest.mark.nightly
 def test_colours_stand_for_what_is_chosen(opened: Opened, demo: Path) -> None:
     page = seen(opened(demo))
     name = page.evaluate("layers.label(0)")
@@ -307,6 +311,7 @@ def test_colours_stand_for_what_is_chosen(opened: Opened, demo: Path) -> None:
     assert not button(page, "time").count()
 
 
+@pytest.mark.nightly
 def test_a_worker_that_hangs_is_cancelled(opened: Opened, blocks: Path, tmp_path: Path) -> None:
     page = opened(altered(blocks, tmp_path / "hangs", {}, worker="onmessage = () => { for (;;); };"))
     page.locator("[data-section=graph]").scroll_into_view_if_needed()
@@ -321,6 +326,7 @@ def test_a_worker_that_hangs_is_cancelled(opened: Opened, blocks: Path, tmp_path
     assert in_one_column(page)
 
 
+@pytest.mark.nightly
 def test_without_a_worker_layers_stand_in_one_column(opened: Opened, blocks: Path, tmp_path: Path) -> None:
     page = seen(opened(altered(blocks, tmp_path / "fails", {}, worker="throw new Error('no');")))
     assert "one column in topological order" in page.locator(".model-bar").inner_text()
@@ -342,6 +348,7 @@ def test_nothing_keeps_people_out(opened: Opened, blocks: Path) -> None:
         assert violations(page, "#graph", GUIDELINES) == [], theme
 
 
+@pytest.mark.nightly
 def test_names_stay_text_and_groups_stay_few(opened: Opened, blocks: Path, tmp_path: Path) -> None:
     page = opened(blocks)
     data = section(page, "layers")
@@ -360,6 +367,7 @@ def test_names_stay_text_and_groups_stay_few(opened: Opened, blocks: Path, tmp_p
     assert max(len(text) for text in page.locator(".model-picture text").all_text_contents()) < 60
 
 
+@pytest.mark.nightly
 def test_a_joint_is_coloured_by_the_worst_column_of_its_output(opened: Opened, report: Callable[[Any], Path]) -> None:
     """As a whole the output of the detector has 47 dB, and none of its scores is left."""
     models, options = patient(detection=True)

@@ -61,6 +61,7 @@ def test_nothing_of_a_name_runs(opened: Callable[..., Any], hostile: Path) -> No
     assert page.locator("img:not([src^='data:'])").count() == 0 and page.locator("[onload], [onerror]").count() == 0
 
 
+@pytest.mark.nightly
 def test_a_link_opens_a_layer_of_any_name(
     subtests: pytest.Subtests, opened: Callable[..., Any], hostile: Path, labels: list[str]
 ) -> None:

@@ -27,6 +27,7 @@ def test_texts_come_back(opened: Callable[..., Any], demo: Path) -> None:
         assert page.evaluate("decompress", compressed(text)) == text
 
 
+@pytest.mark.nightly
 def test_a_damaged_program_leaves_a_page_to_read(
     subtests: pytest.Subtests, browser: Any, demo: Path, tmp_path: Path
 ) -> None:

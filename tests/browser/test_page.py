@@ -62,6 +62,7 @@ def test_a_link_that_leads_nowhere_says_so(opened: Callable[..., Any], demo: Pat
     assert "layer nope, cause X999" in page.locator("[role=alert]").inner_text()
 
 
+@pytest.mark.nightly
 def test_no_page_of_the_manual_is_wider_than_a_phone(browser: Any, demo: Path) -> None:
     page = browser.new_page(viewport={"width": 320, "height": 844}, offline=True)
     wide = {}

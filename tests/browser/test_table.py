@@ -168,6 +168,7 @@ def test_a_link_restores_everything_and_back_works(table: Callable[..., Any], de
     assert page.url == url
 
 
+@pytest.mark.nightly
 def test_a_link_that_makes_no_sense_does_no_harm(
     subtests: pytest.Subtests, table: Callable[..., Any], demo: Path
 ) -> None:
@@ -249,6 +250,7 @@ def test_what_is_selected_elsewhere_is_shown_here(table: Callable[..., Any], tho
     assert page.locator(".layers-hover").get_attribute("data-position") == "778"
 
 
+@pytest.mark.nightly
 def test_pointing_at_a_row_tells_the_others_and_a_click_selects(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo)
     page.evaluate("window.heard = []; on('hover', (position) => heard.push(position))")
@@ -296,6 +298,7 @@ def test_csv_holds_the_filtered_rows(table: Callable[..., Any], demo: Path) -> N
     assert len(keys) == page.evaluate("layers.columns.size") and len(lines) == len(expected.rows)
 
 
+@pytest.mark.nightly
 def test_names_stay_text_in_the_table_and_in_csv(
     table: Callable[..., Any], demo_case: Case, report: Callable[[Any], Path]
 ) -> None:
@@ -320,6 +323,7 @@ def test_colour_comes_with_a_mark_and_only_beyond_the_threshold(table: Callable[
     assert beyond and all(text.startswith("● ") and float(text[2:]) < limit for text in beyond)
 
 
+@pytest.mark.nightly
 def test_a_narrow_page_keeps_the_name_in_view(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo, viewport={"width": 390, "height": 844})
     assert page.evaluate("document.getElementById('layers').scrollWidth") <= 390

@@ -58,6 +58,7 @@ def test_a_bar_opens_its_layer(subtests: pytest.Subtests, opened: Callable[..., 
                 assert name in page.locator("#drawer").inner_text().replace("\u200b", "")
 
 
+@pytest.mark.nightly
 def test_a_bar_of_many_opens_their_list(subtests: pytest.Subtests, opened: Callable[..., Any], noisy: Path) -> None:
     for way in ["mouse", "keys"]:
         with subtests.test(way=way):
@@ -92,6 +93,7 @@ def test_all_bars_that_open_something_are_reached_by_the_tab_key(opened: Callabl
     assert seen == [one.get_attribute("aria-label") for one in bars.all()]
 
 
+@pytest.mark.nightly
 def test_no_label_is_cut_or_runs_into_the_bars(subtests: pytest.Subtests, browser: Any) -> None:
     for text in LONG:
         for slim in [False, True]:
@@ -122,6 +124,7 @@ def test_no_label_is_cut_or_runs_into_the_bars(subtests: pytest.Subtests, browse
                 assert all(low <= top + 3 for (_, low), (top, _) in pairwise(rows)), "lines do not overlap"
 
 
+@pytest.mark.nightly
 def test_all_bars_are_in_sight(subtests: pytest.Subtests, opened: Callable[..., Any], noisy: Path) -> None:
     for width, shown in [(390, "slim"), (1400, "broad")]:
         with subtests.test(width=width, shown=shown):
@@ -138,6 +141,7 @@ def test_all_bars_are_in_sight(subtests: pytest.Subtests, opened: Callable[..., 
             page.wait_for_function("!document.getElementById('drawer').hidden")
 
 
+@pytest.mark.nightly
 def test_a_picture_in_a_file_follows_the_theme(subtests: pytest.Subtests, browser: Any, noisy: Path) -> None:
     for scheme in ["light", "dark"]:
         with subtests.test(scheme=scheme):

@@ -238,7 +238,7 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
     assert len(verbose.stdout.splitlines()) > len(quiet.stdout.splitlines()) + 20
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     found = run("demo", "-o", tmp_path / "r", "--format", "json", "--verbose")
     assert "recognized by its producer onnx.quantize" in found.stdout

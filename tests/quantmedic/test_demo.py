@@ -210,6 +210,7 @@ def test_the_language_model_has_one_block_of_few_bits(tmp_path):
     assert checked.returncode == 1 and "perplexity rises for certain, and no policy allows it" in checked.stdout
 
 
+@pytest.mark.nightly
 def test_the_healthy_language_model_is_healthy(tmp_path):
     pytest.importorskip("transformers")
     done = run("demo", "--language-model", "--healthy", "-o", str(tmp_path))

@@ -35,6 +35,7 @@ def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) 
     assert json.loads((report / "compare.json").read_text())["word"] == "healed"
 
 
+@pytest.mark.nightly
 def test_what_no_repair_changes_is_told_with_what_to_do(tmp_path: Path) -> None:
     """One validation sample that is no number: neither more samples nor more time would decide."""
     with np.load(DEMO / "validation.npz") as archive:

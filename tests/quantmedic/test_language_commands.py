@@ -146,7 +146,7 @@ def of_weights(pair: tuple[Path, Path, Path], tmp_path_factory: pytest.TempPathF
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_diagnose_says_what_weights_says(
     pair: tuple[Path, Path, Path], of_weights: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -168,7 +168,7 @@ def test_check_applies_budgets(pair: tuple[Path, Path, Path], cases: tuple[Path,
         assert found is not None and found.exit_code == code
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_collect_writes_a_case(pair: tuple[Path, Path, Path], of_weights: dict[str, Any], tmp_path: Path) -> None:
     done = run_quantmedic("collect", *pair[:2], "--tokens", pair[2], "-o", tmp_path / "lm.case")
     assert done.returncode == 0, done.stderr

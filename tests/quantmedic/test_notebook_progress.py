@@ -120,7 +120,7 @@ def executed(*cells: str) -> tuple[list[list[Any]], int]:
     return [cell.outputs for cell in notebook.cells], len(updates)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_in_a_notebook_one_output_is_stored_and_it_is_empty() -> None:
     failing = STEPS.format(wanted=True) + "    raise KeyboardInterrupt\n"
     guarded = "try:\n" + "".join(f"    {line}\n" for line in failing.splitlines()) + "except KeyboardInterrupt: 1\n"

@@ -75,7 +75,7 @@ def test_openvino_sends_and_keeps_nothing(tmp_path: Path) -> None:
     assert not seen
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_what_a_configuration_names_is_neither_asked_for_nor_used(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     tensors = made.language_model(layers=1)

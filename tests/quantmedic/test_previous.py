@@ -77,6 +77,7 @@ def judge(cases: dict[str, Case], rules: RuleBase, then: str, now: str) -> Diagn
     return quantmedic.judge(cases[now], rules, previous=cases[then])
 
 
+@pytest.mark.nightly
 @pytest.mark.source("xquant-general-measures")
 def test_remedy_that_does_not_matter_is_named_and_ranked_down(cases: dict[str, Case], rules: RuleBase) -> None:
     """Wider ranges while the calibration images lack their normalization: nothing is won."""

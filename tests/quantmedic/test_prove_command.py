@@ -77,6 +77,7 @@ def test_a_budget_for_nothing_leaves_the_diagnosis(tmp_path):
     assert any("too short for any trial" in warning for warning in report["warnings"])
 
 
+@pytest.mark.nightly
 def test_what_leads_is_proven_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.delenv("QUANTMEDIC_NO_PROVE")
     assert run("-o", tmp_path / "report").returncode == 0

@@ -65,9 +65,7 @@ def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> N
     """A bias shift is named, and both of its remedies are carried out and measured."""
     data, model = random(5, 96, 3, 8, 8), conv_net()
     paths = save_pair(tmp_path, model, shifted(static(model, {"image": data}, tmp_path), 9))
-    case = quantmedic.collect(
-        *paths, representative={"image": data}, validation={"image": data[::-1] + 0.1}, prove=600
-    )
+    case = quantmedic.collect(*paths, representative={"image": data}, validation={"image": data[::-1] + 0.1}, prove=600)
     assert case.record.proof is not None
     trials = {trial.kind: trial for trial in case.record.proof.trials if not trial.after}
     learned = [trials[kind] for kind in ("corrected-biases", "learned-rounding") if kind in trials]

@@ -167,6 +167,7 @@ def test_nothing_of_any_network_is_left_behind(tmp_path: Path, subtests: pytest.
             are_the_same(own)
 
 
+@pytest.mark.nightly
 def test_one_block_is_there_at_a_time(answers: list[Any]) -> None:
     """Of three of each model, one that is loaded while another one leaves would be two."""
     # Two whole and two half matrices of the attention, three of the MLP, and two norms.

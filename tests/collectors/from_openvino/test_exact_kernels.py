@@ -56,6 +56,7 @@ def ratio_of_outputs(folder: Path, exact: str) -> tuple[float, str]:
     return float(ratio), kernels
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="only x86 saturates")
 def test_sums_saturate_without_vnni_but_where_exact_kernels_are_asked_for(tmp_path):
     openvino()
