@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import checkpoints as made
+from builders.guard import guard_variables
 
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.offline import offline
 
-#: What watches every Python process that finds it in its path.
-WATCHED = Path(__file__).parents[1] / "support" / "watched"
 #: Variables that switch telemetry off, or lead elsewhere than to the home.
 _SET = ("CI", "TF_BUILD", "JENKINS_URL", "DO_NOT_TRACK", "HF_HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
 #: What a hostile config.json names; the packages of none of these are installed.
@@ -38,9 +37,7 @@ def ask(folder: Path, *words: object) -> tuple["subprocess.CompletedProcess[str]
     home.mkdir(parents=True)
     notes.touch()
     kept = {name: value for name, value in os.environ.items() if name not in _SET}
-    path = os.pathsep.join([str(WATCHED), *sys.path])
-    guard = {"QUANTMEDIC_GUARD": str(notes), "QUANTMEDIC_GUARD_ALLOWED": "/"}
-    own = {"HOME": str(home), "PYTHONPATH": path, "QUANTMEDIC_NO_PROVE": "1", **guard}
+    own = {"HOME": str(home), "QUANTMEDIC_NO_PROVE": "1", **guard_variables(notes, Path("/"))}
     done = subprocess.run(
         [sys.executable, *map(str, words)], cwd=folder, env=kept | own, capture_output=True, text=True, check=False
     )

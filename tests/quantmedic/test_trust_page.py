@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders.commands import run_quantmedic
+from builders.guard import guard_variables
 from onnx import TensorProto, helper
 
 import quantmedic
@@ -39,8 +40,6 @@ ELSEWHERE = {
     "Results do not depend on time": "tests/quantmedic/test_lying_clock.py",
 }
 TRIED: set[str] = set()
-#: What watches every Python process that finds it in its path.
-WATCHED = ROOT / "tests" / "support" / "watched"
 
 pytestmark = pytest.mark.thorough
 
@@ -222,9 +221,8 @@ def test_every_command_stays_in_its_place(
     logging.disable(before)  # which the seeds of a campaign switch off
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     notes, folder, scratch = (tmp_path / name for name in ("notes", "work", "tmp"))
-    monkeypatch.setenv("QUANTMEDIC_GUARD", str(notes))
-    monkeypatch.setenv("QUANTMEDIC_GUARD_ALLOWED", f"{folder / 'out'}:{cache / 'quantmedic'}:{scratch}")
-    monkeypatch.setenv("PYTHONPATH", f"{WATCHED}:{os.environ.get('PYTHONPATH', '')}")
+    for name, value in guard_variables(notes, folder / "out", cache / "quantmedic", scratch).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     own = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(scratch)}
     for files, command in sound_commands(seeds):
@@ -256,11 +254,7 @@ def test_the_guard_sees_what_a_run_must_not_do(tmp_path: Path) -> None:
         "open('out/fine', 'w'); open('out/fine')": "",
     }.items():
         (tmp_path / "notes").unlink(missing_ok=True)
-        environment = os.environ | {
-            "QUANTMEDIC_GUARD": str(tmp_path / "notes"),
-            "QUANTMEDIC_GUARD_ALLOWED": str(tmp_path / "out"),
-            "PYTHONPATH": str(WATCHED),
-        }
+        environment = os.environ | guard_variables(tmp_path / "notes", tmp_path / "out")
         subprocess.run([sys.executable, "-c", body], cwd=tmp_path, env=environment, capture_output=True, check=False)
         assert (tmp_path / "notes").read_text().startswith(noted) and bool(noted) == bool(
             (tmp_path / "notes").read_text()
