@@ -94,7 +94,7 @@ def refuse_links(path: Path, folder: Path) -> None:
     for part in parts:
         folder /= part
         if folder.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link, and in an output none is followed", str(folder))
+            raise _link_error(folder)
 
 
 def open_new(path: Path) -> IO[bytes]:
@@ -250,6 +250,10 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+def _link_error(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "it is a link, and in an output none is followed", str(path))
+
+
 def _require_replaceable(path: Path) -> None:
     """Refuse what a file must not take the place of: a link, a folder, a pipe or a device."""
     try:
@@ -257,7 +261,7 @@ def _require_replaceable(path: Path) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISLNK(mode):
-        raise OSError(errno.ELOOP, "it is a link, and in an output none is followed", str(path))
+        raise _link_error(path)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):

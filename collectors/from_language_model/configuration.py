@@ -19,9 +19,10 @@ from quantmedic.engine.json_text import read_json
 
 #: Words in names of fields whose texts and lists name code, kernels, files, repositories or devices. Numbers name none:
 #: ``conv_kernel`` is a size.
-_NAMING = (
-    "auto backend class code commit compression device devices file files implementation kernel kernels map module "
-    "modules name path pipelines plan processor quantization repo repository revision tokenizer url"
+_NAMING = re.compile(
+    r"(^|_)(auto|backend|class|code|commit|compression|devices?|files?|implementation|kernels?|map|modules?|name|path"
+    r"|pipelines|plan|processor|quantization|repo|repository|revision|tokenizer|url)(_|\Z)",
+    re.IGNORECASE,
 )
 #: Labels, of which a language model has none.
 _LABELS = ("num_labels", "id2label", "label2id")
@@ -88,7 +89,7 @@ def _names_something(key: str, value: object) -> bool:
     if value is None or isinstance(value, int | float):
         return False
     texts = [own for own in (value if isinstance(value, list) else [value]) if isinstance(own, str)]
-    return any(word in _NAMING.split() for word in key.lower().split("_")) or not all(map(_HARMLESS.fullmatch, texts))
+    return _NAMING.search(key) is not None or not all(map(_HARMLESS.fullmatch, texts))
 
 
 def _plain(key: str, value: object, most: int) -> object:
