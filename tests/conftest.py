@@ -2,9 +2,9 @@
 
 ``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes half a second or more, or
 needs torch, a browser or real networks; ``pytest -m "not nightly"`` runs that too, and is what a commit has to pass. A
-test file named on the command line runs as a whole. ``nightly`` marks what needs another toolchain or tries many more
-cases; ``.ci/nightly`` runs it. The marker expression (``addopts`` in ``pyproject.toml``) decides; it also chooses the
-profile of the property tests.
+test file named on the command line runs as a whole, but for nightly tests. ``nightly`` marks what needs another
+toolchain, tries many more cases, or is dear beside one that runs each time; ``.ci/nightly`` runs it. The marker
+expression (``addopts`` in ``pyproject.toml``) decides; it also chooses the profile of the property tests.
 """
 
 import compileall
