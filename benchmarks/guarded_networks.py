@@ -101,4 +101,5 @@ def build(network: Guarded, folder: Path) -> None:
     data = {part: draw(network, seed) for part, seed in (("rep", SEED), ("val", SEED + 1))}
     for part, samples in data.items():
         np.savez(folder / f"{part}.npz", allow_pickle=False, image=samples)
-    quantize(folder, "image", data["rep"][:CALIBRATED] * np.float32(network.contrast))
+    # Every processor computes the same, so that each runs the same trials.
+    quantize(folder, "image", data["rep"][:CALIBRATED] * np.float32(network.contrast), reduce_range=True)

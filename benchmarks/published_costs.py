@@ -168,8 +168,11 @@ def build(network: Network, packages: Path, folder: Path) -> None:
     quantize(folder, name, data[0][:CALIBRATED])
 
 
-def quantize(folder: Path, name: str, samples: Floats) -> None:
-    """Quantize ``float.onnx`` of the folder to ``int8.onnx``, calibrated on samples of its input."""
+def quantize(folder: Path, name: str, samples: Floats, *, reduce_range: bool = False) -> None:
+    """Quantize ``float.onnx`` of the folder to ``int8.onnx``, calibrated on samples of its input.
+
+    ``reduce_range`` keeps weights to 7 bits, so that kernels of processors without VNNI do not saturate.
+    """
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -187,6 +190,7 @@ def quantize(folder: Path, name: str, samples: Floats) -> None:
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        reduce_range=reduce_range,
     )
 
 
