@@ -52,35 +52,33 @@ class KeptTemplates(jinja2.BytecodeCache):
         return f"{bucket.checksum} {sys.version} jinja2 {jinja2.__version__}\n".encode()
 
 
-def kept_pages(manuals: Mapping[str, str], report: str | None, render: Callable[[str, str], str]) -> Mapping[str, str]:
+def kept_pages(manuals: Mapping[str, str], render: Callable[[str, str], str]) -> Mapping[str, str]:
     """The pages of a manual as HTML by the path of each; one that was not rendered before from the same text is now.
 
-    Kept are the pages of two manuals: the last one that belongs to a report, and the last one that belongs to none.
+    Kept are the pages of the last manual.
 
     Args:
         manuals: The pages in Markdown.
-        report: File name of the report that they link to.
         render: Renders one, of its path and its text.
     """
     folder = cache_folder("manual")
     if folder is None:
         return {code: render(code, text) for code, text in manuals.items()}
-    kept = folder / ("pages-alone.json" if report is None else "pages.json")
-    made_by = [*_renderer(), report]
-    stored = _stored_pages(kept, made_by)
+    kept = folder / "pages.json"
+    stored = _stored_pages(kept)
     digests = {code: hashlib.sha256(f"{code}\n{text}".encode()).hexdigest() for code, text in manuals.items()}
     pages = {digest: stored.get(digest) or render(code, manuals[code]) for code, digest in digests.items()}
     if not pages.keys() <= stored.keys():
         with suppress(OSError):
-            write_file(kept, json.dumps({"made_by": made_by, "pages": pages}).encode())
+            write_file(kept, json.dumps({"made_by": _renderer(), "pages": pages}).encode())
     return {code: pages[digest] for code, digest in digests.items()}
 
 
-def _stored_pages(kept: Path, made_by: list[str | None]) -> dict[str, str]:
+def _stored_pages(kept: Path) -> dict[str, str]:
     """Pages by the digest of each; none where another renderer made them, or they cannot be read."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         stored = json.loads(kept.read_bytes())
-        if stored["made_by"] == made_by:
+        if stored["made_by"] == _renderer():
             return dict(stored["pages"])
     return {}
 

@@ -56,7 +56,7 @@ def write_report(
     formats: Iterable[str] = ("html", "json"),
     inspection: Inspection | None = None,
 ) -> list[Written]:
-    """Write the report in the formats asked for, and the manual pages that it links to.
+    """Write the report in the formats asked for; beside ``html`` and ``markdown``, the manual that they link to.
 
     Files that are not part of a report stay where they are. A graph, prescription or verdict of an earlier report that
     this one does not have is removed, since it would be taken for part of this one.
@@ -129,7 +129,7 @@ def _report_files(
     if samples is not None and "markdown" in formats:
         yield from samples.files()
     yield from _graph_files(context, formats)
-    yield from _manual_files(manuals, INDEX if "html" in formats else None)
+    yield from _manual_files(manuals, formats)
 
 
 def _files_for_tools(diagnosis: Diagnosis, formats: list[str]) -> Iterator[tuple[str, bytes]]:
@@ -183,12 +183,15 @@ def _png(chart: Drawing) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=svg(chart), zoom=2))
 
 
-def _manual_files(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
+def _manual_files(manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The manual in the formats of the reports that link to it."""
     every = dict(sorted({**manuals, "glossary": glossary_page()}.items()))
-    pages = kept_pages(every, report, lambda code, text: render_manual_page(code, text, report))
-    for code, text in every.items():
-        yield f"manual/{code}.html", pages[code].encode()
-        yield f"manual/{code}.md", text.encode()
+    if "html" in formats:
+        for code, page in kept_pages(every, render_manual_page).items():
+            yield f"manual/{code}.html", page.encode()
+    if "markdown" in formats:
+        for code, text in every.items():
+            yield f"manual/{code}.md", text.encode()
 
 
 def _write_together(files: Mapping[str, bytes], folder: Path, stale: Collection[str] = ()) -> list[Written]:

@@ -102,7 +102,7 @@ def _cause_case(alarm: Alarm, check: CheckReport) -> _Case:
     lines = (
         f"severity {alarm.cause.severity}, confidence {100 * alarm.cause.confidence:.0f} %",
         *alarm_lines(alarm, check),
-        f"manual: {visible(alarm.cause.manual)}.html",
+        f"manual: quantmedic explain {visible(alarm.rule)}",
     )
     return _Case(alarm.family, title, "failure" if alarm.is_gated else "passed", alarm.message, lines)
 

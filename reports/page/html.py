@@ -106,20 +106,19 @@ def script_hash(text: str) -> str:
 
 
 @lru_cache(maxsize=512)  # most pages are the built-in ones, the same in every report of a process
-def render_manual_page(code: str, text: str, report: str | None) -> str:
+def render_manual_page(code: str, text: str) -> str:
     """One page of the manual as a document of its own.
 
     Args:
         code: Path inside the manual folder without suffix.
         text: The page in Markdown.
-        report: File name of the report that the page belongs to, None where there is none.
     """
     root = "../" * (code.count("/") + 1)
     template = html_environment().get_template("page.html")
     return template.render(
         title=page_title(code, text),
         body=Markup(to_html(text, link=sibling)),
-        report=f"{root}{report}" if report else "",
+        report=f"{root}index.html",
         palette=INLINE_PALETTE,
         script_hashes=[],
     )

@@ -109,8 +109,8 @@ def _advice_lines(context: ReportContext, stems: Sequence[str]) -> Iterator[str]
     """General pages one by one; below causes that are still to be tried in one sentence."""
     yield ""
     if context.advice_place != "folded":
-        yield f"{context.advice_text} Read in this order, in the folder of the report:"
-        yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in stems)
+        yield f"{context.advice_text} Read in this order:"
+        yield from (f"  quantmedic explain {visible(stem, NAME_LIMIT)}" for stem in stems)
         return
     names = ", ".join(visible(stem, NAME_LIMIT) for stem in stems)
     yield from wrap_line(f"{context.advice_text} In this order (quantmedic explain NAME): {names}")

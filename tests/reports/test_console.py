@@ -89,7 +89,7 @@ def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> N
     bare = diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "advice_place": "open"})
     assert "To read: quantmedic explain preprocessing\n" in render_console(bare)
     text = render_console(bare, verbosity="verbose")
-    assert "Read in this order, in the folder of the report:\n  manual/general/preprocessing.html\n" in text
+    assert "Read in this order:\n  quantmedic explain preprocessing\n" in text
 
 
 @pytest.mark.thorough

@@ -82,7 +82,7 @@ def test_the_text_of_a_failure_holds_evidence_and_remedy(checked: Diagnosis) -> 
         "- features.4.conv.1.0: weight.channel_range_ratio 41 > 16, worse, baseline 22",
         "- 1 exempted",
         "help: Per-channel weights: one scale per output channel instead of one per tensor",
-        "manual: manual/W001.html",
+        "manual: quantmedic explain W001",
     ]
 
 

@@ -37,12 +37,15 @@ def test_all_formats(diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path:
     assert (tmp_path / "a" / "report" / "manual" / "W001.md").read_text() == manuals["W001"]
 
 
-def test_json_alone_still_has_the_manual_that_warnings_link_to(
+def test_the_manual_has_the_formats_of_what_links_to_it(
     diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
 ) -> None:
-    write_report(diagnosis, manuals, tmp_path, ("json",))
-    assert {name.partition("/")[0] for name in tree(tmp_path)} == {"report.json", "prescription.py", "manual"}
-    assert "index.html" not in (tmp_path / "manual" / "W001.html").read_text()
+    write_report(diagnosis, manuals, tmp_path / "json", ("json",))
+    assert tree(tmp_path / "json") == {"report.json", "prescription.py"}
+    for form, ending in (("html", "html"), ("markdown", "md")):
+        write_report(diagnosis, manuals, tmp_path / form, (form,))
+        pages = {path.relative_to(tmp_path / form) for path in (tmp_path / form / "manual").rglob("*.*")}
+        assert pages >= {Path(f"manual/W001.{ending}")} and {path.suffix for path in pages} == {f".{ending}"}
 
 
 @pytest.mark.thorough
