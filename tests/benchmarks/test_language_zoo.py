@@ -66,6 +66,7 @@ def ask(kind: str, network: Network, keep: Path | None = None, *, is_quick: bool
     return Asker(keep, is_quick).ask(spec, network)
 
 
+@pytest.mark.nightly
 def test_a_fault_is_named(network: Network, tmp_path: Path) -> None:
     result = ask("gate-and-up-exchanged", network, tmp_path)
     assert [result.place(answer) for answer in result.answers] == [1, 1]

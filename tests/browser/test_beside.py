@@ -56,6 +56,7 @@ def chosen(page: Any, model: str) -> list[str]:
     return [label.split(", ")[0] for label in found.evaluate_all("all => all.map((box) => box.ariaLabel)")]
 
 
+@pytest.mark.nightly
 def test_the_float_graph_is_that_of_the_float_model(opened: Opened, demo: Path, demo_case: Any) -> None:
     page = both(opened(demo))
     labels = boxes(page, "float").evaluate_all("all => all.map((box) => box.ariaLabel.split(', ')[0])")

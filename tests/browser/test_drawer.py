@@ -282,6 +282,7 @@ def test_a_page_without_details_says_where_they_are(opened: Opened, rich: Path, 
 # People
 
 
+@pytest.mark.nightly
 def test_nothing_keeps_people_out(subtests: pytest.Subtests, opened: Opened, rich: Path) -> None:
     for scheme in ["light", "dark"]:
         with subtests.test(scheme=scheme):

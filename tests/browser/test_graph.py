@@ -112,6 +112,7 @@ def test_boxes_bear_values_and_those_past_a_threshold_a_mark(opened: Opened, dem
         assert ("flagged" in box.get_attribute("class").split()) == (position in degraded)
 
 
+@pytest.mark.nightly
 def test_few_boxes_are_seen_at_first_but_the_way_to_the_worst_is_open(opened: Opened, thousand_narrow: Path) -> None:
     page = seen(opened(thousand_narrow))
     worst = page.evaluate("""() => {
@@ -340,6 +341,7 @@ def in_one_column(page: Any) -> bool:
     return len({x for x, _ in places}) == 1 and [y for _, y in places] == sorted({y for _, y in places})
 
 
+@pytest.mark.nightly
 def test_nothing_keeps_people_out(opened: Opened, blocks: Path) -> None:
     """The colours of the errors are checked with the whole page."""
     for theme in ("light", "dark"):

@@ -46,6 +46,7 @@ def bar(page: Any, words: str) -> Any:
     return page.locator("#loss-budget .broad .piece").filter(has_text=words)
 
 
+@pytest.mark.nightly
 def test_a_bar_opens_its_layer(subtests: pytest.Subtests, opened: Callable[..., Any], noisy: Path) -> None:
     for words in ["weights of ", "quantizing the output of "]:
         for way in ["mouse", "keys"]:

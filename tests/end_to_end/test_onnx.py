@@ -11,6 +11,7 @@ import onnx
 import pytest
 import yaml
 from builders.commands import run_quantmedic, with_proof
+from builders.tiers import others_nightly
 from zoo.cases import Built, Spec, all_specs, build
 from zoo.paste import Shown, known, measure, noise_share
 
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.thorough
 
 RECORD: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("drawn.yaml").read_text(encoding="utf-8"))
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+#: The first drawn of each network.
+OF_EACH_NETWORK = {name.partition("/")[0]: name for name in reversed(RECORD)}.values()
 SINGLE = {spec.name: spec for spec in all_specs() if spec.group == "single"}
 
 
@@ -29,7 +32,7 @@ def test_the_record_holds_what_the_seed_drew_in_its_order() -> None:
         assert (said["first"] not in right) == said.get("miss", False), name
 
 
-@pytest.mark.parametrize("name", RECORD)
+@pytest.mark.parametrize("name", others_nightly(RECORD, *OF_EACH_NETWORK))
 def test_a_drawn_fault_is_named_and_healed_as_recorded(name: str, tmp_path: Path) -> None:
     said, built = RECORD[name], build_fault(SINGLE[name], tmp_path)
     float_model, ill, representative, validation = (

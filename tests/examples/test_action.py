@@ -313,6 +313,7 @@ def test_every_verdict_is_told_by_outputs_and_exit_code(recorder: Runner, tmp_pa
     assert told == {end: end for end in ends}
 
 
+@pytest.mark.nightly
 def test_a_regression_has_all_reports_and_annotates_its_policy(
     project: Callable[..., Path], runner: Callable[[Path], Runner]
 ) -> None:
@@ -361,6 +362,7 @@ def test_hostile_paths_could_not_run(runner: Callable[[Path], Runner], tmp_path:
         shutil.rmtree(tmp_path / "runner's temp")
 
 
+@pytest.mark.nightly
 def test_workflow_example_runs(project: Callable[..., Path], runner: Callable[[Path], Runner]) -> None:
     folder = project(policy=BUDGET.format(points=20.0))
     (job,) = WORKFLOW["jobs"].values()

@@ -65,6 +65,7 @@ def best_proven(diagnosis: Diagnosis) -> tuple[str, float]:
     return title, gain
 
 
+@pytest.mark.nightly
 def test_boxes_in_pixels_and_scores_share_a_step(tmp_path: Path) -> None:
     """All scores fall into one step of the joint grid: nothing is detected, and leaving the decoder in float heals."""
     (before, after), diagnosis = judged(tmp_path, side=640, prove=True)

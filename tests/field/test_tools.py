@@ -132,6 +132,7 @@ def loud_branch() -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.nightly
 def test_exclude_list_that_matches_nothing(tmp_path: Path) -> None:
     """optimum#1418: nodes_to_exclude holds names of modules, no node has one of them, and nothing says so.
 

@@ -107,6 +107,7 @@ def exported(net: Network, observer: str) -> object:
     return convert_pt2e(prepared)
 
 
+@pytest.mark.nightly
 def test_extremes_set_the_step_of_a_symmetric_grid() -> None:
     """fasterai#55: a min-max observer on a symmetric grid; with the histogram observer the accuracy comes back."""
     net = with_rare_extremes(2000)

@@ -202,7 +202,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
         assert seen[-1] - seen[15] < 15e6, "the tensors of 48 batches more take 72 MB"
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_healthy_patient_by_its_metric(tmp_path: Path) -> None:
     (source, _), options = patient(healthy=True)
     record = quantmedic.calibrations(source, threads=1, methods=["min-max", "percentile 99.99"], **options)

@@ -66,6 +66,7 @@ def test_figures_do_not_depend_on_the_workers(data, alone):
     assert ("validation slices", 5, 5) in seen and ("representative slices", 2, 2) in seen
 
 
+@pytest.mark.nightly
 def test_fast_mode_is_divided_by_its_parts(data):
     with cluster_of(2) as client:
         assert_same(collected(data, cluster=client, mode="fast"), collected(data, mode="fast"))
@@ -140,6 +141,7 @@ def test_an_error_of_a_worker_is_the_users(data, tmp_path):
         collected({"validation": tmp_path}, cluster=client)
 
 
+@pytest.mark.nightly
 def test_sensitivity_is_that_of_one_machine(data):
     own = {"validation": data["validation"], "threads": 1, "modes": ["one", "cumulative"]}
     seen: list[tuple[str, int, int | None]] = []
@@ -150,6 +152,7 @@ def test_sensitivity_is_that_of_one_machine(data):
     assert ("one", units, units) in seen and ("cumulative", units, units) in seen
 
 
+@pytest.mark.nightly
 def test_layers_in_float_are_those_of_one_machine(data):
     own = {"validation": data["validation"], "threads": 1, "min_sqnr_db": 25.0}
     with cluster_of(3) as client:

@@ -113,6 +113,7 @@ def test_what_is_repaired_is_the_same_model(simple: Scene, tmp_path: Path):
     assert alone.executions[alone.best].trial.samples > alone.judged
 
 
+@pytest.mark.nightly
 def test_what_leads_is_tried_as_on_one_machine(simple: Scene, led: ProofRecord, monkeypatch: pytest.MonkeyPatch):
     """The case travels, as no folder is shared."""
     monkeypatch.setattr("quantmedic.cluster.connection.sees_file", lambda path: False)

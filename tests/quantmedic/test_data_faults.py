@@ -210,9 +210,7 @@ WITHSTOOD: dict[str, Verdict] = {
     "horizon-interpolation",
 )
 @pytest.mark.source("mct-representative-size", "mct-representative-diversity", "mct-preprocessing")
-@pytest.mark.parametrize(
-    "fault", others_nightly(GREY, "copies of one image", "four images", "blank images", "scaled only", "noise")
-)
+@pytest.mark.parametrize("fault", others_nightly(GREY, "copies of one image", "scaled only"))
 def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = GREY[fault]
     calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders.commands import run_quantmedic
+from builders.tiers import others_nightly
 from click.testing import CliRunner
 
 import quantmedic
@@ -202,6 +203,7 @@ STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], boo
 ]
 
 
+@pytest.mark.nightly
 def test_streams(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for command, code, holds in STREAMS:
         with subtests.test(command):
@@ -279,7 +281,7 @@ def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert done.returncode == 2 and SAMPLES.variable in done.stderr
 
 
-@pytest.mark.parametrize("command", ["diagnose", "check"])
+@pytest.mark.parametrize("command", others_nightly(["diagnose", "check"]))
 def test_an_interrupt_of_the_trials_leaves_the_report_and_says_so(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_file_of_the_users_is_never_replaced() -> None:
     assert (DEMO / "int8.onnx").read_bytes() == before
 
 
+@pytest.mark.nightly
 def test_without_representative_data_a_copy_is_edited(tmp_path: Path) -> None:
     (source, quantized), data = patient()
     alone = {key: value for key, value in data.items() if key != "representative"}

@@ -62,6 +62,7 @@ OUTPUTS = (
 )
 
 
+@pytest.mark.nightly
 def test_halves_in_a_case_reach_every_output_as_text(folder: Path) -> None:
     for command in OUTPUTS:
         done = run_quantmedic(*command.split(), cwd=folder)

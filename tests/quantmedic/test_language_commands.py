@@ -155,7 +155,7 @@ def test_diagnose_says_what_weights_says(
     assert json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8")) == of_weights
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_check_applies_budgets(pair: tuple[Path, Path, Path], cases: tuple[Path, Path], tmp_path: Path) -> None:
     policy = tmp_path / "quantmedic.toml"
     policy.write_text(REGRESSION)

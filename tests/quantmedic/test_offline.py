@@ -45,7 +45,7 @@ def ask(folder: Path, *words: object) -> tuple["subprocess.CompletedProcess[str]
     return done, [*stray, *notes.read_text().splitlines()]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_openvino_sends_and_keeps_nothing(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     pytest.importorskip("openvino_telemetry")

@@ -117,6 +117,7 @@ def test_right_remedy_helped(cases: dict[str, Case], rules: RuleBase) -> None:
     assert {row.helped for row in found.previous.tried if row.remedy == "widen-activation-range"} == {True}
 
 
+@pytest.mark.nightly
 def test_same_fault_in_other_samples(
     quantized: dict[str, Path], pixels: np.ndarray, rules: RuleBase, tmp_path: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_command_line_and_every_format(cases: dict[str, Case], quantized: dict[s
         assert "Since the previous case: helped (+2" in (tmp_path / folder / "index.html").read_text()
 
 
+@pytest.mark.nightly
 def test_case_of_another_float_model_is_refused(
     cases: dict[str, Case], quantized: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def test_the_repaired_model_is_whole(proven):
     assert [value.name for value in inputs] == ["image"]
 
 
+@pytest.mark.nightly
 def test_nothing_is_repaired_of_a_healthy_model(tmp_path):
     done = run("--healthy", "--write-fixed", tmp_path / "fixed.onnx", "-o", tmp_path / "report", "-q")
     assert done.returncode == 0
@@ -69,6 +70,7 @@ def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path):
             quantmedic.diagnose("float.onnx", "int8.onnx", validation="val.npz", prove=seconds)
 
 
+@pytest.mark.nightly
 def test_a_budget_for_nothing_leaves_the_diagnosis(tmp_path):
     done = run("--prove", "--budget", "0.001", "-o", tmp_path / "report", "-q")
     assert done.returncode == 0

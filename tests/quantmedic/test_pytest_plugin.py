@@ -36,7 +36,7 @@ def test_it_fails_where_the_command_would(healthy: bool, tmp_path: Path) -> None
         assert "REGRESSION  " in done.stdout and "Traceback" not in done.stdout
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_policy_decides(tmp_path: Path) -> None:
     ignored = '[[ignore]]\nrule = "D005"\nlayers = ["*"]\nreason = "known"\nexpires = "never"\n'
     (tmp_path / "loose.toml").write_text(f"[check]\n{ignored}")

@@ -91,6 +91,7 @@ def test_a_recurrent_network_is_diagnosed(tmp_path: Path, batch: int | str, midd
         assert quantmedic.judge(again).outputs == found.outputs
 
 
+@pytest.mark.nightly
 def test_its_prescription_is_proven(tmp_path: Path) -> None:
     quiet, loud = data(48, 1, 0.25), data(96, 9)
     pair = patient(tmp_path, 1, 1, quiet)

@@ -145,6 +145,7 @@ def test_what_is_no_set_of_shards_is_refused(sets, shards, whole, tmp_path):
     assert by_folder.record == load_shards(shards).record == load_shards([two, one, three]).record
 
 
+@pytest.mark.nightly
 def test_a_shard_of_other_data_is_named(sets, shards, tmp_path):
     for name, number in (("val_b.npz", 2), ("alt/val.npz", 1), ("few.npz", 3), ("late.npz", 1), ("labels.npz", 3)):
         odd = collect_shard(tmp_path / "odd.case", sets[name], f"{number}/3")

@@ -147,6 +147,7 @@ def test_every_remedy_is_healed_by_here() -> None:
     assert {remedy for remedy, *_ in SNIPPETS} == {key for key in HEALED if isinstance(key, str)} | ELSEWHERE
 
 
+@pytest.mark.nightly
 def test_every_script_of_a_remedy_heals(subtests: pytest.Subtests, ward: Ward) -> None:
     together: dict[str, tuple[Fault, list[tuple[str, int]]]] = {}
     for remedy, place, number in SNIPPETS:

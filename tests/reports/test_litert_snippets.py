@@ -146,6 +146,7 @@ MIXED: dict[str, Options] = {
 }
 
 
+@pytest.mark.nightly
 def test_what_is_set_for_single_layers_is_kept(
     subtests: pytest.Subtests, facts: CaseFacts, execute: Execute, tmp_path: Path
 ) -> None:

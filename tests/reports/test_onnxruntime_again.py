@@ -191,6 +191,7 @@ def assert_same(folder: Path, text: str) -> None:
     assert stored[0] == stored[1], text
 
 
+@pytest.mark.nightly
 def test_settings_give_the_same_model_again_and_a_remedy_changes_its_own_alone(
     subtests: pytest.Subtests, tmp_path: Path
 ) -> None:
@@ -244,6 +245,7 @@ def test_real_networks_come_out_the_same(subtests: pytest.Subtests, tmp_path: Pa
                 assert_same(tmp_path, quantize_again(tmp_path, feed, shown_settings(tmp_path, feed)))
 
 
+@pytest.mark.nightly
 def test_a_network_whose_nodes_have_no_names(tmp_path: Path) -> None:
     """swift-f0: nothing can be left out by name, and onnxruntime refuses to quantize its Softmax."""
     spec = find_spec("swift_f0")

@@ -258,6 +258,7 @@ def noise(folder: Path, quantized: str) -> float:
     return float(np.square(outputs(folder / quantized, x) - outputs(folder / "float.onnx", x)).sum())
 
 
+@pytest.mark.nightly
 def test_every_snippet_heals_its_patient(
     subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

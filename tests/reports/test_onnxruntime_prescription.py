@@ -145,6 +145,7 @@ def test_the_pasted_prescription_heals_and_keeps_what_is_in_force(name: str, tmp
     assert [getattr(again, key) for key in kept] == [getattr(found.settings_in_force, key) for key in kept]
 
 
+@pytest.mark.nightly
 def test_the_prescription_of_the_demo_heals_it(tmp_path: Path) -> None:
     (source, quantized), data = demo_patient()
     prepared = data["preprocessing"]["validation"]

@@ -394,6 +394,7 @@ def test_every_snippet_has_a_patient() -> None:
     assert sum(snippet.toolchain in FLOWS for snippet in snippets) == len(SNIPPETS)
 
 
+@pytest.mark.nightly
 def test_every_snippet_heals(subtests: pytest.Subtests) -> None:
     together: dict[int, tuple[Fault, list[tuple[str, str]]]] = {}
     for key, fault in FAULTS.items():

@@ -104,6 +104,7 @@ def test_of_a_stale_model_quantizing_again_leads(stale: Found) -> None:
     assert "was not made from this float model and these representative data with these settings" in box.executed
 
 
+@pytest.mark.nightly
 def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_stale: Found) -> None:
     found = coarse_and_stale
     assert found.proof.best != found.proof.baseline == 0
@@ -121,6 +122,7 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle) and best not in idle
 
 
+@pytest.mark.nightly
 def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: Found) -> None:
     again, best = coarse.baseline.trial, coarse.best
     assert again.gain_db == pytest.approx(0, abs=1e-9) and not again.proven

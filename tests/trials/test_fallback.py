@@ -67,6 +67,7 @@ def record(csp: tuple[Path, Path]) -> FallbackRecord:
     return trial(csp, pictures()[0], Goal(kind="sqnr", limit=30.0)).search()
 
 
+@pytest.mark.nightly
 def test_set_meets_the_goal_on_samples_that_the_search_did_not_see(
     record: FallbackRecord, csp: tuple[Path, Path]
 ) -> None:
@@ -138,6 +139,7 @@ def test_few_samples_are_searched_and_checked_alike_and_that_is_said(csp: tuple[
     assert found.check.samples == 40 and found.samples == 40
 
 
+@pytest.mark.nightly
 def test_drop_without_labels_is_the_agreement_with_the_float_class(csp: tuple[Path, Path]) -> None:
     found = trial(csp, pictures()[0], Goal(kind="drop", limit=0.0)).search()
     assert found.goal.metric == "agreement" and found.found

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.thorough
 DATA = RECORDINGS / "debugger"
 
 
+@pytest.mark.nightly
 @pytest.mark.source("horizon-calibration-search")
 def test_settings_of_litert_are_searched(tmp_path: Path) -> None:
     (samples,) = np.load(DATA / "data.npz").values()

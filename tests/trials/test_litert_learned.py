@@ -134,6 +134,7 @@ def signals(count: int) -> Array:
     return random(count, count, 14).repeat(10, axis=1)
 
 
+@pytest.mark.nightly
 def test_the_printed_script_heals(tmp_path: Path) -> None:
     """Run by a process of its own, and judged on samples that it did not read."""
     from ai_edge_litert.interpreter import Interpreter

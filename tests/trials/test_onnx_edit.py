@@ -33,6 +33,7 @@ def demo() -> Bench:
     return Bench(float_path, quantized_path, images("validation")[:96])
 
 
+@pytest.mark.nightly
 def test_edited_demo_is_as_noisy_as_foretold(demo: Bench) -> None:
     stored = demo.models.quantized.model.SerializeToString()
     every, half = demo.every, Targets(demo.every.tensors[::2], demo.every.operators[1::2])

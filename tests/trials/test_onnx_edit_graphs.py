@@ -159,7 +159,7 @@ PRODUCERS: dict[str, Callable[[Path], tuple[onnx.ModelProto, onnx.ModelProto]]] 
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_models_of_all_producers_can_be_edited(benches: dict[str, Bench]) -> None:
     for name in PRODUCERS:
         found = benches[name]

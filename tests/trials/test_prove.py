@@ -85,6 +85,7 @@ def counted(narrow: Scene) -> ProofRecord:
     return narrow.proof(True, samples=64)
 
 
+@pytest.mark.nightly
 def test_the_injected_mistake_is_proven(proven):
     _, diagnosis = proven
     proof, first = diagnosis.proof, diagnosis.causes[0]
@@ -127,6 +128,7 @@ def test_the_executed_text_is_the_printed_one(proven):
     assert otherwise.executed is None and otherwise.grade == "edited"
 
 
+@pytest.mark.nightly
 def test_every_gain_is_measured_on_the_deployed_model(demo, proven, repaired):
     """The repaired file, run by onnxruntime on all samples, is as good as the trial said."""
     assert [path.name for path in repaired.parent.iterdir()] == ["fixed.onnx"], "nothing else is written"

@@ -45,6 +45,7 @@ def coarse_demo() -> Patient:
     return onnx.load(str(path)), fitted, judged, {"weight_type": QuantType.QInt4}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "remedies, made, least_db",
     [

@@ -117,6 +117,7 @@ def test_a_layer_in_float_has_to_be_ignored(tmp_path: Path) -> None:
         assert found.model.checkpoint.declared_quantized == len(expected)
 
 
+@pytest.mark.nightly
 def test_patterns_of_other_tools(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for kind, more, expected in (
         ("gptq", {"dynamic": {r"-:.*embed_tokens": {}}}, []),

@@ -254,6 +254,7 @@ def damaged(folder: Path) -> tuple[Path, Path]:
     return files(folder, content, quantized(content, "int8", {"image": X * np.float32(0.25)}))
 
 
+@pytest.mark.nightly
 def test_remedies_are_simulated_and_tried(tmp_path):
     case = quantmedic.collect(*damaged(tmp_path), validation=X, threads=2, prove=600)
     record = case.record
