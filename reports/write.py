@@ -24,7 +24,7 @@ from quantmedic.reports.machines.model_explorer import render_model_explorer
 from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.manual import glossary_page
 from quantmedic.reports.markdown import render_markdown
-from quantmedic.reports.page.html import render_index, render_manual_page
+from quantmedic.reports.page.html import INDEX, render_index, render_manual_page
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.prescription_run import run_files
 from quantmedic.reports.sections.samples import samples_of
@@ -37,7 +37,6 @@ PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
 OWN_GRAPH = re.compile(
     r"((mse|cosine|sqnr)-(representative|validation)|loss-budget|error-birth|histogram-\d+|samples-\w+)\.(svg|png)"
 )
-INDEX = "index.html"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from quantmedic.reports.manual import sibling, to_html
 from quantmedic.reports.page.data import page_sections
 from quantmedic.reports.templating import html_environment, template_variables
 
+#: File name of the page, to which those of the manual lead back.
+INDEX = "index.html"
 #: Scripts of the page in the order in which they run, as one program with one scope.
 SCRIPTS = (
     "vendor/uPlot.iife.min.js",
@@ -118,7 +120,7 @@ def render_manual_page(code: str, text: str) -> str:
     return template.render(
         title=page_title(code, text),
         body=Markup(to_html(text, link=sibling)),
-        report=f"{root}index.html",
+        report=f"{root}{INDEX}",
         palette=INLINE_PALETTE,
         script_hashes=[],
     )
