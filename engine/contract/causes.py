@@ -102,7 +102,10 @@ class CauseReport(Contract):
     tried: tuple[Tried, ...] = Field(
         default=(), description="its remedies that were applied since the previous case without effect"
     )
-    manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
+    manual: str = Field(
+        description="page of the manual, relative to the report's folder, without its suffix; .html lies beside "
+        "index.html, .md beside report.md"
+    )
 
     @property
     def shown(self) -> str:
