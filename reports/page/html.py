@@ -107,7 +107,6 @@ def script_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-@lru_cache(maxsize=512)  # most pages are the built-in ones, the same in every report of a process
 def render_manual_page(code: str, text: str) -> str:
     """One page of the manual as a document of its own.
 
