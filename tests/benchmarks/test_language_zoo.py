@@ -94,6 +94,7 @@ def test_larger_activations_and_keys_leave_the_float_function(network: Network) 
         assert any(np.max(figures[1][name]) > 4 * np.max(figures[0][name]) for name in figures[0]), change
 
 
+@pytest.mark.nightly
 def test_a_constant_in_keys_hardly_changes_what_the_float_network_predicts(network: Network, tmp_path: Path) -> None:
     """And only networks whose keys have biases can have one."""
     with pytest.raises(Inapplicable, match="no biases"):

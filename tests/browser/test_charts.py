@@ -91,6 +91,7 @@ def test_circles_and_diamonds_are_those_of_report_json(graphs: Callable[..., Any
     assert marked(page, "birth", "born") == {i for i, row in enumerate(report["layers"]) if row["born"]} != set()
 
 
+@pytest.mark.nightly
 def test_a_flagged_layer_is_red_on_the_canvas(graphs: Callable[..., Any]) -> None:
     page = graphs()
     reddish = """(name) => {
@@ -110,6 +111,7 @@ def test_a_flagged_layer_is_red_on_the_canvas(graphs: Callable[..., Any]) -> Non
     assert all(page.evaluate(reddish, "sqnr_db-validation"))
 
 
+@pytest.mark.nightly
 def test_the_mouse_tells_layer_value_and_threshold_in_all_graphs(graphs: Callable[..., Any], large: Path) -> None:
     page = graphs()
     told: list[int | None] = []
@@ -133,6 +135,7 @@ def test_the_mouse_tells_layer_value_and_threshold_in_all_graphs(graphs: Callabl
     assert page.evaluate("errorGraphs.list.every(({ plot }) => plot.cursor.left < 0)")
 
 
+@pytest.mark.nightly
 def test_a_drag_zooms_all_graphs_and_a_double_click_shows_all(graphs: Callable[..., Any]) -> None:
     page = graphs()
     ranges = "errorGraphs.list.map(({ plot }) => [plot.scales.x.min, plot.scales.x.max].map(Math.round))"
@@ -167,6 +170,7 @@ def test_a_click_selects_the_layer_and_every_graph_marks_it(graphs: Callable[...
     assert before != after
 
 
+@pytest.mark.nightly
 def test_keys_go_from_layer_to_layer(graphs: Callable[..., Any]) -> None:
     page = graphs()
     plot = page.get_by_role("img", name="SQNR validation:")
@@ -186,6 +190,7 @@ def test_keys_go_from_layer_to_layer(graphs: Callable[..., Any]) -> None:
     assert page.evaluate("selected") == 119
 
 
+@pytest.mark.nightly
 def test_switches_keep_focus_and_change_what_is_drawn(graphs: Callable[..., Any]) -> None:
     page = graphs()
     flagged = marked(page, "mse-validation")
@@ -246,6 +251,7 @@ def test_paper_gets_the_light_colours(graphs: Callable[..., Any]) -> None:
     assert page.evaluate("errorGraphs.list[3].plot.series[1].stroke()") == light != dark
 
 
+@pytest.mark.nightly
 def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:
     page = graphs(viewport={"width": 390, "height": 844})
     widths = page.evaluate("[...document.querySelectorAll('.plot-card')].map((g) => [g.clientWidth, g.scrollWidth])")

@@ -34,6 +34,7 @@ def both(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPa
     return page_of(quantmedic.compare(patient_case, healthy_case), tmp_path_factory.mktemp("both"))
 
 
+@pytest.mark.nightly
 def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, record: Any, tmp_path: Path) -> None:
     for scheme, width in [("light", 1280), ("dark", 390)]:
         with subtests.test(scheme=scheme, width=width):

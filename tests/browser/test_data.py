@@ -50,6 +50,7 @@ def profiled(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_a_slow_layer_leads_to_the_layer(opened: Callable[..., Any], profiled: Path) -> None:
     page = opened(profiled, "#cost")
     link = page.locator("#cost a[href^='#layer=']").first

@@ -105,6 +105,7 @@ def test_escape_and_close_return_the_focus(opened: Opened, rich: Path) -> None:
         assert "layer=" not in page.url
 
 
+@pytest.mark.nightly
 def test_steps_follow_the_order_of_the_network(opened: Opened, rich: Path) -> None:
     page = opened(rich)
     names = names_of(page)
@@ -124,6 +125,7 @@ def test_steps_follow_the_order_of_the_network(opened: Opened, rich: Path) -> No
     assert page.locator("#drawer-on").is_disabled()
 
 
+@pytest.mark.nightly
 def test_neighbours_lead_to_each_other(opened: Opened, rich: Path) -> None:
     page = opened(rich)
     page.evaluate("select(0)")
@@ -253,6 +255,7 @@ def test_findings_lead_to_their_cause(opened: Opened, rich: Path) -> None:
     assert page.locator(target).is_visible()
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-one-operator")
 def test_all_facts_are_listed(opened: Opened, rich: Path) -> None:
     page = opened(rich)
@@ -265,6 +268,7 @@ def test_all_facts_are_listed(opened: Opened, rich: Path) -> None:
     assert rows.locator("code").all_inner_texts() == known
 
 
+@pytest.mark.nightly
 def test_a_page_without_details_says_where_they_are(opened: Opened, rich: Path, tmp_path: Path) -> None:
     text = (rich / "index.html").read_text(encoding="utf-8")
     start = text.index('id="data-details">') + len('id="data-details">')

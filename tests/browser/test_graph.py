@@ -97,6 +97,7 @@ def test_boxes_and_edges_are_those_of_the_model(opened: Opened, demo: Path) -> N
     assert page.locator(".model-picture .edge").count() == len(set(zip(edges[::2], edges[1::2], strict=True)))
 
 
+@pytest.mark.nightly
 def test_boxes_bear_values_and_those_past_a_threshold_a_mark(opened: Opened, demo: Path) -> None:
     page = seen(opened(demo))
     degraded = set(section(page, "layers")["degraded"])
@@ -188,6 +189,7 @@ def test_a_click_selects_the_layer_everywhere_and_selecting_marks_it_here(opened
     assert chosen.get_attribute("aria-label").startswith(name)
 
 
+@pytest.mark.nightly
 def test_a_layer_selected_elsewhere_is_unfolded_when_the_graph_is_seen(opened: Opened, thousand_narrow: Path) -> None:
     page = seen(opened(thousand_narrow, reduced_motion="reduce"))
     page.evaluate("scrollTo(0, 0)")
@@ -216,6 +218,7 @@ def test_pointing_goes_both_ways(opened: Opened, demo: Path) -> None:
     assert "local:" in tip.inner_text()
 
 
+@pytest.mark.nightly
 def test_an_edge_tells_who_writes_its_tensor(opened: Opened, demo: Path) -> None:
     page = seen(opened(demo, reduced_motion="reduce"))
     button(page, "fit").click()
@@ -276,6 +279,7 @@ def test_the_keyboard_follows_edges_and_selects(opened: Opened, demo: Path) -> N
     assert page.evaluate(focus) == page.evaluate("layers.label(layers.count - 1)")
 
 
+@pytest.mark.nightly
 def test_the_picture_is_moved_and_sized(opened: Opened, demo: Path) -> None:
     page = seen(opened(demo, reduced_motion="reduce"))
     where = "document.querySelector('.model-canvas').style.transform"

@@ -72,6 +72,7 @@ def test_a_link_opens_a_layer_of_any_name(
             assert page.locator("#drawer").is_visible()
 
 
+@pytest.mark.nightly
 def test_layers_of_one_name_are_told_apart(opened: Callable[..., Any], hostile: Path) -> None:
     page = opened(hostile)
     page.evaluate(f"select({len(NAMES)})")

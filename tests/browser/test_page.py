@@ -41,6 +41,7 @@ def test_keys_are_shown_and_lead_to_causes(opened: Callable[..., Any], demo: Pat
     assert page.evaluate("document.activeElement.closest('.cause').id") == "cause-D005"
 
 
+@pytest.mark.nightly
 def test_a_link_within_the_page_leaves_the_table_as_it_is(opened: Callable[..., Any], demo: Path) -> None:
     page = opened(demo, "#filter=conv")
     rows = page.locator("[data-section=table] [aria-rowcount]")
@@ -74,6 +75,7 @@ def test_no_page_of_the_manual_is_wider_than_a_phone(browser: Any, demo: Path) -
     assert wide == {}
 
 
+@pytest.mark.nightly
 def test_the_page_does_not_scroll_sideways(subtests: pytest.Subtests, opened: Callable[..., Any], demo: Path) -> None:
     for width in [1280, 390]:
         with subtests.test(width=width):
@@ -83,6 +85,7 @@ def test_the_page_does_not_scroll_sideways(subtests: pytest.Subtests, opened: Ca
             assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.nightly
 def test_a_report_without_its_case_is_a_page_to_read(
     opened: Callable[..., Any], demo_case: Any, tmp_path: Path
 ) -> None:
@@ -112,6 +115,7 @@ def test_without_scripts_the_page_tells_verdict_causes_and_layers(opened: Callab
     assert not page.locator("#theme").is_visible() and not page.locator("#graph").is_visible()
 
 
+@pytest.mark.nightly
 def test_print_shows_every_card_and_snippet(opened: Callable[..., Any], demo: Path, tmp_path: Path) -> None:
     page = opened(demo)
     page.emulate_media(media="print")
@@ -156,6 +160,7 @@ def test_the_first_screen_has_verdict_origin_and_first_step(
                 assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= size[1], part
 
 
+@pytest.mark.nightly
 def test_a_cause_shows_a_picture_before_its_evidence(demo: Path, opened: Callable[..., Any]) -> None:
     page = opened(demo, "#cause=D005")
     picture, table = page.locator("#cause-D005 > .chart"), page.locator("#cause-D005 .evidence-of")
@@ -166,6 +171,7 @@ def test_a_cause_shows_a_picture_before_its_evidence(demo: Path, opened: Callabl
     assert table.locator("table").first.is_visible()
 
 
+@pytest.mark.nightly
 def test_escape_leaves_the_search(demo: Path, opened: Callable[..., Any]) -> None:
     page = opened(demo, "#layers")
     page.keyboard.press("/")

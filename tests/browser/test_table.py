@@ -87,6 +87,7 @@ def test_a_click_on_a_heading_sorts_and_the_third_restores(table: Callable[..., 
     assert positions(page) == before and page.locator("th[aria-sort]").count() == 0 and "sort" not in page.url
 
 
+@pytest.mark.nightly
 def test_what_was_not_measured_comes_last(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo, "#columns=name,weight.std")
     for _ in range(2):
@@ -117,6 +118,7 @@ def test_filters_work_together(table: Callable[..., Any], demo: Path) -> None:
     assert count(page) == "27 of 27 layers"
 
 
+@pytest.mark.nightly
 def test_flagged_layers_by_button_and_key(table: Callable[..., Any], thousand_narrow: Path) -> None:
     page = table(thousand_narrow)
     page.keyboard.press("f")
@@ -128,6 +130,7 @@ def test_flagged_layers_by_button_and_key(table: Callable[..., Any], thousand_na
     assert count(page) == "1000 of 1000 layers"
 
 
+@pytest.mark.nightly
 def test_ready_tables_and_single_columns(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo)
     page.get_by_role("button", name="activations").click()
@@ -204,6 +207,7 @@ def test_arrows_move_and_enter_opens(table: Callable[..., Any], thousand_narrow:
     assert page.locator(".layers-active").get_attribute("data-position") == "0"
 
 
+@pytest.mark.nightly
 def test_who_closes_a_layer_is_back_at_its_row(
     subtests: pytest.Subtests, table: Callable[..., Any], demo: Path
 ) -> None:
@@ -239,6 +243,7 @@ def test_every_control_is_reached_by_the_tab_key(table: Callable[..., Any], demo
     assert unreachable == []
 
 
+@pytest.mark.nightly
 def test_what_is_selected_elsewhere_is_shown_here(table: Callable[..., Any], thousand_narrow: Path) -> None:
     page = table(thousand_narrow)
     page.evaluate("select(777)")
@@ -285,6 +290,7 @@ def saved(page: Any, button: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
 
 
+@pytest.mark.nightly
 def test_csv_holds_the_filtered_rows(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo, f"#columns=name,{SQNR},weight.std,findings&sort={SQNR}&filter=conv")
     expected = select_layers(facts_of(demo), columns=["name", SQNR, "weight.std"], sort=SQNR, text="conv")
@@ -316,6 +322,7 @@ def test_names_stay_text_in_the_table_and_in_csv(
     assert [line[1] for line in lines[: len(evil)]] == [f"'{name}" if name[0] in "=+-@" else name for name in evil]
 
 
+@pytest.mark.nightly
 def test_colour_comes_with_a_mark_and_only_beyond_the_threshold(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo)
     limit = page.evaluate("section('errors').limits.sqnr_db")

@@ -333,6 +333,7 @@ def test_a_regression_has_all_reports_and_annotates_its_policy(
     assert re.search(r"^::(error|warning) file=quantmedic\.toml,line=\d+", done.log, re.M)
 
 
+@pytest.mark.nightly
 def test_what_could_not_run_leaves_no_verdict_of_an_earlier_run(
     project: Callable[..., Path], runner: Callable[[Path], Runner]
 ) -> None:

@@ -236,6 +236,7 @@ def sparse_maps() -> onnx.ModelProto:
 MASSIVE = {"massive-activations", "channel-outliers", "unbalanced-addition"}
 
 
+@pytest.mark.nightly
 def test_residual_stream_with_a_massive_channel(tmp_path: Path) -> None:
     """TinyNeuralNetwork#204: a ViT at 0 %; with the residual sums in float 78.5 of 81.4 % come back.
 
@@ -258,6 +259,7 @@ def test_residual_sums_in_float_are_healthy(tmp_path: Path) -> None:
     assert_healthy(diagnosis)
 
 
+@pytest.mark.nightly
 def test_outliers_and_not_the_gelu(tmp_path: Path) -> None:
     """mct-model-optimization#1337: the user of a TinyViT blames GELU's negative tail, the maintainer finds outliers."""
     lost, diagnosis = judged(gelu_network(1000), tmp_path, attribution=True, per_channel=True)

@@ -54,6 +54,7 @@ def calibrated_on(
     return lost, diagnose(model, quantized, {"image": x}, validation, folder, attribution=attribution)
 
 
+@pytest.mark.nightly
 def test_the_right_images_are_healthy(tmp_path: Path) -> None:
     """The twin of all that follow."""
     lost, diagnosis = calibrated_on(images("representative"), tmp_path, attribution=True)
@@ -96,6 +97,7 @@ def _with_preprocessing() -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.nightly
 def test_normalization_that_the_network_does_itself(tmp_path: Path) -> None:
     """onnx2tf#610 again: the network normalizes, the script did so too, and the int8 output never changes."""
     model, calibration = _with_preprocessing(), {"image": pixels("representative")[:256].astype(np.float32) / 255}
@@ -126,6 +128,7 @@ def test_mean_subtracted_but_never_divided(tmp_path: Path) -> None:
     assert diagnosis.datasets[0].relation.slope == pytest.approx(255 * STD, rel=1e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.source("mct-domain")
 def test_calibrated_in_the_dark(tmp_path: Path) -> None:
     """ppq#411: calibrated on one set, analysed on another: noise over signal exceeds 1 from the third layer on."""
@@ -152,6 +155,7 @@ def test_stale_calibration_cache(tmp_path: Path) -> None:
     assert first(diagnosis) == "stale-calibration"
 
 
+@pytest.mark.nightly
 def test_dummy_data(tmp_path: Path) -> None:
     """neural-compressor#956: no quantized model meets the goal; the calibration loader was the dummy one."""
     x = np.random.default_rng(0).uniform(-128, 127, (256, 1, 28, 28)).astype(np.float32)

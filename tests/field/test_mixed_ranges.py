@@ -90,6 +90,7 @@ def judged(model: onnx.ModelProto, quantized: onnx.ModelProto, folder: Path) -> 
     return diagnose(model, quantized, REPRESENTATIVE, VALIDATION, folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.source("mct-unbalanced-concatenation")
 def test_boxes_and_scores_in_one_output(tmp_path: Path) -> None:
     """ultralytics#1695: the int8 detector detects nothing, every score is 0."""
@@ -135,6 +136,7 @@ def _yolox() -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.nightly
 def test_three_operands_in_the_last_axis(tmp_path: Path) -> None:
     """mmyolo#776: all scores are zero after onnxruntime's static quantization."""
     model = _yolox()

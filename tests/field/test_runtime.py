@@ -59,6 +59,7 @@ def saturating_layers(folder: Path, **options: object) -> list[str]:
     return [finding.layer for finding in result.findings if finding.layer]
 
 
+@pytest.mark.nightly
 def test_full_range_weights_without_vnni(tmp_path: Path) -> None:
     """onnxruntime#5849, #6004, #14642, FBGEMM#125, pytorch#103646: U8S8 sums of two products leave 16 bits."""
     assert len(saturating_layers(tmp_path, **U8S8)) == 13
@@ -156,6 +157,7 @@ def test_encoding_that_the_device_made_up(tmp_path: Path) -> None:
     assert first(diagnosis) == "simulator-differs-from-device"
 
 
+@pytest.mark.nightly
 def test_device_with_one_scale_for_each_weight(tmp_path: Path) -> None:
     """aimet#2474: each depthwise convolution loses precision on the DSP, which has one scale per tensor."""
     lost, diagnosis = on_device(tmp_path, per_channel=False, reduce_range=True)
@@ -254,6 +256,7 @@ def dropout(training: bool) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.nightly
 def test_dropout_left_in_training_mode(tmp_path: Path) -> None:
     """ao#2980, MQBench#83: what train() and eval() switch was not switched; the float model rolls dice."""
     model = dropout(training=True)
@@ -272,6 +275,7 @@ def test_evaluation_mode_and_a_framework_and_a_device_that_agree_are_healthy(tmp
     assert_healthy(diagnose(model, quantized, representative, validation, tmp_path, **others))
 
 
+@pytest.mark.nightly
 def test_batch_norm_of_another_epsilon(tmp_path: Path) -> None:
     """ao#2980: rewriting the graph changed the epsilon of a batch norm; the export departs from the framework's model.
 

@@ -38,6 +38,7 @@ def test_representative_strays_lead(count: int, factor: float, tmp_path: Path) -
         assert run.trial.failed is None and run.trial.sqnr_after is not None and run.trial.sqnr_after > 27, run.trial
 
 
+@pytest.mark.nightly
 def test_validation_strays_are_said_before_all_figures(tmp_path: Path) -> None:
     model = demo()
     feed, validation = split(model, 200)
@@ -63,6 +64,7 @@ def test_data_that_are_wide_by_nature_have_no_strays(tmp_path: Path) -> None:
         assert not {"stray-samples", "stray-validation-samples", "preprocessing-mismatch"} & named, kind
 
 
+@pytest.mark.nightly
 def test_a_stray_that_costs_nothing_is_no_cause(tmp_path: Path) -> None:
     model = demo()
     feed, validation = split(model, 200)

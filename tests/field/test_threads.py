@@ -136,6 +136,7 @@ def listener() -> onnx.ModelProto:
     return with_head(net, "features", {"audio": heard["audio"]}, heard["labels"], 0.003)
 
 
+@pytest.mark.nightly
 def test_audio_of_sixteen_bits_in_eight(tmp_path: Path) -> None:
     """moonshine#73: the first convolution reads 16-bit audio, dynamic quantization gives it 8 bits."""
     model = listener()
@@ -179,6 +180,7 @@ def test_calibrator_that_reads_an_offset_too_far(tmp_path: Path) -> None:
     assert diagnosis.causes[0].cause == "preprocessing-mismatch" and diagnosis.causes[0].severity == "high"
 
 
+@pytest.mark.nightly
 def test_a_mean_squared_error_that_grew_with_the_output(tmp_path: Path) -> None:
     """aimet#3978: the error of the last layer is alarming, and nothing is lost: its outputs are that large."""
     model = demo()
@@ -273,6 +275,7 @@ def test_decoder_of_a_detector_in_eight_bits(tmp_path: Path) -> None:
 # --- what a tool or a device made of it ------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_weights_that_were_divided_and_not_compressed(tmp_path: Path) -> None:
     """coremltools#2777: weights are divided by a scale for each channel, and compression is declined afterwards.
 
@@ -291,6 +294,7 @@ def test_weights_that_were_divided_and_not_compressed(tmp_path: Path) -> None:
     assert sorted(named_layers(diagnosis, "foreign-weights")) == sorted(nodes)
 
 
+@pytest.mark.nightly
 def test_an_override_that_matches_nothing(tmp_path: Path) -> None:
     """onnxsim#1119: what is asked of one layer is passed over in silence; the harm that it was to mend stays first."""
     model, asked = mobilenet(60), {"nodes_to_exclude": ["reduce.depthwise.conv"]}

@@ -92,6 +92,7 @@ def test_every_report_has_its_place() -> None:
 # --- what was quantized, and what it is called -----------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_quantizer_inserted_nothing(tmp_path: Path) -> None:
     """pytorch#160095: the prepared and converted model holds no quantizer at all, and nobody says so."""
     everything = [node.name for node in demo().graph.node]
@@ -110,6 +111,7 @@ def test_which_layers_are_really_integer(tmp_path: Path) -> None:
     assert not integer & set(left)
 
 
+@pytest.mark.nightly
 def test_layers_are_named_as_in_the_float_model(tmp_path: Path) -> None:
     """TensorRT#4616: layers of the built engine cannot be mapped to nodes of the model.
 
@@ -163,6 +165,7 @@ def test_exclude_list_that_matches_nothing(tmp_path: Path) -> None:
 # --- what a number means ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_rmse_over_scale_that_says_all_is_fine(tmp_path: Path) -> None:
     """tensorflow#58206: a range of thousands, rmse/scale 0.288 everywhere, which is ideal rounding, and a wrong output.
 

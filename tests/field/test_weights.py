@@ -62,6 +62,7 @@ def with_constant_channels(value: float, weight: float, n: int = 4) -> onnx.Mode
 UNPROTECTED = {"per_channel": True, "extra_options": {"QDQDisableWeightAdjustForInt32Bias": True}}
 
 
+@pytest.mark.nightly
 def test_depthwise_weights_on_one_scale(tmp_path: Path) -> None:
     """pytorch#90289: MobileNetV3 falls from 0.75 to 0.41 with one scale for each weight tensor.
 
@@ -104,6 +105,7 @@ def test_quiet_channel_that_the_next_weights_amplify(tmp_path: Path) -> None:
     assert first(diagnosis) in names
 
 
+@pytest.mark.nightly
 def test_per_channel_weights_that_make_it_worse(tmp_path: Path) -> None:
     """onnxruntime#11415: per_channel=True is worse, as the bias of a channel of tiny scale leaves int32."""
     model = with_constant_channels(2.0, 3e-6)
@@ -114,6 +116,7 @@ def test_per_channel_weights_that_make_it_worse(tmp_path: Path) -> None:
     assert not any("per-channel" in remedy.id for remedy in diagnosis.causes[0].remedies)
 
 
+@pytest.mark.nightly
 def test_tiny_channels_are_healthy_where_the_scale_is_widened_until_the_bias_fits(tmp_path: Path) -> None:
     lost, diagnosis = judged(with_constant_channels(2.0, 3e-6), tmp_path, per_channel=True)
     assert lost < 0.02
@@ -131,6 +134,7 @@ def put(model: onnx.ModelProto, channels: slice, values: Mapping[str, Any]) -> N
         edit(model, name, partial(change, value=value))
 
 
+@pytest.mark.nightly
 def test_scales_at_the_floor(tmp_path: Path) -> None:
     """aimet#4054: exported scales are 1.19e-07 in several channels; beside them no bias of 4 fits into int32.
 

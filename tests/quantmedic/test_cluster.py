@@ -160,6 +160,7 @@ def test_layers_in_float_are_those_of_one_machine(data):
     assert found == quantmedic.fallback(*patient()[0], **own)
 
 
+@pytest.mark.nightly
 def test_weights_are_those_of_one_machine(tmp_path):
     paths = tmp_path / "float.safetensors", tmp_path / "quantized.safetensors"
     floats = checkpoints.language_model()

@@ -40,7 +40,7 @@ def test_the_patient_healed(files: dict[str, str]) -> None:
     assert "27 layers better" in result.output and "range, 26 activations (image)" in result.output
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_noise_that_went_is_told_beside_what_is_left(files: dict[str, str]) -> None:
     change = quantmedic.compare(files["sick"], files["well"]).loss_budget
     assert change is not None and change.whole.fate == "went" and change.after.samples is not None
@@ -53,7 +53,7 @@ def test_the_noise_that_went_is_told_beside_what_is_left(files: dict[str, str]) 
     assert back is not None and back.sources[0].fate == "came"
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_swapped_it_broke(files: dict[str, str]) -> None:
     record = quantmedic.compare(files["well"], files["sick"])
     assert record == quantmedic.compare(quantmedic.load_case(files["well"]), quantmedic.load_case(files["sick"]))
@@ -73,7 +73,7 @@ def test_the_same_case_twice(files: dict[str, str]) -> None:
     assert "notice" not in result.output and "D005" not in result.output
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_what_one_case_cannot_judge_has_not_healed(files: dict[str, str]) -> None:
     record = quantmedic.compare(files["sick"], files["bare"])
     known = {cause.cause: cause.status for cause in record.causes}
@@ -110,7 +110,7 @@ def test_a_folder_gets_the_files(files: dict[str, str], tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "one").iterdir()} == {"compare.json"}
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_both_are_judged_by_the_rules_given(files: dict[str, str]) -> None:
     found = json.loads(run(files["sick"], files["well"], "--ignore", "D005", "--format", "json").output)
     assert "preprocessing-mismatch" not in {cause["cause"] for cause in found["causes"]}

@@ -339,6 +339,7 @@ def test_healthy_images_are_left_alone(variant: str, tmp_path: Path) -> None:
     assert [note.rule for note in diagnosis.not_judged if note.rule.startswith("D")] == []
 
 
+@pytest.mark.nightly
 def test_healthy_colour_images_are_left_alone(tmp_path: Path) -> None:
     calibration, validation = (normalized(coloured(role)) for role in ("representative", "validation"))
     diagnosis = diagnosed(tmp_path, colour_network(tmp_path), calibration, validation, MIN_MAX)

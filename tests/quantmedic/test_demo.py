@@ -79,6 +79,7 @@ def test_writes_all_files_and_one_warning_per_serious_cause(demo_folder):
         assert (folder / "manual" / f"{rule}.html").is_file()
 
 
+@pytest.mark.nightly
 def test_causes_are_said_once_where_both_streams_lead_to_one_place(demo_folder, tmp_path):
     folder, _ = demo_folder
     command = [sys.executable, "-m", "quantmedic", "report", folder / "quantmedic.case", "-o", tmp_path / "again"]
@@ -114,6 +115,7 @@ def test_case_is_judged_again_without_models(demo_folder, tmp_path):
     assert done.stdout.split("\nwrote ")[0] == again.stdout.split("\nwrote ")[0]
 
 
+@pytest.mark.nightly
 def test_without_representative_data_the_range_of_the_input_is_told_before_its_clipping():
     """Nothing tells what it was calibrated on, but the range of the input is not that of the validation images."""
     (float_model, quantized), options = patient()
@@ -140,6 +142,7 @@ def test_installed_command_answers():
     assert quantmedic.__version__ in done.stdout
 
 
+@pytest.mark.nightly
 def test_fast_mode_finds_the_same_cause_and_says_on_how_many_samples(tmp_path):
     models, options = patient()
     diagnosis = quantmedic.diagnose(*models, **options, mode="fast", output=tmp_path)
@@ -182,6 +185,7 @@ def test_the_detectors_page_tells_it(detection_folder):
     assert "erased-concatenation-operand" in done.stdout and "nodes_to_exclude" in done.stdout
 
 
+@pytest.mark.nightly
 def test_the_healthy_detector_is_healthy(tmp_path):
     done = run("demo", "--detection", "--healthy", "-o", str(tmp_path))
     report = json.loads((tmp_path / "report.json").read_text())

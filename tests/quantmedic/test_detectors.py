@@ -10,6 +10,7 @@ import onnx
 import pytest
 from builders.detectors import Form, detector_pair
 from builders.onnx_models import images, static
+from builders.tiers import others_nightly
 from click.testing import CliRunner, Result
 
 import quantmedic
@@ -33,7 +34,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, Pa
     return {healthy: detector_pair(tmp_path_factory.mktemp(str(healthy)), healthy=healthy) for healthy in (False, True)}
 
 
-@pytest.mark.parametrize("form", ILL)
+@pytest.mark.parametrize("form", others_nightly(ILL))
 def test_erased_scores_are_a_high_cause_and_the_first(form: Form, tmp_path: Path) -> None:
     float_model, quantized, data = detector_pair(tmp_path, form)
     diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
@@ -45,7 +46,7 @@ def test_erased_scores_are_a_high_cause_and_the_first(form: Form, tmp_path: Path
     assert any(row.degraded and row.born for row in diagnosis.layers if row.op_type == "Concat")
 
 
-@pytest.mark.parametrize("form", ("columns", "bins", "masks"))
+@pytest.mark.parametrize("form", others_nightly(("columns", "bins", "masks")))
 def test_with_the_joint_in_float_nothing_is_said(form: Form, tmp_path: Path) -> None:
     float_model, quantized, data = detector_pair(tmp_path, form, healthy=True)
     diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))

@@ -9,6 +9,7 @@ import pytest
 from builders.commands import run_quantmedic
 from builders.contradictions import contradictions
 from builders.mild_patients import CLASSES, options, pair
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -99,7 +100,7 @@ def test_a_gate_does_not_accept_on_such_data_and_other_commands_are_done(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("metric", [None, "mae"])
+@pytest.mark.parametrize("metric", others_nightly([None, "mae"]))
 def test_samples_of_another_scale_leave_it_open_without_classes(models: tuple[Path, Path], metric: str | None) -> None:
     """Both models agree on them, and a metric of errors does not show that they mean nothing to either."""
     given = options(SAMPLES, labels=False)

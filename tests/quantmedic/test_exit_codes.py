@@ -251,6 +251,7 @@ def test_a_function_imports_beside_itself_when_it_is_called(functions: Path) -> 
 # Settings of the machine
 
 
+@pytest.mark.nightly
 def test_numba_switched_off_by_its_own_variable(tmp_path: Path) -> None:
     (float_model, quantized), options = patient()
     words = ["collect", float_model, quantized, "--validation", options["validation"], "--scale", "validation=255"]

@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 from builders.commands import run_quantmedic
 from builders.onnx_models import conv_net, images, qdq, save_pair
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.demo import patient
@@ -71,7 +72,7 @@ def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: 
     assert named and named <= {node.name for node in onnx.load(pair[0]).graph.node}
 
 
-@pytest.mark.parametrize("toolchain", ["fx", "pt2e"])
+@pytest.mark.parametrize("toolchain", others_nightly(["fx", "pt2e"]))
 def test_torch_modules_get_the_form_of_their_toolchain(toolchain: str) -> None:
     torch_models = pytest.importorskip("builders.torch_models", reason="torch or torchao is not installed")
     net, quantized, x = torch_models.pair(toolchain)
@@ -91,6 +92,7 @@ def test_another_toolchain_is_asked_for_by_name(pair: tuple[Path, Path], data: P
     assert run(*pair, "-v", data, "--min-sqnr", 45, "--toolchain", "nothing").returncode == 2
 
 
+@pytest.mark.nightly
 def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path) -> None:
     options: dict[str, Any] = {"validation": data, "min_sqnr_db": 45.0, "threads": 1}
     record = quantmedic.fallback(*pair, **options)

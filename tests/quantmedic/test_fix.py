@@ -55,6 +55,7 @@ def test_what_no_repair_changes_is_told_with_what_to_do(tmp_path: Path) -> None:
     assert "preprocessing-mismatch" in [cause["cause"] for cause in report["causes"]], "no sample hides other causes"
 
 
+@pytest.mark.nightly
 def test_a_healthy_model_is_left_alone(tmp_path: Path) -> None:
     data = ("-r", DEMO / "representative_healthy.npz", "-v", DEMO / "validation.npz", *PIXELS)
     data += ("--mean", "representative=0.286", "--std", "representative=0.353")

@@ -56,7 +56,7 @@ def test_a_fault_is_judged_by_what_it_costs(
     assert (found.undecided is not None) is (verdict == "undecided")
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_samples_that_decide_are_named_and_decide(pairs: dict[float, tuple[Path, Path]]) -> None:
     found = diagnosed(pairs[8.0], 100)
     assert found.undecided is not None and found.undecided.needed is not None and found.metrics.samples == 100

@@ -137,7 +137,7 @@ def test_a_stale_cache_is_found(measured: Case) -> None:
     assert not [notice for notice in diagnosis.warnings if "in this model" in notice]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_into_a_measured_case_afterwards_it_is_the_same(
     stale: tuple[Path, Path, dict[str, Any]], measured: Case, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from builders.litert_models import Twins, channels_last, quantized
 from builders.onnx_models import Array, images, random, static
+from builders.tiers import others_nightly
 from onnxruntime.quantization import QuantType
 
 import quantmedic
@@ -96,7 +97,7 @@ def both(folder: Path, fault: Fault) -> dict[str, Diagnosis]:
     }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", others_nightly(FAULTS))
 def test_the_same_first_cause(tmp_path, name):
     fault = FAULTS[name]
     for diagnosis in both(tmp_path, fault).values():
@@ -106,7 +107,7 @@ def test_the_same_first_cause(tmp_path, name):
             assert {layer.float_name.split("/")[0] for layer in first.layers} == fault.layers
 
 
-@pytest.mark.parametrize("per_tensor", [False, True])
+@pytest.mark.parametrize("per_tensor", others_nightly([False, True]))
 def test_neither_finds_a_cause_without_a_fault(tmp_path, per_tensor):
     for diagnosis in both(tmp_path, Fault("", per_tensor=per_tensor)).values():
         assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())

@@ -239,7 +239,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestFolderOfAReport:
     """It is accepted wherever a case is."""
 
-    @pytest.mark.thorough
+    @pytest.mark.nightly
     def test_commands(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("calibration.cache").write_text("TRT-8601-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")

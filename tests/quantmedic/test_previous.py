@@ -145,6 +145,7 @@ def test_same_fault_in_other_samples(
     assert cause.remedies[-1].id == "recalibrate-on-proper-data"
 
 
+@pytest.mark.nightly
 def test_validation_on_other_samples_compares_no_noise(quantized: dict[str, Path], cases: dict[str, Case]) -> None:
     (model, _), options = patient()
     half = {name: array[:256] for name, array in np.load(options["validation"]).items()}

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from builders.onnx_models import own
+from builders.tiers import others_nightly
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import quantmedic
@@ -72,7 +73,7 @@ class TestResNet8:
 
     @pytest.mark.parametrize(
         "options",
-        [{"per_channel": True}, {"quant_format": QuantFormat.QOperator}],
+        others_nightly([{"per_channel": True}, {"quant_format": QuantFormat.QOperator}]),
         ids=["per-channel", "QOperator"],
     )
     def test_healthy_control_is_clean(self, data, tmp_path, options):

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from builders.onnx_models import Net, conv_net, qdq, random, save_pair
 from builders.onnx_models import images as pictures
+from builders.tiers import others_nightly
 from onnx import TensorProto
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -75,7 +76,7 @@ def loudness_is_wrong(found: Diagnosis) -> bool:
     return found.verdict == "degraded" and found.causes[0].cause == "preprocessing-mismatch"
 
 
-@pytest.mark.parametrize(("batch", "middle"), [(1, 1), ("n", "n"), ("n", 1)])
+@pytest.mark.parametrize(("batch", "middle"), others_nightly([(1, 1), ("n", "n"), ("n", 1)]))
 def test_a_recurrent_network_is_diagnosed(tmp_path: Path, batch: int | str, middle: int | str) -> None:
     quiet, loud = data(48, 1, 0.25), data(64, 9)
     pair = patient(tmp_path, batch, middle, quiet)
@@ -106,6 +107,7 @@ def test_a_healthy_one_is_healthy(tmp_path: Path) -> None:
     assert found.verdict == "healthy"
 
 
+@pytest.mark.nightly
 def test_a_fixed_batch_of_one_is_attributed(tmp_path: Path) -> None:
     images = pictures(48)
     pair = save_pair(tmp_path, conv_net(batch=1), qdq(conv_net(batch=1), {"image": 0.3 * images[:1]}))

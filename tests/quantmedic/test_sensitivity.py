@@ -220,6 +220,7 @@ class TestCommand:
         assert kept.read_bytes() == (tmp_path / "once" / "sensitivity.json").read_bytes()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not RESNET8.is_dir(), reason="the ResNet8 of MLPerf Tiny is not beside the project")
 def test_resnet8_loses_nothing_anywhere(tmp_path: Path) -> None:
     data = np.load(RESNET8 / "cifar10_subset.npz")

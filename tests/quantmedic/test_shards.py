@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.commands import run_quantmedic
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.api.shards import load_shards
@@ -41,6 +42,7 @@ def whole(folder):
     return path
 
 
+@pytest.mark.nightly
 def test_shards_are_one_measurement(folder, whole):
     for number in range(1, COUNT + 1):
         shard = ["--shard", f"{number}/{COUNT}", "-o", str(folder / f"shards/{number}.case")]
@@ -57,6 +59,7 @@ def test_shards_are_one_measurement(folder, whole):
     assert (by_folder.returncode, by_folder.stdout) == (0, report.stdout)
 
 
+@pytest.mark.nightly
 def test_shards_of_other_options_are_told_apart_from_an_interrupted_run(folder, whole, tmp_path):
     assert run_quantmedic("collect", *options(folder), "--shard", "1/1", "-o", str(tmp_path / "1.case")).returncode == 0
     shards = ["--shards", str(tmp_path), "--operator-error", "-o", str(tmp_path / "all/a.case")]
@@ -198,7 +201,7 @@ def test_a_shard_without_one_of_the_sets_is_named(sets, shards, tmp_path):
     assert caught.value.where[0] == f"{shards[0]}: none" and caught.value.where[1].startswith(f"{odd}: val.npz")
 
 
-@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("mode", others_nightly(["exact", "fast"]))
 def test_an_interrupted_shard_goes_on(mode, sets, tmp_path):
     path, own = tmp_path / "2.case", {"mode": mode, "validation": sets["val.npz"], "threads": 1, "batch_size": 8}
 

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from builders import checkpoints
 from builders.onnx_models import own
+from builders.tiers import others_nightly
 from click.testing import CliRunner
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from zoo.cases import Spec, build
@@ -151,10 +152,12 @@ class Reader(CalibrationDataReader):
 
 @pytest.mark.parametrize(
     "package, file, options",
-    [
-        ("magika", "models/standard_v3_3/model.onnx", {"per_channel": True}),
-        ("swift_f0", "model.onnx", {"op_types_to_quantize": ["Conv"]}),
-    ],
+    others_nightly(
+        [
+            ("magika", "models/standard_v3_3/model.onnx", {"per_channel": True}),
+            ("swift_f0", "model.onnx", {"op_types_to_quantize": ["Conv"]}),
+        ]
+    ),
 )
 def test_real_networks_give_no_alarm(package: str, file: str, options: dict[str, Any], tmp_path: Path) -> None:
     spec = find_spec(package)

@@ -140,7 +140,7 @@ def test_a_cell_of_a_table_begins_no_formula() -> None:
 # Messages
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_options_and_file_names_are_not_raw_in_errors(here: Path) -> None:
     """Each command gets attacks of every kind, and each attack some commands."""
     commands: list[Callable[[str], Sequence[str]]] = [

@@ -80,6 +80,7 @@ def test_results_and_files(case: Case, tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.source("xquant-degraded-layers", "xquant-threshold-each")
 def test_degraded_layers_are_told_with_their_values(
     case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -94,6 +95,7 @@ def test_degraded_layers_are_told_with_their_values(
     assert told.index(words.DEGRADED) == told.index(bad[0]) - 1
 
 
+@pytest.mark.nightly
 def test_most_layers_degraded_is_judged(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, xquant.LOGGER_NAME)
     _, troubles = written(case, XQuantConfig(str(tmp_path), threshold_quantize_error={"cs": 1.0}))
@@ -105,6 +107,7 @@ def test_most_layers_degraded_is_judged(case: Case, tmp_path: Path, caplog: pyte
     assert {path.stem for path in tmp_path.glob("quant_loss_*.png")} == {"quant_loss_cs_repr", "quant_loss_cs_val"}
 
 
+@pytest.mark.nightly
 def test_a_healthy_network_is_clean(healthy_case: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, troubles = written(quantmedic.load_case(healthy_case), XQuantConfig(str(tmp_path)))
     assert troubles == {}

@@ -251,7 +251,7 @@ def test_no_golden_report_contradicts_itself(request: pytest.FixtureRequest) -> 
     assert {key: said for key, said in wrong.items() if said} == {}
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_no_report_of_the_demonstration_contradicts_itself(
     patient_case: Path, healthy_case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builders.advised import advice_on
 from builders.litert_models import gradient_images, two_convolutions
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 from quantmedic import collect, fallback, judge, load_rulebase
@@ -175,7 +176,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", others_nightly(MISTAKES))
 def test_the_printed_script_repairs_the_samples(name: str, ward: Ward) -> None:
     proper, judged = gradient_images(0, 64), gradient_images(1, 64)
     if name == "turned":  # which harms only a network that does not hear all channels alike

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.demo import patient
@@ -107,7 +108,7 @@ def laid_over(name: str) -> tuple[Path, str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["image_example1.tflite", "int8.onnx"])
+@pytest.mark.parametrize("name", others_nightly(["image_example1.tflite", "int8.onnx"]))
 def test_every_value_belongs_to_a_node_that_the_viewer_names(name: str) -> None:
     """As it was recorded, and where Model Explorer is installed, as its classes and adapters say."""
     model, text = laid_over(name)

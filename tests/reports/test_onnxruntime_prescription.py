@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from builders import onnx_models
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 from onnxruntime.quantization import QuantFormat, QuantType
 
@@ -122,7 +123,7 @@ def write_prescription(diagnosis: Diagnosis, folder: Path) -> str:
     return content.decode()
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", others_nightly(FAULTS))
 def test_the_pasted_prescription_heals_and_keeps_what_is_in_force(name: str, tmp_path: Path) -> None:
     fault, given, judged = FAULTS[name], samples(0), samples(1)
     net = clipped_net(fault.widest)

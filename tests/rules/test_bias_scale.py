@@ -9,6 +9,7 @@ import onnx
 import pytest
 from builders import litert_models
 from builders.onnx_models import Net, dynamic, random, save_pair, static
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
@@ -150,7 +151,7 @@ def test_what_a_gemm_multiplies_its_bias_with_is_not_asked(tmp_path: Path) -> No
     assert found(quantmedic.collect_static(*save_pair(tmp_path, network(0.5), model))) == {}
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.0], ids=["sound", "twice"])
+@pytest.mark.parametrize("factor", others_nightly([1.0, 2.0]), ids=["sound", "twice"])
 def test_litert_ignores_the_scale_of_a_bias(tmp_path: Path, factor: float) -> None:
     """As stored, the bias has the same values; the kernel makes half of it, and that is the cause of the loss."""
     pytest.importorskip("ai_edge_quantizer")

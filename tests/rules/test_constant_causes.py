@@ -14,6 +14,7 @@ import onnx
 import pytest
 from builders import litert_models
 from builders.onnx_models import Net, random, save_pair, static
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat
@@ -205,7 +206,7 @@ def lite_network(gain: Array) -> bytes:
     return twins.litert()
 
 
-@pytest.mark.parametrize("more", [0.0, 1.0], ids=["rounded", "plus-one"])
+@pytest.mark.parametrize("more", others_nightly([0.0, 1.0]), ids=["rounded", "plus-one"])
 def test_constants_of_litert_models(tmp_path: Path, more: float) -> None:
     pytest.importorskip("ai_edge_quantizer")
     gain, x = np.float32([0.4, 1.3, 0.9, 1.7, 0.6, 1.1, 0.2, 1.5]), random(9, 64, 8, 8, 3)

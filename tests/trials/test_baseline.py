@@ -93,6 +93,7 @@ def old_ranges(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return diagnosed(folder, model, static(model, {"image": images(64) / 10}, folder))
 
 
+@pytest.mark.nightly
 def test_of_a_stale_model_quantizing_again_leads(stale: Found) -> None:
     assert stale.proof.best == stale.proof.baseline == 0
     assert len(stale.proof.executions) == 1

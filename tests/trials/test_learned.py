@@ -60,7 +60,7 @@ def test_both_are_learned_on_copies_that_keep_their_form(broken: Bench) -> None:
     assert broken.models.quantized.model.SerializeToString() == stored
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> None:
     """A bias shift is named, and both of its remedies are carried out and measured."""
     data, model = random(5, 96, 3, 8, 8), conv_net()

@@ -96,6 +96,7 @@ def test_outputs_are_those_of_the_pair_in_its_order(tmp_path: Path) -> None:
     assert [each.shape for each in after] == [each.shape for each in before]
 
 
+@pytest.mark.nightly
 def test_a_refusal_is_told_in_the_words_of_the_toolchain(
     models: LiteRTModels, batches: list[Batch], in_force: Options
 ) -> None:

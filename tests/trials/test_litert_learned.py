@@ -9,6 +9,7 @@ import pytest
 from builders.litert_models import Twins, channels_last, quantized
 from builders.onnx_models import Array, random
 from builders.recordings import RECORDINGS
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
@@ -85,13 +86,15 @@ def constants(file: LiteModel) -> dict[str, Array]:
 
 @pytest.mark.parametrize(
     "layer, mode, act",
-    [
-        (conv, "int8", ""),
-        (conv, "int4", "relu"),
-        (depthwise, "int8", "relu"),
-        (dense, "int8", "relu"),
-        (dense, "int4", ""),
-    ],
+    others_nightly(
+        [
+            (conv, "int8", ""),
+            (conv, "int4", "relu"),
+            (depthwise, "int8", "relu"),
+            (dense, "int8", "relu"),
+            (dense, "int4", ""),
+        ]
+    ),
 )
 def test_what_is_learned_of_a_layer_is_kept_in_its_place(
     tmp_path: Path, layer: Callable[[str], Twins], mode: str, act: str

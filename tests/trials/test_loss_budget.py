@@ -96,6 +96,7 @@ def test_a_range_that_is_too_wide_is_told_from_one_that_cuts_off(tmp_path: Path)
     assert report.lines[0].mechanism == "range-too-wide"
 
 
+@pytest.mark.nightly
 def test_weights_with_few_values_are_found_and_healed_by_rounding_them_anew(tmp_path: Path) -> None:
     """They lie in a container of eight bits, so that no further bits are needed."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders.tiers import others_nightly
 from builders.trial_bench import Array, Bench, agree, quantized
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
@@ -63,7 +64,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 KINDS = ("recalibrate", "sixteen-bit", "float", "float-weights", "float-tensors", "per-channel-weights")
 
 
-@pytest.mark.parametrize("options", SETTINGS.values(), ids=list(SETTINGS))
+@pytest.mark.parametrize("options", others_nightly(SETTINGS.values()), ids=list(SETTINGS))
 def test_edited_quantizations_are_as_noisy_as_foretold(tmp_path: Path, options: Mapping[str, Any]) -> None:
     (float_path, _), _ = patient()
     wrong = images("representative_healthy")[:32] * (1 if "calibrate_method" in options else 3)

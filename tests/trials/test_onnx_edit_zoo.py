@@ -4,6 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from builders.tiers import others_nightly
 from builders.trial_bench import Bench, agree
 from zoo.networks import NETWORKS
 from zoo.patient import healthy
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.thorough
 KINDS = ("recalibrate", "best-range", "sixteen-bit", "float", "float-weights", "per-channel-weights", "group-float")
 
 
-@pytest.mark.parametrize("name", ["gru", "vit"])
+@pytest.mark.parametrize("name", others_nightly(["gru", "vit"]))
 def test_edited_network_of_the_zoo_is_as_noisy_as_foretold(tmp_path: Path, name: str) -> None:
     network = NETWORKS[name]
     if not network.available:

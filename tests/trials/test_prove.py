@@ -154,6 +154,7 @@ def test_the_same_seed_gives_the_same_proof_and_no_times_but_where_time_is_limit
     assert first.sqnr_after > 20
 
 
+@pytest.mark.nightly
 def test_what_may_be_tried_is_counted_where_no_time_is_given(demo, monkeypatch):
     """A hundredth of a counted second holds no trial of these networks, however fast the machine is."""
     monkeypatch.setattr(ProofOptions, "budget", 0.2)
@@ -163,6 +164,7 @@ def test_what_may_be_tried_is_counted_where_no_time_is_given(demo, monkeypatch):
     assert demo.proof(True, samples=64) == proof
 
 
+@pytest.mark.nightly
 def test_what_leads_is_tried_on_small_sets_of_slow_networks(narrow, monkeypatch):
     monkeypatch.setattr(allowance, "VALUES_PER_SECOND", 2e4)
     monkeypatch.delenv("QUANTMEDIC_NO_PROVE", raising=False)

@@ -18,6 +18,7 @@ from builders.onnx_models import (
     static,
     token_net,
 )
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.datasets import open_dataset
@@ -94,7 +95,7 @@ def check_runs(net: Experiment) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", others_nightly(NETS))
 def test_runs_of_a_network(name: str, tmp_path: Path) -> None:
     model = NETS[name]()
     feed = feed_for(model)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 from builders.properties import examples
+from builders.tiers import others_nightly
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def fakes(folder: Path, tensors: made.Tensors, name: str = "quantized", **config
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["gptq", "awq", "compressed"])
+@pytest.mark.parametrize("kind", others_nightly(["gptq", "awq", "compressed"]))
 def test_a_healthy_checkpoint_is_clean_and_has_the_errors_of_plain_numpy(
     kind: str, float_folder: Path, tmp_path: Path
 ) -> None:
@@ -138,7 +139,7 @@ def test_layers_that_are_ill_in_several_ways_are_each_named(float_folder: Path, 
     assert weights[COPIED].twin == other and (weights[COPIED].twin_similarity or 0.0) > 0.98
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_codes_and_zero_points_that_are_read_otherwise_than_written(tmp_path: Path, subtests: pytest.Subtests) -> None:
     floats = made.language_model(1)
     before = made.write_folder(tmp_path / "float", floats)
@@ -272,7 +273,7 @@ def test_strangers_and_swapped_arguments_are_refused(float_folder: Path, tmp_pat
         quantmedic.collect_weights(quantized, float_folder)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     from quantmedic.collectors.from_checkpoint import weight_slices
 

@@ -60,6 +60,7 @@ ASKED = {"num_bits": 8, "type": "float", "dynamic": False}
 OF_PROJECTIONS = "{block}.{kind}_proj.{kind}_scale"
 
 
+@pytest.mark.nightly
 def test_scales_of_the_cache(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """ModelOpt raises small scales of FP8 to 1."""
     for scheme, scales, expected in (
@@ -135,6 +136,7 @@ def test_patterns_of_other_tools(tmp_path: Path, subtests: pytest.Subtests) -> N
             assert made.causes_of(judged(tmp_path, kind, config_of(kind, **more))) == expected
 
 
+@pytest.mark.nightly
 def test_tied_weights(tmp_path: Path, subtests: pytest.Subtests) -> None:
     tied = {name: tensor for name, tensor in FLOATS.items() if name != "lm_head.weight"}
     table = made.from_bfloat16(FLOATS["model.embed_tokens.weight"][1])

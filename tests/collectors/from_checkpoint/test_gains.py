@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import checkpoints as made
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 import quantmedic
@@ -45,7 +46,7 @@ def judged(folder: Path, factors: dict[str, Values], kind: str = "gptq", floats:
     return made.compare(folder, floats, made.quantized_model(times(floats, factors), kind), made.configuration(kind))
 
 
-@pytest.mark.parametrize("kind", ["gptq", "compressed"])
+@pytest.mark.parametrize("kind", others_nightly(["gptq", "compressed"]))
 def test_gains_that_norms_or_layers_undo_are_told_and_no_fault(tmp_path: Path, kind: str) -> None:
     factors: dict[str, Values] = {}
     for layer, spread in enumerate((0.15, 0.4, 1.0)):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 from builders import small_floats as small
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
@@ -124,7 +125,9 @@ def test_float8_with_powers_of_two_is_read(tmp_path: Path) -> None:
     assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
 
 
-@pytest.mark.parametrize(("kind", "part"), [("nvfp4", "weight_global_scale"), ("modelopt", "weight_scale_2")])
+@pytest.mark.parametrize(
+    ("kind", "part"), others_nightly([("nvfp4", "weight_global_scale"), ("modelopt", "weight_scale_2")])
+)
 def test_scales_of_tensors_that_do_not_fit(tmp_path: Path, kind: str, part: str) -> None:
     """Too small, so that block scales are cut off at 448; too large, so that they are subnormal; and missing."""
     for factor in (1 / 32, 2e4):

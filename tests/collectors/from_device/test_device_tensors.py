@@ -227,6 +227,7 @@ FORMS: dict[str, Callable[[Path, Dump], Path]] = {
 }
 
 
+@pytest.mark.nightly
 def test_every_form_gives_the_same(
     paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -212,6 +212,7 @@ def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tm
     assert "texts-do-not-fit" in made.causes_of(found)
 
 
+@pytest.mark.nightly
 def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path: Path) -> None:
     words = ["weights", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
     done = run_quantmedic(*words, "-o", tmp_path / "report")
@@ -233,6 +234,7 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
     assert stored["model"]["language"]["worst_block"] == "model.layers.2"
 
 
+@pytest.mark.nightly
 def test_a_missing_package_is_said(patients: dict[str, Path], tmp_path: Path) -> None:
     words = ["weights", *map(str, (patients["float"], patients["sick"])), "--tokens", str(patients["texts"])]
     code = f"import sys; sys.modules['torch'] = None; from quantmedic.cli.main import main; main({words})"

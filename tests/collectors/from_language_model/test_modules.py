@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 import torch
 from builders import language_models as lm
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
@@ -93,7 +94,8 @@ def test_the_worst_block_is_named_and_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    "architecture, part", [("Llama", "lm_head"), ("Llama", "embed_tokens"), ("Llama, tied", "embed_tokens")]
+    "architecture, part",
+    others_nightly([("Llama", "lm_head"), ("Llama", "embed_tokens"), ("Llama, tied", "embed_tokens")]),
 )
 def test_output_layer_and_embedding_are_tried(architecture: str, part: str, tmp_path: Path) -> None:
     floats = lm.random_model(architecture)

@@ -260,6 +260,7 @@ def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch:
     return quantmedic.compare_weights(patient / "float", copy, tokens=patient / "ids.npz")
 
 
+@pytest.mark.nightly
 def test_scales_of_the_cache_that_cut_are_named_and_written_anew(
     patient: Path, sound: tuple[float, float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +362,7 @@ def largest_inputs(patient: Path) -> dict[str, float]:
     return found
 
 
+@pytest.mark.nightly
 def test_scales_of_inputs_that_cut_are_named_and_written_anew(
     patient: Path, sound: tuple[float, float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from builders.commands import run_quantmedic
 from builders.litert_models import LiteFile, Twins, channels_last, every_operator, quantized
 from builders.onnx_models import Array, conv_net, images, random, save_pair
 from builders.recordings import RECORDINGS
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.from_litert.file import read_litert
@@ -159,7 +160,7 @@ def test_rounding_error_is_that_of_the_grid(public):
 # --- models that were written and quantized here ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", others_nightly(MODES))
 def test_every_way_of_quantizing(mode, tmp_path):
     paths = files(tmp_path, *contents(mode))
     case = quantmedic.collect(*paths, validation=X, threads=2)

@@ -34,6 +34,7 @@ from builders.onnx_models import (
     two_way_net,
     without_relu,
 )
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
@@ -195,7 +196,7 @@ def quantizers_of(model: onnx.ModelProto) -> dict[str, tuple[str, Array, Array]]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", others_nightly(NETS))
 def test_activations_equal_numpy(measure, name, subtests):
     """Distributions of the float values, and errors of values that were cut off and rounded in every way."""
     float_model, feed = NETS[name], FEEDS[name]
@@ -311,7 +312,7 @@ def test_channels_are_measured_one_by_one(usual):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("mode", others_nightly(["exact", "fast"]))
 def test_deployed_values_of_a_quarter_of_the_samples_are_counted_in_any_order(measure, usual, mode):
     """Samples are chosen by their content: order, batches and shards do not matter."""
     shown = np.array([hashlib.sha256(x.tobytes()).digest()[0] % 16 < SHOWN_BUCKETS for x in X])
@@ -413,7 +414,7 @@ def test_long_attributes_weights_and_subgraphs_are_left_out():
     assert len(readable_attributes(op)) == 16
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_every_operator_of_the_drawn_graph_is_fed_by_those_that_feed_it_in_the_model(measure, subtests):
     """Also where a product is only seen behind its activation, and where integers lie between."""
     for name in ("conv", "residual", "branch", "token", "attention"):
@@ -717,7 +718,7 @@ def test_step_error_is_that_of_the_float_operator_on_deployed_inputs(measure):
     assert measured.tensor("image").data.step.mse is None
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.source("litert-whole-model")
 def test_operators_of_other_nets_err_between_rounding_and_accumulated(measure, subtests):
     for name in ("residual", "branch", "two way", "token", "attention"):
@@ -804,7 +805,7 @@ def statistics_of(measure: Any, x: Array, **options: Any) -> SetStatistics:
     return measured.case.statistics["validation"]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_batches_threads_and_the_order_of_samples_do_not_matter(measure, subtests):
     order = np.random.default_rng(3).permutation(len(LATTICE))
     whole = statistics_of(measure, LATTICE, batch_size=8)

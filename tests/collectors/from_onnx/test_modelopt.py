@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from builders.tiers import others_nightly
 from onnx import TensorProto, helper, numpy_helper
 
 import quantmedic
@@ -65,14 +66,16 @@ def test_a_trial_leaves_the_gains_of_awq_to_the_multiplication(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "mode, scale, factor, cause, layer",
-    [
-        ("int8", "r0_scale", 1 / 16, "over-clipped-activations", "/conv/Relu"),
-        ("int8", "w0_scale", 1 / 8, "poor-threshold", "/conv/Conv"),
-        ("fp8", "image_scale", 1 / 256, "float-codes-overflow", None),
-        ("fp8", "w0_scale", 1 / 256, "float-codes-overflow", "/conv/Conv"),
-        ("int4", "w1_scale", 0.25, "foreign-weights", "/fc1/MatMul"),
-        ("int4_awq", "w1_scale", 0.25, "foreign-weights", "/fc1/MatMul"),
-    ],
+    others_nightly(
+        [
+            ("int8", "r0_scale", 1 / 16, "over-clipped-activations", "/conv/Relu"),
+            ("int8", "w0_scale", 1 / 8, "poor-threshold", "/conv/Conv"),
+            ("fp8", "image_scale", 1 / 256, "float-codes-overflow", None),
+            ("fp8", "w0_scale", 1 / 256, "float-codes-overflow", "/conv/Conv"),
+            ("int4", "w1_scale", 0.25, "foreign-weights", "/fc1/MatMul"),
+            ("int4_awq", "w1_scale", 0.25, "foreign-weights", "/fc1/MatMul"),
+        ]
+    ),
 )
 def test_one_wrong_scale_is_named_first(
     tmp_path: Path, mode: str, scale: str, factor: float, cause: str, layer: str | None

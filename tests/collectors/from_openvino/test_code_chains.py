@@ -86,6 +86,7 @@ def test_what_is_no_chain_of_codes_stays_as_it_is(tmp_path):
     assert not {graph.root(output) for output in graph.outputs} & graph.quantizers.keys()
 
 
+@pytest.mark.nightly
 def test_codes_of_four_bits_are_named_in_what_was_converted_from_onnx(tmp_path):
     """The output was an operator that departs, and its few codes were nowhere."""
     paths = [path.with_suffix(".xml") for path in save_pair(tmp_path, dense(False), dense(True))]

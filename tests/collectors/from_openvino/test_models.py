@@ -18,6 +18,7 @@ from builders.openvino_models import (
     rounded_weights,
     save_openvino_pair,
 )
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
@@ -77,6 +78,7 @@ def test_weights_are_codes_on_a_grid(tmp_path, subtests):
                 assert (np.abs(found.values - twin.values) <= 0.5001 * step).all()
 
 
+@pytest.mark.nightly
 def test_a_bias_of_codes_is_its_own_in_what_was_converted_from_onnx(tmp_path):
     """It was an operator of its own without a twin, and the convolution in front of it was not measured."""
     convert = openvino().convert_model
@@ -149,7 +151,7 @@ def test_a_healthy_pair_is_not_called_ill_and_a_cut_range_is(tmp_path):
         assert all("relu" in str(cause) for cause in named)
 
 
-@pytest.mark.parametrize("shape", [[-1, 3, -1, -1], [1, 3, 16, 16], None])
+@pytest.mark.parametrize("shape", others_nightly([[-1, 3, -1, -1], [1, 3, 16, 16], None]))
 def test_other_shapes_of_the_input(tmp_path, shape):
     """Open sides are fed as the data have them; a batch of one takes one sample at a time; without a rank, a reason."""
     pair = [conv_net(), conv_net(True)]

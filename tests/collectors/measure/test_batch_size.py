@@ -49,7 +49,7 @@ def run_sizes(pair: tuple[Path, Path], data: object, monkeypatch: pytest.MonkeyP
         return quantmedic.collect(*pair, validation=data, threads=1), found
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_first_sample_tells_how_many_fit(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     for side, count in ((8, 40), (128, 5), (512, 3)):
         case, sizes = run_sizes(pair, squares(count, side), monkeypatch)

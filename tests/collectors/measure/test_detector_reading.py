@@ -8,6 +8,7 @@ import pytest
 from builders.metrics import detections
 from builders.onnx_models import Array, run
 from builders.suppression import loop
+from builders.tiers import others_nightly
 from builders.yolo import CLASSES, SIDE, Form, labels, pictures, yolo, yolo_labels
 
 from quantmedic.api.opening import open_metric, open_pair
@@ -58,7 +59,7 @@ def reference(found: Array, start: int = 4, *, suppressed: bool = True) -> float
     return metric.aggregate(metric.tally({"boxes": boxes, "scores": scores, "classes": classes}, labels(len(found))))
 
 
-@pytest.mark.parametrize("form", WORDS)
+@pytest.mark.parametrize("form", others_nightly(WORDS))
 def test_forms_of_a_detector_are_told_apart_and_have_the_map_of_plain_loops(form: Form, tmp_path: Path) -> None:
     model = yolo(form)
     metric = opened(model, tmp_path)
@@ -155,7 +156,7 @@ def test_a_float_model_that_finds_little_is_not_judged_unless_the_metric_is_name
         assert ("mAP is 0.0 % (mAP50 0.0 %)" in notice) == (side == 640)
 
 
-@pytest.mark.parametrize("layout", ["corners", "yolo"])
+@pytest.mark.parametrize("layout", others_nightly(["corners", "yolo"]))
 def test_labels_that_are_filled_up_with_zeros(layout: str, tmp_path: Path) -> None:
     """A box of class 0 without area is none, and how many there are is said."""
     truth = labels(SAMPLES) if layout == "corners" else yolo_labels(SAMPLES)
@@ -259,7 +260,7 @@ LEFT: dict[Form, str] = {
 }
 
 
-@pytest.mark.parametrize("form", LEFT)
+@pytest.mark.parametrize("form", others_nightly(LEFT))
 def test_scores_that_are_left_to_the_application_are_found_by_trying(form: Form, tmp_path: Path) -> None:
     """Against scores that are computed by hand, beside the same boxes."""
     model = yolo(form)
@@ -280,7 +281,7 @@ def test_scores_that_are_left_to_the_application_are_found_by_trying(form: Form,
     assert value > 0.8
 
 
-@pytest.mark.parametrize("form", ["no-object", "background"])
+@pytest.mark.parametrize("form", others_nightly(["no-object", "background"]))
 def test_where_the_column_of_no_object_stands_follows_from_the_numbers_too(form: Form, tmp_path: Path) -> None:
     """Where only one class is labelled, the number of columns does not tell."""
     truth = np.where(labels(SAMPLES)[..., 4:] == 1, labels(SAMPLES), -1.0)
@@ -289,6 +290,7 @@ def test_where_the_column_of_no_object_stands_follows_from_the_numbers_too(form:
     assert found_by(metric, yolo(form), truth) > 0.7
 
 
+@pytest.mark.nightly
 def test_classes_behind_a_background_may_count_from_one(tmp_path: Path) -> None:
     """As torchvision and TensorFlow number them; the last class shows it, and without it what is found."""
     truth = labels(SAMPLES)
@@ -305,6 +307,7 @@ def test_classes_behind_a_background_may_count_from_one(tmp_path: Path) -> None:
         opened(model, tmp_path, truth + np.where(truth[..., 4:] >= 0, [0, 0, 0, 0, 1], 0.0))
 
 
+@pytest.mark.nightly
 def test_scores_that_fit_in_two_ways_are_asked_for(tmp_path: Path) -> None:
     """A last column of zeros: a class that nobody labelled, or no object. Both find the same, and neither is taken."""
     model = yolo("no-object")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.onnx_models import branch_net, conv_net, every_tensor, images, qdq, residual_net, save_pair
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.measure.lanes import Lane, LaneClosed, side_by_side
@@ -249,7 +250,7 @@ def steady_tensors(model: Any, x: Any) -> set[str]:
     return {name for name, y in together.items() if np.array_equal(y, np.concatenate([one[name] for one in alone]))}
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", others_nightly(NETS))
 def test_batches_of_any_size_and_samples_in_any_order_are_counted_alike(name, tmp_path):
     model = NETS[name]
     steady, order = steady_tensors(model, X), np.random.default_rng(3).permutation(len(X))
@@ -266,6 +267,7 @@ def test_batches_of_any_size_and_samples_in_any_order_are_counted_alike(name, tm
         np.testing.assert_array_equal(theirs[column], mine[column][order], err_msg=column)
 
 
+@pytest.mark.nightly
 def test_the_demo_in_batches_of_any_size():
     models, options = patient()
     cases = [quantmedic.collect(*models, **options, samples=48, batch_size=size, threads=2) for size in (1, 22)]

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import Net, conv_net, images, qdq, random, run, save_pair, two_way_net
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.engine.case.records import Case
@@ -63,6 +64,7 @@ def test_device_is_held_against_quantization(paths, scores, deployed) -> None:
     assert "R002" not in fired(measured(paths, device_outputs=deployed))
 
 
+@pytest.mark.nightly
 def test_every_form_gives_the_same(paths, scores, tmp_path) -> None:
     np.save(tmp_path / "plain.npy", scores)
     np.save(tmp_path / "fortran.npy", np.asfortranarray(scores))
@@ -163,7 +165,7 @@ def test_expected_metric(paths, scores) -> None:
         measured(paths, validation=data, expected_float_metric=760)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_another_evaluation_of_the_quantized_model(paths, scores, deployed) -> None:
     """Worse or better than what is measured here; where the float model is off as well, that is named instead."""
     data = {"image": X, "labels": scores.argmax(axis=1)}
@@ -266,7 +268,7 @@ def training_net(kind: str) -> onnx.ModelProto:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["dropout", "random", "batch statistics", "none"])
+@pytest.mark.parametrize("kind", others_nightly(["dropout", "random", "batch statistics", "none"]))
 def test_a_float_model_in_training_mode(kind: str, tmp_path) -> None:
     sound = training_net("none")
     pair = save_pair(tmp_path, training_net(kind), qdq(sound, {"image": X}))

@@ -183,6 +183,7 @@ def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkey
         assert_identical(scene.collect(checkpoint=file, resume=True), path, tmp_path)
 
 
+@pytest.mark.nightly
 def test_too_few_samples_for_a_selection_are_measured_exactly(wholes, tmp_path):
     scene, _ = wholes("one set")
     for samples in (1, 63):
@@ -416,7 +417,7 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", others_nightly([1, 4]))
 def test_ctrl_c_in_the_middle_of_a_batch_keeps_what_was_measured(wholes, threads, ctrl_c, tmp_path, monkeypatch):
     scene, _ = wholes("labels")
     calls: list[int] = []
@@ -613,6 +614,7 @@ def test_a_killed_command_leaves_its_last_checkpoint(commands):
     assert resumed == content(Path("c.case"))
 
 
+@pytest.mark.nightly
 def test_a_finished_case_stays_until_the_next_one_is_finished(commands):
     models = [str(path) for path in commands.paths]
     options = (*BRIEF, "-o", "c.case")

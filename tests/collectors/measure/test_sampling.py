@@ -27,6 +27,7 @@ from builders.onnx_models import (
     static,
     two_way_net,
 )
+from builders.tiers import others_nightly
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
@@ -88,7 +89,7 @@ def test_parts_of_a_set_are_all_of_it():
         assert max(lengths) <= 2 * min(lengths) + unit
 
 
-@pytest.mark.parametrize("kind", ["array", "function", "limited", "limited function"])
+@pytest.mark.parametrize("kind", others_nightly(["array", "function", "limited", "limited function"]))
 def test_as_many_are_measured_as_the_samples_that_are_read_allow(collect, kind):
     for samples in (1, 64, 270):
         x = images(300 if kind.startswith("limited") else samples)
@@ -111,7 +112,7 @@ def test_as_many_are_measured_as_the_samples_that_are_read_allow(collect, kind):
 # --- which samples ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", others_nightly(NETS))
 def test_tensors_are_measured_on_the_first_part_and_the_ends_of_the_network_on_every_sample(collect, name):
     case = collect(NETS[name], X, batch_size=8)
     measured = Part(0, 3, 0).indexes(0, len(X))
@@ -198,6 +199,7 @@ def demo() -> tuple[Case, Case]:
     return exact, fast
 
 
+@pytest.mark.nightly
 def test_every_sample_of_the_demo_is_judged_as_in_exact_mode(demo):
     exact, fast = demo
     assert all(record.parts[0] == 32 for record in fast.record.datasets.values())
@@ -238,7 +240,7 @@ def test_the_demo_gets_the_same_diagnosis(demo):
     assert exact.causes[0].cause == fast.causes[0].cause
 
 
-@pytest.mark.parametrize("period", [2, 8, None])
+@pytest.mark.parametrize("period", others_nightly([2, 8, None]))
 def test_neither_sorted_nor_periodic_data_make_the_measured_samples_differ(collect, period):
     """Brightness rises through the set, or again and again."""
     x = images(256)
@@ -252,7 +254,7 @@ def test_neither_sorted_nor_periodic_data_make_the_measured_samples_differ(colle
         assert energies[1] == pytest.approx(energies[0], rel=0.15 if period is None else 0.5), i
 
 
-@pytest.mark.parametrize("seed", [1, 2**63])
+@pytest.mark.parametrize("seed", others_nightly([1, 2**63]))
 def test_another_seed_measures_other_samples(collect, seed):
     a, b = (collect(NETS["conv"], X, seed=s) for s in (0, seed))
     mine, theirs = (case.statistics["validation"] for case in (a, b))
@@ -284,7 +286,7 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", others_nightly(OPERATORS))
 def test_operators_alone_err_as_in_exact_mode(collect, name):
     model, recipe = OPERATORS[name]
     x = images(256)
@@ -352,6 +354,7 @@ def test_int8_networks_compute_on_every_batch_what_is_deployed(name, tmp_path):
     check_outputs(paths, [Batch({"image": x[i : i + 16]}) for i in range(0, len(x), 16)])
 
 
+@pytest.mark.nightly
 def test_the_demo_computes_on_every_batch_what_is_deployed():
     paths, options = patient(healthy=True)
     models = open_models(*paths)

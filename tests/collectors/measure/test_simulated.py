@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import own, session
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import (
@@ -107,7 +108,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", SETTINGS.values(), ids=list(SETTINGS))
+@pytest.mark.parametrize("options", others_nightly(SETTINGS.values()), ids=list(SETTINGS))
 def test_simulated_network_is_as_noisy_as_the_deployed_one(
     float_path: Path, representative: Images, validation: Images, tmp_path: Path, options: Mapping[str, Any]
 ) -> None:
@@ -137,10 +138,12 @@ def test_a_change_that_changes_nothing_gives_the_same_noise_and_floats_give_none
 
 @pytest.mark.parametrize(
     ("remedy", "options"),
-    [
-        ("per-channel-weights", {"weight_type": QuantType.QInt4, "per_channel": True}),
-        ("eight-bit-weights", {"per_channel": True}),
-    ],
+    others_nightly(
+        [
+            ("per-channel-weights", {"weight_type": QuantType.QInt4, "per_channel": True}),
+            ("eight-bit-weights", {"per_channel": True}),
+        ]
+    ),
 )
 def test_other_weights_recover_what_was_foretold(
     float_path: Path,
@@ -162,7 +165,7 @@ def test_other_weights_recover_what_was_foretold(
     assert foretold_sqnr_db(simulation, run) == pytest.approx(real, abs=1.0)
 
 
-@pytest.mark.parametrize("spoiled", ["too narrow", "too wide"])
+@pytest.mark.parametrize("spoiled", others_nightly(["too narrow", "too wide"]))
 def test_recalibration_recovers_what_was_foretold(
     float_path: Path, validation: Images, tmp_path: Path, base: RuleBase, spoiled: str
 ) -> None:

@@ -24,6 +24,7 @@ from builders.onnx_models import (
     token_net,
     two_way_net,
 )
+from builders.tiers import others_nightly
 from numpy.typing import NDArray
 from onnx import helper
 from onnxruntime.quantization import QuantFormat
@@ -81,7 +82,7 @@ def agree(mine: Case, theirs: Case) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", others_nightly(NETS))
 def test_files_tell_the_same_with_and_without_data(name: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     net, feed = NETS[name]
     for number, recipe in enumerate(RECIPES if name in ("residual", "attention") else ["int8 per channel"]):

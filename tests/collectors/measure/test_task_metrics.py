@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import conv_net, images, qdq, run, save_pair
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.measure import collect
@@ -51,7 +52,7 @@ def metric_of(case: Case):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["f1", "recall@1"])
+@pytest.mark.parametrize("name", others_nightly(["f1", "recall@1"]))
 def test_shards_merge_and_files_keep_what_is_measured(paths, labels, name, tmp_path):
     whole = metric_of(measured(paths, labels, metric=name))
     parts = [measured(paths, labels, rows, metric=name) for rows in (slice(0, 40), slice(40, None))]

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.onnx_models import Net, Recipe, qdq, random, save_pair, static
+from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.engine.case.records import Case, TensorRecord
@@ -69,7 +70,7 @@ def strangers(net: Net, h: str) -> str:
     return net.add("Mul", h, net.add("Sigmoid", other, out="gate"), out="product")
 
 
-@pytest.mark.parametrize("build", [swish, turned_swish, hard_swish, gelu])
+@pytest.mark.parametrize("build", others_nightly([swish, turned_swish, hard_swish, gelu]))
 def test_products_with_a_gate_are_seen(tmp_path, build):
     case = collected(tmp_path, net_of(build))
     product = record(case, "product")
