@@ -38,6 +38,8 @@ import quantmedic  # noqa: E402
 from quantmedic.demo import patient  # noqa: E402
 
 INNER_LOOP = "not thorough and not nightly"
+#: How many modules there were when the collector was last told to keep all.
+MODULES_THEN = [0]
 
 pytest.register_assert_rewrite("builders")
 
@@ -82,9 +84,20 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected lives until the end: the garbage collector need not walk through it again and again."""
+    keep_for_good()
+
+
+def pytest_runtest_teardown() -> None:
+    """Torch alone brings half a million objects, which the collector would walk through after each measurement."""
+    if len(sys.modules) > MODULES_THEN[0] + 200:
+        keep_for_good()
+
+
+def keep_for_good() -> None:
+    """What was collected and imported lives until the end: the garbage collector need not look at it ever again."""
     gc.collect()
     gc.freeze()
+    MODULES_THEN[0] = len(sys.modules)
 
 
 def is_inner_loop(config: pytest.Config) -> bool:

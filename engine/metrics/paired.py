@@ -19,8 +19,8 @@ _BLOCK = 4_000_000
 _LEAST_SPREAD = 0.25
 #: Counts come in whole samples, and a bound lies half of one further out.
 _CONTINUITY = 0.5
-#: Steps of bisection, to 12 digits of a share.
-_STEPS = 42
+#: How often an interval is cut, and into how many pieces: to 12 digits of a share.
+_ROUNDS, _PIECES = 10, 16
 
 
 def drop_interval(
@@ -232,13 +232,17 @@ def _lower_share(k: Floats, n: Floats, z: float) -> Floats:
 
 
 def _lowest_kept(start: Floats, end: Floats, excludes: Callable[[Floats], NDArray[np.bool_]]) -> Floats:
-    """By bisection, where values stop to be excluded; ``start`` where it is not excluded itself."""
-    low, high = start, np.where(excludes(start), end, start)
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        out = excludes(middle)
-        low, high = np.where(out, middle, low), np.where(out, high, middle)
-    return high
+    """Where values stop to be excluded; ``start`` where it is not excluded itself.
+
+    The interval is cut into pieces again and again; to ask of several values at once costs hardly more than of one.
+    """
+    steps = np.arange(_PIECES).reshape(-1, *(1,) * start.ndim)
+    low, width = start, end - start
+    for _ in range(_ROUNDS):
+        width = width / _PIECES
+        excluded = excludes(low + steps * width).sum(axis=0)
+        low, width = low + np.maximum(excluded - 1, 0) * width, np.where(excluded > 0, width, 0.0)
+    return low + width
 
 
 def _mean_of_one(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:

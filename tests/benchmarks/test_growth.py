@@ -60,7 +60,7 @@ def write_pair(folder: Path, layers: int, side: int = 8) -> tuple[Path, Path]:
     return paths
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_small_tensors_come_in_more_samples_and_large_ones_fit_the_cache(tmp_path: Path) -> None:
     assert batch_size_for(open_models(*write_pair(tmp_path, 50))) == MAX_BATCH
     # 16 MB hold one sample of 3500 tensors of 512 values; of 8 samples each of these has 4096.

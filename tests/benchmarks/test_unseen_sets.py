@@ -115,7 +115,7 @@ def test_a_sound_quantization_does_not_hurt() -> None:
         assert not found.hurts and (found.float_score is None or found.float_score > 0.8), network.name
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_mild_fault_keeps_the_function_and_costs_what_it_should() -> None:
     sound = healthy(FRESH_NETWORKS["c"]["mixer"]).with_(strength=3.0)
     ill = FAULTS["joined-with-their-sum"].apply(sound)

@@ -59,6 +59,7 @@ def test_a_slow_layer_leads_to_the_layer(opened: Callable[..., Any], profiled: P
     assert page.evaluate("selected === null ? '' : layers.label(selected)") == name
 
 
+@pytest.mark.nightly
 def test_the_cost_is_readable_by_everyone(opened: Callable[..., Any], profiled: Path) -> None:
     page = opened(profiled, "#cost", color_scheme="dark", viewport={"width": 390, "height": 844})
     assert violations(page, "#cost") == []

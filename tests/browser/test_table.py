@@ -52,6 +52,7 @@ def count(page: Any) -> str:
     return str(page.locator(".layers-count").inner_text())
 
 
+@pytest.mark.nightly
 def test_values_are_those_of_the_case(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo)
     opened = select_layers(facts_of(demo), table="all")

@@ -16,6 +16,7 @@ from builders.litert_models import channels_last, every_operator, quantized
 from builders.onnx_models import conv_net, images, qdq, save_pair
 from builders.openvino_models import images as openvino_images
 from builders.openvino_models import save_openvino_pair
+from builders.tiers import others_nightly
 from builders.toy_front_end import save_toy_pair
 
 import quantmedic
@@ -57,7 +58,11 @@ class Patient:
     has_opset: bool = False
 
 
-@pytest.fixture(scope="module", params=KINDS)
+#: What measures torch as it runs, a converted and an exported model; other toolchains and weights make other grids.
+OF_EACH_COMMIT = (*FILES, "torch, fx", "torch, pt2e", "torch, int8 dynamic")
+
+
+@pytest.fixture(scope="module", params=others_nightly(KINDS, *OF_EACH_COMMIT))
 def patient(request, tmp_path_factory) -> Patient:
     return made(request.param, tmp_path_factory.mktemp("patient"))
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from builders.tiers import others_nightly
 
 pytestmark = pytest.mark.thorough
 
@@ -22,7 +21,8 @@ def test_each_is_known() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == SAYS.keys()
 
 
-@pytest.mark.parametrize("name", others_nightly(SAYS))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SAYS)
 def test_it_runs_and_says_what_is_wrong(name: str, tmp_path: Path) -> None:
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     assert not [cell for cell in notebook.cells if cell.get("outputs")], "saved with outputs, which nobody can check"

@@ -172,6 +172,7 @@ def test_zeros_as_dummy_data(tmp_path: Path) -> None:
     assert first(diagnosis) == "blank-samples"
 
 
+@pytest.mark.nightly
 def test_many_equal_confidences(tmp_path: Path) -> None:
     """MNN#237: the classes mostly agree, yet accuracy is gone, and many confidences are identical.
 
@@ -211,6 +212,7 @@ def mixture_of_experts() -> onnx.ModelProto:
     return with_head(net, "features", data, labels("representative", 500), 0.02)
 
 
+@pytest.mark.nightly
 def test_expert_that_saw_no_tokens(tmp_path: Path) -> None:
     """llm-compressor#20: calibration routes nothing to an expert, so its ranges are made up."""
     model = mixture_of_experts()

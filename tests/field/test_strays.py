@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from builders.field_patients import assert_nothing_lost, demo, diagnose, first, quantize, serious, split
 from builders.onnx_models import Array, conv_net, random
-from builders.tiers import others_nightly
 
 from quantmedic.engine.formulas.strays import words_of
 
@@ -21,7 +20,8 @@ def spoiled(x: Array, count: int, factor: float) -> Array:
     return x
 
 
-@pytest.mark.parametrize(("count", "factor"), others_nightly([(1, 10.0), (3, 40.0)]))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("count", "factor"), [(1, 10.0), (3, 40.0)])
 def test_representative_strays_lead(count: int, factor: float, tmp_path: Path) -> None:
     model = demo()
     feed, validation = split(model, 200)

@@ -192,6 +192,7 @@ def test_rmse_over_scale_at_the_last_layer(tmp_path: Path) -> None:
     assert layer.validation.rounding.rmse_over_scale > 2
 
 
+@pytest.mark.nightly
 def test_noise_in_the_middle_that_the_task_does_not_feel(tmp_path: Path) -> None:
     """ppq#416 and #258: which error of a layer is acceptable? One of 12 dB, where every prediction stands."""
     model = demo()

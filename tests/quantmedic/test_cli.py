@@ -227,7 +227,7 @@ def test_the_command_answers_every_shell() -> None:
         assert re.match(answer, done.stdout) and not done.stderr, shell
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_quiet_verbose_and_formats(pair, good, tmp_path):
     quiet = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "-q", "--format", "json")
     assert quiet.returncode == 0, quiet.stderr

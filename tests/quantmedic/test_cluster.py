@@ -89,6 +89,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(data, alone, monkeypatch
     assert_same(found, alone)
 
 
+@pytest.mark.nightly
 def test_an_interrupt_leaves_a_case_that_goes_on(data, alone, tmp_path):
     def progress(stage: str, done: int, total: int | None) -> None:
         if stage == "validation slices" and done == 3:

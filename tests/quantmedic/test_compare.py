@@ -85,7 +85,7 @@ def test_what_one_case_cannot_judge_has_not_healed(files: dict[str, str]) -> Non
     assert "only the first case has a representative set" in text
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_formats_without_a_folder_are_printed(files: dict[str, str]) -> None:
     found = json.loads(run(files["sick"], files["well"], "--format", "json").output)
     assert found["word"] == "healed" and len(found["layers"]) == 27

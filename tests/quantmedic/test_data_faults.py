@@ -210,7 +210,7 @@ WITHSTOOD: dict[str, Verdict] = {
     "horizon-interpolation",
 )
 @pytest.mark.source("mct-representative-size", "mct-representative-diversity", "mct-preprocessing")
-@pytest.mark.parametrize("fault", others_nightly(GREY, "copies of one image", "scaled only"))
+@pytest.mark.parametrize("fault", others_nightly(GREY, "scaled only"))
 def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = GREY[fault]
     calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
@@ -219,8 +219,9 @@ def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path
     check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
+@pytest.mark.nightly
 @pytest.mark.source("horizon-channel-sequence")
-@pytest.mark.parametrize("fault", others_nightly(COLOUR))
+@pytest.mark.parametrize("fault", COLOUR)
 def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
     expected, damage, options = COLOUR[fault]
     calibration = np.ascontiguousarray(damage(coloured("representative")), np.float32)
@@ -240,7 +241,8 @@ def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     check_is_told(found, "stale-calibration", WITHSTOOD.get(stale, "degraded"))
 
 
-@pytest.mark.parametrize(("factor", "told"), others_nightly([(255.0, "255 times"), (0.1, "1 / 10")]))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("factor", "told"), [(255.0, "255 times"), (0.1, "1 / 10")])
 def test_ranges_of_inputs_times_a_factor(factor: float, told: str, tmp_path: Path) -> None:
     """The samples shown are right, and the calibrator got them multiplied: one cause, with the factor."""
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
@@ -258,7 +260,8 @@ def test_ranges_of_inputs_times_a_factor(factor: float, told: str, tmp_path: Pat
             assert facts[role].input_range_ratio == pytest.approx(factor, rel=0.05), role
 
 
-@pytest.mark.parametrize("factor", others_nightly([0.1, 10.0]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("factor", [0.1, 10.0])
 def test_ranges_of_other_data_where_the_input_is_in_float(factor: float, tmp_path: Path) -> None:
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
     readers = [node.name for node in onnx.load(FOLDER / "float.onnx").graph.node if "image" in node.input]
@@ -278,7 +281,8 @@ CLIPPING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", others_nightly(CLIPPING, "low percentile"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("method", CLIPPING)
 def test_ranges_that_clip_on_purpose_are_of_these_data(method: str, tmp_path: Path) -> None:
     """These rules judge by ranges: how the loss is divided does not matter to them."""
     shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
@@ -328,7 +332,7 @@ HEALTHY: dict[str, tuple[Fault, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("variant", others_nightly(HEALTHY, "sixty-four", "mirrored"))
+@pytest.mark.parametrize("variant", others_nightly(HEALTHY, "mirrored"))
 def test_healthy_images_are_left_alone(variant: str, tmp_path: Path) -> None:
     harmless, options = HEALTHY[variant]
     calibration = np.ascontiguousarray(normalized(harmless(pixels("representative"))))

@@ -83,7 +83,7 @@ def test_a_model_that_is_right_a_little_more_often_than_a_guess_is_not_healthy(m
     assert known.verdict == "healthy" and known.metrics.label_fault == "none"
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_gate_does_not_accept_on_such_data_and_other_commands_are_done(
     models: tuple[Path, Path], tmp_path: Path
 ) -> None:

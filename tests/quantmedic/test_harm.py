@@ -76,7 +76,7 @@ def with_narrower_input(models: tuple[Path, Path], by: float, folder: Path) -> t
     return models[0], folder / "own.onnx"
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
     found = diagnosed(with_narrower_input(pair(tmp_path, 12.0), 6.0, tmp_path), 100, labels=False)
     assert found.verdict == "undecided" and found.undecided is not None and found.undecided.metric is None

@@ -107,7 +107,8 @@ def test_the_same_first_cause(tmp_path, name):
             assert {layer.float_name.split("/")[0] for layer in first.layers} == fault.layers
 
 
-@pytest.mark.parametrize("per_tensor", others_nightly([False, True]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("per_tensor", [False, True])
 def test_neither_finds_a_cause_without_a_fault(tmp_path, per_tensor):
     for diagnosis in both(tmp_path, Fault("", per_tensor=per_tensor)).values():
         assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())

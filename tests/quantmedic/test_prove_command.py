@@ -24,6 +24,7 @@ def proven(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
     return folder, run("--prove", "--verbose", "--write-fixed", folder / "fixed.onnx", "-o", folder / "report")
 
 
+@pytest.mark.nightly
 def test_the_mistake_is_proven_and_repaired(proven):
     folder, done = proven
     assert done.returncode == 0, done.stderr
@@ -38,6 +39,7 @@ def test_the_mistake_is_proven_and_repaired(proven):
     assert (folder / "report" / "prescription.py").is_file()
 
 
+@pytest.mark.nightly
 def test_the_repaired_model_is_whole(proven):
     folder, _ = proven
     assert [path.name for path in folder.iterdir() if path.is_file()] == ["fixed.onnx"]

@@ -14,7 +14,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from builders.onnx_models import own
-from builders.tiers import others_nightly
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import quantmedic
@@ -71,9 +70,10 @@ class TestResNet8:
             model, folder / "int8.onnx", representative={name: representative}, validation=validation
         )
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize(
         "options",
-        others_nightly([{"per_channel": True}, {"quant_format": QuantFormat.QOperator}]),
+        [{"per_channel": True}, {"quant_format": QuantFormat.QOperator}],
         ids=["per-channel", "QOperator"],
     )
     def test_healthy_control_is_clean(self, data, tmp_path, options):

@@ -101,6 +101,7 @@ def test_its_prescription_is_proven(tmp_path: Path) -> None:
     assert found.prescription.executed.trial.proven
 
 
+@pytest.mark.nightly
 def test_a_healthy_one_is_healthy(tmp_path: Path) -> None:
     pair = patient(tmp_path, 1, 1, data(64, 1))
     found = quantmedic.diagnose(*pair, representative=data(64, 1), validation=data(64, 9))

@@ -187,6 +187,7 @@ class TestCommand:
             assert "error:" in done.stderr and "help:" in done.stderr and "Traceback" not in done.stderr
             assert not (data.parent / "out").exists()
 
+    @pytest.mark.nightly
     def test_a_signal_keeps_what_was_measured(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
         """Runs are slowed down, so that the signal comes between the first and the last."""
         code = (

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.commands import run_quantmedic
-from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.api.shards import load_shards
@@ -201,7 +200,8 @@ def test_a_shard_without_one_of_the_sets_is_named(sets, shards, tmp_path):
     assert caught.value.where[0] == f"{shards[0]}: none" and caught.value.where[1].startswith(f"{odd}: val.npz")
 
 
-@pytest.mark.parametrize("mode", others_nightly(["exact", "fast"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", ["exact", "fast"])
 def test_an_interrupted_shard_goes_on(mode, sets, tmp_path):
     path, own = tmp_path / "2.case", {"mode": mode, "validation": sets["val.npz"], "threads": 1, "batch_size": 8}
 

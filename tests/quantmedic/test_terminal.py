@@ -189,7 +189,7 @@ def refuse_files(here: Path, attack: str) -> None:
         (here / "quantmedic.toml").unlink()
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_rules_of_the_user_are_not_raw(here: Path) -> None:
     fields = [(attack, ("id", "name", "message")[number % 3]) for number, attack in enumerate(ATTACKS)]
     for number, (attack, field) in enumerate(fields):

@@ -67,6 +67,7 @@ def test_formats_and_single_files(folders: tuple[Path, Path], tmp_path: Path) ->
     assert not (tmp_path / "report" / "index.html").exists()
 
 
+@pytest.mark.nightly
 def test_a_budget_that_needs_texts_is_no_pass_without_them(tmp_path: Path) -> None:
     before = made.write_file(tmp_path / "float.safetensors", FLOATS)
     after = made.write_file(tmp_path / "gptq.safetensors", made.quantized_model(FLOATS, "gptq"))

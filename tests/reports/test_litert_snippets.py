@@ -110,6 +110,7 @@ def kept_of(content: bytes) -> set[str]:
     return {name for name, kind in types_of(content).items() if kind == "float32"}
 
 
+@pytest.mark.nightly
 def test_the_settings_in_force_give_the_same_model_again(
     subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

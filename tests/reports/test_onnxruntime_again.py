@@ -209,6 +209,7 @@ def test_settings_give_the_same_model_again_and_a_remedy_changes_its_own_alone(
             assert after.model_dump(exclude={"float_layers"}) == before.model_dump(exclude={"float_layers"}), text
 
 
+@pytest.mark.nightly
 def test_dynamic_quantization_gives_the_same_model_again(subtests: pytest.Subtests, tmp_path: Path) -> None:
     feed = save_clipped_net(tmp_path)
     for name, options in DYNAMIC.items():

@@ -280,6 +280,7 @@ def test_every_snippet_heals_its_patient(
                 assert noise(folder, "int8.onnx") <= patient.left * before, code
 
 
+@pytest.mark.nightly
 def test_what_heals_nothing_that_can_be_measured_here_runs(
     subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,7 +235,7 @@ def test_the_place_is_a_relative_uri(checked: Diagnosis) -> None:
         assert unquote(shown) == uri and ":" not in shown and "canary" not in text
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_more_results_than_github_shows_are_left_out_and_it_is_said(diagnosis: Diagnosis) -> None:
     first = diagnosis.causes[0]
     causes = tuple(first.model_copy(update={"cause": f"cause-{place}", "absorbs": ()}) for place in range(5100))

@@ -86,7 +86,7 @@ def asked(pair: tuple[Path, Path], samples: int, *, attribution: bool = True) ->
     return said, collect_pair(*pair, options, announce=said.append)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_what_takes_longer_than_measuring_is_announced(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_script_makes_the_file_that_is_run_and_saved(
     assert [path.name for path in tmp_path.iterdir()] == ["kept.tflite"]
 
 
+@pytest.mark.nightly
 def test_outputs_are_those_of_the_pair_in_its_order(tmp_path: Path) -> None:
     content, feed = every_operator().litert(), {"image": channels_last(random(0, 4, 3, 8, 8))}
     (tmp_path / "float.tflite").write_bytes(content)

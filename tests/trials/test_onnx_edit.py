@@ -80,6 +80,7 @@ def test_edited_quantizations_are_as_noisy_as_foretold(tmp_path: Path, options: 
         assert left_integer(bench.models, bench.case, bench.edit(change).model, change) == ()
 
 
+@pytest.mark.nightly
 def test_other_calibration_gives_the_model_that_the_quantizer_would_make(tmp_path: Path) -> None:
     (float_path, _), _ = patient()
     samples = images("representative_healthy")[:32]

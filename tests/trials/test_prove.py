@@ -171,6 +171,7 @@ def test_what_leads_is_tried_on_small_sets_of_slow_networks(narrow, monkeypatch)
     assert narrow.proof("first", samples=12).trials
 
 
+@pytest.mark.nightly
 def test_few_samples_are_cross_fitted(narrow):
     proof = narrow.proof(samples=40)
     assert proof.cross_fitted
@@ -244,6 +245,7 @@ FAULTS: dict[Callable[..., Edited], str] = {
 }
 
 
+@pytest.mark.nightly
 def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(narrow, monkeypatch):
     """The first three new ranges of the whole network fail, each otherwise, recalibration first."""
     left = list(FAULTS)

@@ -383,7 +383,7 @@ UNFIT = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_halves_that_do_not_fit_are_refused(rebuilt, subtests):
     for name, edit in UNFIT.items():
         with subtests.test(name):

@@ -109,6 +109,7 @@ def test_patterns_of_compressed_tensors(tmp_path: Path, subtests: pytest.Subtest
             assert fact is None or getattr(found.model.checkpoint, fact)
 
 
+@pytest.mark.nightly
 def test_a_layer_in_float_has_to_be_ignored(tmp_path: Path) -> None:
     floats = made.language_model(5)
     for ignored, expected in ([PATIENT], []), ([], NOT_MET):

@@ -117,7 +117,7 @@ def exchanged(folder: Path, floats: made.Tensors, ends: tuple[str, str], part: s
     return diagnosis.causes[0].message
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_exchanged_layers_are_told_from_blocks_and_copies(tmp_path: Path) -> None:
     for ends in ("gate_proj", "up_proj"), ("layers.0.", "layers.1."):
         said = exchanged(tmp_path, FLOATS, ends, "mlp")

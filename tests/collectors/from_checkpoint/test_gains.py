@@ -112,6 +112,7 @@ def test_channels_that_rounding_erases_are_no_gains(tmp_path: Path) -> None:
         assert "input-gains-left" not in made.causes_of(made.compare(tmp_path, floats, tensors)), bits
 
 
+@pytest.mark.nightly
 def test_biases_of_norms_and_layers_have_to_follow_gains(tmp_path: Path) -> None:
     bias, gains = np.random.default_rng(0).normal(0, 0.5, made.HIDDEN), gains_of(0, 0.5)
     of_layer = {f"{ATTENTION[1]}v_proj.weight": gains[:, None], f"{ATTENTION[1]}o_proj.weight": 1 / gains}

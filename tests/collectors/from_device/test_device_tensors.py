@@ -110,6 +110,7 @@ def own_tensors(float_model: object, quantized_model: object, data: object, samp
         return {view.pairs[i].root: tap_values(tap, np.asarray(reading.codes[i])) for i, tap in view.taps.items()}
 
 
+@pytest.mark.nightly
 def test_a_litert_model() -> None:
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
     folder = RECORDINGS / "debugger"
@@ -239,6 +240,7 @@ def test_every_form_gives_the_same(
             assert said == ("Polygraphy" in form)
 
 
+@pytest.mark.nightly
 def test_what_a_newcomer_dumps_is_judged_as_far_as_it_fits(
     paths: tuple[Path, Path], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -911,7 +911,7 @@ def outputs_of(kind: str) -> onnx.ModelProto:
     return net.model()
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_outputs_that_are_no_class_scores(measure, subtests):
     for kind in ("map", "classes", "one number", "one column", "indices", "one number for all"):
         with subtests.test(kind):

@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 from builders.onnx_models import Net, images, random, save_pair, static
 from builders.openvino_models import openvino
-from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 import quantmedic
@@ -64,7 +63,8 @@ def quantized(kind: str, folder: Path, factor: Array = FACTOR) -> onnx.ModelProt
     return static(net(kind, factor), {"image": X}, folder)
 
 
-@pytest.mark.parametrize("kind", others_nightly(["conv", "sum", "sum, relu", "normed", "pooled"], "conv", "sum, relu"))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["conv", "sum", "sum, relu", "normed", "pooled"])
 def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
     """Each has its twin, the translation computes what OpenVINO does, and tensors have the ONNX model's values."""
     paths, made = converted(tmp_path, net(kind), quantized(kind, tmp_path))
@@ -91,7 +91,8 @@ def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
         assert np.median(off) < 2e-2
 
 
-@pytest.mark.parametrize("kind", others_nightly(["conv", "sum, relu"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["conv", "sum, relu"])
 def test_the_fault_has_the_cause_of_its_onnx_twin(tmp_path, kind):
     forms = converted(tmp_path, net(kind), quantized(kind, tmp_path))
     found = [quantmedic.diagnose(*paths, representative=X, validation=X, threads=1, prove=False) for paths in forms]

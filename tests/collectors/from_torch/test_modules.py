@@ -280,6 +280,7 @@ NETWORKS: dict[str, Any] = {
 }
 
 
+@pytest.mark.nightly
 def test_networks_with_fake_quantizers_of_ones_own(subtests):
     for name, (make, x, weighted) in NETWORKS.items():
         with subtests.test(name):

@@ -130,7 +130,7 @@ def test_outputs_without_their_inputs(paths, scores) -> None:
         measured(paths, validation=None, representative=X, device_outputs=scores)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_shards_add_up(paths, scores, deployed, tmp_path) -> None:
     options = {"reference_outputs": scores * 1.01, "device_outputs": deployed + 0.01}
     whole = measured(paths, **options)

@@ -162,7 +162,8 @@ def check_unfinished(path: Path) -> int:
 # --- threads and checkpoints ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", others_nightly(["fast, two sets", "operator error"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["fast, two sets", "operator error"])
 def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkeypatch):
     """What is on the disk when the process is killed: the pass goes on from there to the same end."""
     scene, path = wholes(name)
@@ -237,7 +238,8 @@ def attributed(monkeypatch) -> None:
     monkeypatch.setattr(quantmedic.api.collect, "simulate_remedies", simulate_remedies)
 
 
-@pytest.mark.parametrize("name", others_nightly(["fixed batch", "fast, function"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["fixed batch", "fast, function"])
 def test_interrupted_behind_the_last_sample(wholes, name, tmp_path, attributed):
     scene, _ = wholes(name)
     calls: list[int] = []
@@ -633,6 +635,7 @@ def test_a_finished_case_stays_until_the_next_one_is_finished(commands):
     assert not Path("c.unfinished.case").exists()
 
 
+@pytest.mark.nightly
 def test_a_case_that_nothing_was_tried_on_says_so(wholes, tmp_path, attributed, monkeypatch):
     """An interrupt behind the last sample: the data were read to their end, and yet the work is not done."""
     scene, _ = wholes("one set")

@@ -139,6 +139,7 @@ def test_several_inputs_and_outputs_are_seen_on_every_sample(collect):
         assert statistics.tensor_samples[i] in ([100] if full else [33, 34])
 
 
+@pytest.mark.nightly
 def test_a_fixed_batch_is_measured_as_a_whole_and_a_large_one_leaves_no_tensor_out(collect):
     x = images(256)
     for fixed in (4, 20, 32, 48, 64):

@@ -245,7 +245,7 @@ def wait_for_file(path: Path, running: subprocess.Popen[str]) -> str:
     return path.read_text()
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_signal_ends_a_model_that_never_ends(folder: Path) -> None:
     (folder / "samples.py").write_text(
         "import numpy as np\ndef batches():\n    open('given', 'w').write('1')\n    yield np.ones((8, 4), np.float32)\n"

@@ -129,6 +129,7 @@ def bounded(low: float | None, high: float | None, opset: int = 17) -> onnx.Mode
     return net.model()
 
 
+@pytest.mark.nightly
 def test_bounds_of_a_clip_are_read(tmp_path):
     """Older operator sets hold them as attributes; without an upper one nothing is clipped."""
     found = {}

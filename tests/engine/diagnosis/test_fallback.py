@@ -110,6 +110,7 @@ def test_sets_are_nearly_as_small_as_greedy_ones_within_the_allowance() -> None:
         assert sum(sizes) <= 1.2 * sum(references), (units, limit, common)
 
 
+@pytest.mark.nightly
 def test_pair_that_matters_only_together_is_found() -> None:
     """Two layers round the same values: it helps nothing to leave one of them in float."""
     pair = {3, 40}
