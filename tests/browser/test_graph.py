@@ -171,6 +171,7 @@ def test_a_group_shows_its_worst_value_and_how_many_are_past_a_threshold(opened:
     assert checked > 10
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-click")
 def test_a_click_selects_the_layer_everywhere_and_selecting_marks_it_here(opened: Opened, blocks: Path) -> None:
     page = seen(opened(blocks, reduced_motion="reduce"))

@@ -146,6 +146,7 @@ def on_device(folder: Path, **options: object) -> tuple[float, Diagnosis]:
     return lost, diagnose(model, simulated, representative, validation, folder, device_outputs=outputs)
 
 
+@pytest.mark.nightly
 def test_encoding_that_the_device_made_up(tmp_path: Path) -> None:
     """aimet#3268, #2930, #4071, #670, rknn-toolkit2#573: fine in simulation, wrong on the board.
 

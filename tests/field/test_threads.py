@@ -89,6 +89,7 @@ def judged(
 # --- quantized at run time -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_depthwise_weights_quantized_dynamically(tmp_path: Path) -> None:
     """ability-draft-plus#80: 99.47 % fall to 0.09 %, and one scale for each depthwise weight is the reason."""
     model = mobilenet(60, chains=2)

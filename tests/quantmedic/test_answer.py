@@ -15,7 +15,7 @@ def answer(patient_case: Path) -> quantmedic.Diagnosis:
     return quantmedic.judge(quantmedic.load_case(patient_case))
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_card_says_what_is_wrong_and_runs_nothing(answer: quantmedic.Diagnosis) -> None:
     card = answer._repr_html_()
     assert "DEGRADED" in card and "preprocessing-scale-mismatch" in card and "drop 79.49 points" in card

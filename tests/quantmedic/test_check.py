@@ -206,6 +206,7 @@ class TestPolicies:
 
     EXEMPTION = '[[ignore]]\nrule = "D005"\nreason = "fixed camera, VIS-214"\nexpires = 2026-11-30\n'
 
+    @pytest.mark.nightly
     def test_exemptions_expire(self, run: Check, cases: Path, tmp_path: Path) -> None:
         policy(tmp_path, self.EXEMPTION)
         for today, code, said in (("2026-11-01", 0, ""), ("2026-11-21", 0, "9 days"), ("2026-12-01", 1, "expired")):

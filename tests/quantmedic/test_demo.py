@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from builders.commands import run_quantmedic
-from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.cli.main import exit_code
@@ -92,7 +91,8 @@ def test_causes_are_said_once_where_both_streams_lead_to_one_place(demo_folder, 
     assert "WARNING D005" in apart.stderr and "WARNING D005" not in apart.stdout
 
 
-@pytest.mark.parametrize("name", others_nightly(["demo_folder", "detection_folder"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["demo_folder", "detection_folder"])
 def test_the_prescription_runs_with_the_printed_command_and_heals(name, request, tmp_path):
     folder, done = request.getfixturevalue(name)
     first, second = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-2:])

@@ -174,6 +174,7 @@ class Striking:
         if name == {module!r}:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Striking())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
 sys.argv = ["quantmedic", "doctor"]
 runpy.run_module("quantmedic", run_name="__main__", alter_sys=True)
 """

@@ -127,7 +127,7 @@ def measured(stale: tuple[Path, Path, dict[str, Any]]) -> Case:
     return quantmedic.collect(patient(healthy=True)[0][0], model, **options, settings_files=[cache])
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_stale_cache_is_found(measured: Case) -> None:
     diagnosis = quantmedic.judge(measured)
     first = diagnosis.causes[0]

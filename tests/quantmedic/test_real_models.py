@@ -84,6 +84,7 @@ class TestResNet8:
         if "quant_format" in options:
             assert diagnosis.model.integer_share == 1.0
 
+    @pytest.mark.nightly
     def test_divided_by_255_is_named_first(self, data, tmp_path):
         wrong = data["representative"].astype(np.float32) / 255
         diagnosis = self.diagnose(data, wrong, tmp_path, per_channel=True)

@@ -53,6 +53,7 @@ def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProc
     return run_quantmedic(*arguments, cwd=cwd)
 
 
+@pytest.mark.nightly
 @pytest.mark.source("horizon-sensitive-nodes", "horizon-debug-tool")
 def test_the_patient_is_hurt_by_its_input_alone() -> None:
     paths, options = patient()

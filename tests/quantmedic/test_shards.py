@@ -181,6 +181,7 @@ def test_one_shard_that_holds_all_samples_is_a_whole_case(sets, tmp_path):
     assert "shard" not in quantmedic.load_case(tmp_path).record.run
 
 
+@pytest.mark.nightly
 def test_a_shard_of_other_models_or_options_is_named(sets, shards, tmp_path):
     for more, words in (
         ({"batch_size": 3}, "measured with different batch size"),

@@ -37,6 +37,7 @@ def test_it_sorts_filters_and_limits(patient_case: Path) -> None:
     assert len(values) == 2 and values[0] >= values[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-one-operator")
 def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
     done = run(patient_case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii")

@@ -37,6 +37,7 @@ def folders(tmp_path_factory: Any) -> tuple[Path, Path]:
     return before, made.write_folder(top / "gptq", tensors, made.configuration("gptq"))
 
 
+@pytest.mark.nightly
 def test_it_writes_a_report(folders: tuple[Path, Path], tmp_path: Path) -> None:
     done = run(*folders, "-o", tmp_path / "report", "--verbose")
     assert done.returncode == 0, done.stderr
@@ -57,6 +58,7 @@ def test_it_writes_a_report(folders: tuple[Path, Path], tmp_path: Path) -> None:
     assert 'href="#errors"' not in html
 
 
+@pytest.mark.nightly
 def test_formats_and_single_files(folders: tuple[Path, Path], tmp_path: Path) -> None:
     before = made.write_file(tmp_path / "float.safetensors", FLOATS)
     after = made.write_file(tmp_path / "gptq.safetensors", made.quantized_model(FLOATS, "gptq"))

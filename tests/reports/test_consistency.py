@@ -238,7 +238,7 @@ def test_none_of_many_reports_contradicts_itself(drawn: Drawn, policy: dict[str,
     assert contradicting(drawn, policy, page) == []
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_no_golden_report_contradicts_itself(request: pytest.FixtureRequest) -> None:
     kinds = ("diagnosis", "proven", "healthy", "hostile", "hostile_proven")
     gates: dict[str, Any] = {"no gate": lambda found: found, "regression": regression, "unmeasured": unmeasured}

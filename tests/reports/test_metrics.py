@@ -46,7 +46,7 @@ def test_the_page_lists_every_name(diagnosis: Diagnosis) -> None:
     assert {name.removeprefix("quantmedic.") for name in figures_of(diagnosis)} <= listed
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_commands_write_and_print_them(patient_case: Path, tmp_path: Path) -> None:
     formats = ["--format", "metrics", "--format", "model-explorer"]
     done = CliRunner().invoke(cli, ["report", str(patient_case), "-q", *formats, "-o", str(tmp_path / "r")])

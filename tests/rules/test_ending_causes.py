@@ -38,6 +38,7 @@ def test_a_function_that_one_model_ends_with_is_named_first(tmp_path: Path) -> N
         assert of_float[0] == of_quantized[0] == ("float-export-differs", "S030"), ending
 
 
+@pytest.mark.nightly
 def test_a_function_that_both_end_with_is_none(tmp_path: Path) -> None:
     for ending in ("Softmax", "Sigmoid"):
         found = causes(tmp_path, float_ending=ending, quantized_ending=ending)

@@ -143,6 +143,7 @@ def test_healthy_networks_are_clean(diagnose, subtests):
                     assert layer.weight.similarity > 0.999
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-channel-layouts")
 def test_moderate_imbalance_is_clean(diagnose):
     """Channels that differ eightfold cost something, but nothing that the output feels.
@@ -329,6 +330,7 @@ CHANGED: dict[str, tuple[str, Callable[[Array], Array]]] = {
 }
 
 
+@pytest.mark.nightly
 def test_weights_that_are_not_those_of_the_float_model(diagnose, subtests):
     """Changed on the way, or those of another training."""
     for name, (found_as, change) in CHANGED.items():
@@ -386,6 +388,7 @@ def test_bias_corrected_with_the_wrong_mean(diagnose):
     assert patient.diagnosis.causes[0].predicted_gain_db > 15
 
 
+@pytest.mark.nightly
 def test_a_good_bias_correction_is_not_blamed(diagnose):
     """The truncated weights of the second layer shift it; the bias takes that back."""
     weights = Weights()
@@ -461,6 +464,7 @@ def test_batch_norm_that_was_left_in_the_graph(diagnose):
     assert patient.diagnosis.causes[0].subjects == ("a.normed",)
 
 
+@pytest.mark.nightly
 def test_batch_norms_of_usual_variances_are_clean(diagnose):
     """Folded, and left in the graph."""
     norm = normalization(np.random.default_rng(0).uniform(0.3, 3, 16))

@@ -134,6 +134,7 @@ def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: F
     assert box is not None and "Quantizing again with nothing changed recovers none of it." in box.executed
 
 
+@pytest.mark.nightly
 def test_a_cause_that_advises_it_is_proven_by_it(old_ranges: Found) -> None:
     assert old_ranges.proof.best == old_ranges.proof.baseline == 0
     assert old_ranges.baseline.choices == ("stale-calibration:calibrate-again",)

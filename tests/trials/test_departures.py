@@ -140,6 +140,7 @@ def test_an_activation_that_a_litert_converter_dropped_is_found(tmp_path: Path) 
     assert diagnosis.causes[0].cause == "relu-lost"
 
 
+@pytest.mark.nightly
 def test_what_quantizers_make_is_no_departure(tmp_path: Path) -> None:
     """A sound file; and one with weights damaged, whose stored form the simulated operator has too."""
 

@@ -66,6 +66,7 @@ def test_it_is_the_toolchain_of_the_rules() -> None:
     assert EXECUTOR.supplies <= LITERT.given.keys()
 
 
+@pytest.mark.nightly
 def test_the_script_makes_the_file_that_is_run_and_saved(
     models: LiteRTModels, batches: list[Batch], in_force: Options, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def test_every_gain_is_measured_on_the_deployed_model(demo, proven, repaired):
     assert after.model.integer_share == proven[1].model.integer_share
 
 
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_proof_and_no_times_but_where_time_is_limited(narrow, counted):
     assert narrow.proof(True, samples=64) == counted
     assert (counted.budget_seconds, counted.spent_seconds) == (None, None)

@@ -117,7 +117,7 @@ def test_dynamic_quantizers_are_named_as_left_out(tmp_path: Path) -> None:
     assert found.start.unsimulated
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_so_many_samples_are_taken_from_all_over_the_set() -> None:
     (paths, options), rows = patient(), 100
     with np.load(options["validation"]) as stored:

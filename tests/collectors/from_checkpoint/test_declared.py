@@ -163,6 +163,7 @@ def test_expressions_are_matched_where_they_end() -> None:
     assert [text for text in usual if expression(text) is None] == []
 
 
+@pytest.mark.nightly
 def test_how_weights_were_quantized_is_told(tmp_path: Path) -> None:
     for kind, more, expected in (
         ("gptq", {"sym": False, "desc_act": True, "group_size": -1}, (-1, False, True)),

@@ -88,6 +88,7 @@ def test_a_norm_divided_alone_or_by_the_gains_of_others_is_named(tmp_path: Path)
     assert {*made.causes_of(judged(tmp_path, others))} == {"input-gains-left", "altered-float-tensors"}
 
 
+@pytest.mark.nightly
 def test_a_router_in_float_has_to_follow_its_norm(tmp_path: Path) -> None:
     random, router = np.random.default_rng(0), "model.layers.1.mlp.gate"
     floats = {name.replace("layers.1.mlp.", "layers.1.mlp.experts.0."): tensor for name, tensor in FLOATS.items()}

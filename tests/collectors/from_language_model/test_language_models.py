@@ -298,6 +298,7 @@ def test_texts_that_cannot_be_used_are_said(
             run_language_models(patients["float"], patients["healthy"], tmp_path / name)
 
 
+@pytest.mark.nightly
 def test_configs_of_other_models_are_said(patients: dict[str, Path], tmp_path: Path, subtests: pytest.Subtests) -> None:
     folder = lm.saved(lm.opened(patients["float"]), tmp_path / "float")
     whole = (folder / "config.json").read_text()

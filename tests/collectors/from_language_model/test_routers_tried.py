@@ -55,6 +55,7 @@ def wanted_gain(floats: Any, quantized: Any, ids: Any) -> float:
     return 1 - left / before
 
 
+@pytest.mark.nightly
 def test_the_gain_is_that_of_whole_models(tmp_path: Path) -> None:
     """Checkpoints of Mixtral call routers otherwise than the network does."""
     floats = lm.random_model("Mixtral")
@@ -86,6 +87,7 @@ def test_routers_that_make_the_loss_are_the_cause(tmp_path: Path) -> None:
     assert f"With the float routers, {found.model.language.router_gain:.0%}".replace("%", " %") in told
 
 
+@pytest.mark.nightly
 def test_routers_in_float_are_not_tried(tmp_path: Path) -> None:
     floats = random_model()
     quantized = sick(floats)

@@ -1024,7 +1024,7 @@ STATIC = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_statically_quantized_models(measure, tmp_path, subtests):
     """Facts of the scores equal numpy, and no tensor's error is larger than eight bits explain."""
     for name in ("residual", "branch"):

@@ -42,6 +42,7 @@ def with_scale(model: onnx.ModelProto, name: str, factor: float) -> onnx.ModelPr
     return model
 
 
+@pytest.mark.nightly
 def test_what_it_wrote_is_healthy(tmp_path: Path) -> None:
     """Also where a scale of small floats is too large."""
     models = {mode: recorded(mode) for mode in ("int8", "fp8", "int4")}

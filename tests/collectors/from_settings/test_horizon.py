@@ -490,7 +490,7 @@ def with_settings(case: Case, settings: SettingsFacts) -> Case:
     return replace(case, record=case.record.model_copy(update={"model": model}))
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.source("horizon-norm-values", "horizon-norm-twice", "horizon-read-mode")
 def test_images_against_the_settings(tmp_path) -> None:
     """A real pair on real samples: the lattice of the images is held against mean and factor that were imported."""

@@ -196,6 +196,7 @@ def compiled_part(module: Any) -> Any:
     return found
 
 
+@pytest.mark.nightly
 def test_wrapped_modules_are_judged(plain, subtests):
     for wrap in (torch.compile, compiled_in_place, compiled_part, nn.DataParallel):
         with subtests.test(wrap.__name__):
@@ -203,6 +204,7 @@ def test_wrapped_modules_are_judged(plain, subtests):
             assert output_db(case) == pytest.approx(plain)
 
 
+@pytest.mark.nightly
 def test_modules_in_other_precisions(plain, subtests):
     """The data come in float32 all the same; a quantized module of another precision is fed in its own."""
     for kind in ("bfloat16", "float16", "float64"):

@@ -575,10 +575,12 @@ BRIEF = (*DATA, "--no-attribution")
 
 @pytest.mark.parametrize(
     ("number", "command", "options", "file", "given"),
-    [
-        (signal.SIGTERM, "collect", (*BRIEF, "-o", "c.case", "--mode", "fast"), "c.case", 400),
-        (signal.SIGINT, "diagnose", (*DATA, "-o", "r"), "r/quantmedic.case", 120),
-    ],
+    others_nightly(
+        [
+            (signal.SIGTERM, "collect", (*BRIEF, "-o", "c.case", "--mode", "fast"), "c.case", 400),
+            (signal.SIGINT, "diagnose", (*DATA, "-o", "r"), "r/quantmedic.case", 120),
+        ]
+    ),
 )
 def test_a_command_that_is_stopped_says_what_it_has_and_goes_on(commands, number, command, options, file, given):
     """``given``: samples that the data have yielded by then; the fast mode counts them all first."""

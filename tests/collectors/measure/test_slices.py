@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.properties import examples
-from builders.tiers import others_nightly
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -54,7 +53,8 @@ def kept(case: Case, path: Path) -> Case:
     return read_case(path)
 
 
-@pytest.mark.parametrize(("mode", "order"), others_nightly([("exact", (6, 2, 4, 1, 3, 5)), ("fast", (3, 1, 2))]))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("mode", "order"), [("exact", (6, 2, 4, 1, 3, 5)), ("fast", (3, 1, 2))])
 def test_shards_add_up_to_one_pass(order, mode, whole, tmp_path):
     count = len(order)
     shards = [kept(measured(mode=mode, shard=(n, count)), tmp_path / f"{n}.case") for n in order]

@@ -107,7 +107,7 @@ def test_samples_are_bounded(files) -> None:
     assert [stage.samples for stage in model.stages] == [9, 9]
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_shards_add_up(files) -> None:
     stages = {"a": files["float"], "b": files["quantized"], "c": files["coarse"]}
     whole = facts_of(measured(files, stages))

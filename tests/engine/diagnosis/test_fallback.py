@@ -97,6 +97,7 @@ def errors(seed: int, units: int, *, tail: float, outputs: int = 12, common: flo
     return np.sqrt(loud)[:, None, None] * batches * (own + common * shared)
 
 
+@pytest.mark.nightly
 def test_sets_are_nearly_as_small_as_greedy_ones_within_the_allowance() -> None:
     for units, limit, common in [(50, 0.5, 0.0), (50, 0.25, 0.3), (70, 0.25, 0.0)]:  # errors add up, or partly cancel
         sizes, references = [], []
