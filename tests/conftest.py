@@ -1,6 +1,6 @@
 """The tiers of the tests.
 
-``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes half a second or more, or
+``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes 0.3 seconds or more, or
 needs torch, a browser or real networks; ``pytest -m "not nightly"`` runs that too, and is what a commit has to pass. A
 test file named on the command line runs as a whole, but for nightly tests. ``nightly`` marks what needs another
 toolchain, tries many more cases, or is dear beside one that runs each time; ``.ci/nightly`` runs it. The marker

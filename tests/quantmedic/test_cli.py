@@ -110,6 +110,7 @@ EXPLAINED = (
 )
 
 
+@pytest.mark.thorough
 def test_words_are_explained_by_what_tells_most_of_them():
     found = {word: explanation(word) for word, *_ in EXPLAINED}
     assert not [word for word, begins, says in EXPLAINED if says not in found[word]]
@@ -148,6 +149,7 @@ def test_the_beginning_of_several_remedies_is_none_of_them():
         explanation("keep")
 
 
+@pytest.mark.thorough
 def test_the_name_of_a_command_leads_to_its_page_or_its_help():
     for command in COMMANDS:
         done = CliRunner().invoke(cli, ["explain", command])
@@ -215,6 +217,7 @@ def test_what_was_removed_names_its_successor(capsys: pytest.CaptureFixture[str]
     assert exit_code(["trends"]) == 2 and "No such command" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_the_command_answers_every_shell() -> None:
     for shell, asked, answer in (
         ("bash", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "1"}, "plain,fallback"),

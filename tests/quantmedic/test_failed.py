@@ -122,6 +122,7 @@ REAL: dict[str, tuple[Failure, str]] = {
 }
 
 
+@pytest.mark.thorough
 def test_real_failures(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for code, (fail, cause) in REAL.items():
         with subtests.test(code):
@@ -135,6 +136,7 @@ def test_real_failures(tmp_path: Path, subtests: pytest.Subtests) -> None:
             assert "do this first: " in render_console(diagnosis)
 
 
+@pytest.mark.thorough
 def test_the_log_alone_makes_a_whole_sentence() -> None:
     for log in sorted(LOGS.glob("*.log")):
         (cause,) = quantmedic.diagnose("none.onnx", toolchain_logs=[log]).causes

@@ -43,6 +43,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> None:
     case = tmp_path / "imported.case"
     result = run("import", table, "-o", case)
@@ -221,6 +222,7 @@ def test_thresholds_of_what_nodes_read_reach_the_tensors(
     assert "loss-unseen-by-log" not in {cause.cause for cause in diagnosis.causes}, "layers were measured to be bad"
 
 
+@pytest.mark.thorough
 @pytest.mark.source("litert-import")
 def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
     """What TensorFlow's QuantizationDebugger wrote of a model whose data reach beyond what was calibrated."""
@@ -236,6 +238,7 @@ def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.source("litert-sorted")
 def test_the_table_of_the_debugger_is_shown_with_its_figures(tmp_path: Path) -> None:
     table = RECORDED / "debugger" / "layers.csv"
@@ -261,6 +264,7 @@ def test_the_table_of_the_debugger_is_shown_with_its_figures(tmp_path: Path) -> 
     assert by_error.startswith("10 layers, by figures in the toolchain's files: RMSE / scale, largest first")
 
 
+@pytest.mark.thorough
 def test_a_suggested_name_is_whole_and_can_be_pasted(tmp_path: Path) -> None:
     imported(tmp_path, RECORDED / "debugger" / "layers.csv")
     refused = run("show", tmp_path / "a.case", "--layer", "functional_1/act_1/Relu").exception
@@ -275,6 +279,7 @@ def test_small_files_have_a_size() -> None:
     assert {size: size_text(size) for size in sizes} == sizes
 
 
+@pytest.mark.thorough
 def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
     """Its MSE sees no wrong scale and no wrong offset, so that small figures are no pass."""
     inc = RECORDED / "inc"
@@ -290,6 +295,7 @@ def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
     assert f"unscaled {stem['saved_sqnr_db']:.1f} dB" in table, "the scaled figure alone would mislead"
 
 
+@pytest.mark.thorough
 @pytest.mark.source("insights-import")
 @pytest.mark.source("insights-imported-tables")
 def test_tables_of_neural_compressor_are_shown_like_measured_ones(tmp_path: Path) -> None:

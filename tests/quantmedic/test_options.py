@@ -270,6 +270,7 @@ class TestFolderOfAReport:
             quantmedic.load_case(tmp_path)
 
 
+@pytest.mark.thorough
 def test_calibration_data_are_read_where_no_others_are_given() -> None:
     models, data = patient()
     with np.load(data["validation"]) as file:

@@ -52,6 +52,7 @@ def test_lines_fit_the_width(subtests: pytest.Subtests, proven: Diagnosis) -> No
             assert not [line for line in lines(regression(proven), verbosity) if len(line) > WIDTH]
 
 
+@pytest.mark.thorough
 def test_names_move_no_cursor_and_command_no_runner(
     hostile_gate: Callable[[Diagnosis], Diagnosis], hostile: Diagnosis
 ) -> None:

@@ -89,6 +89,7 @@ def test_without_a_baseline_those_that_count_are_listed(diagnosis: Diagnosis) ->
     assert text.count("| W001 channel-range-imbalance |") == 2
 
 
+@pytest.mark.thorough
 def test_it_is_written_beside_the_report(proven: Diagnosis, manuals: Mapping[str, str], tmp_path: Path) -> None:
     write_report(regression(proven), manuals, tmp_path, ("html",))
     assert not (tmp_path / "check.md").exists()

@@ -183,6 +183,7 @@ def test_every_page_and_its_graph_are_sound(subtests: pytest.Subtests, every: di
             assert not drawn & {f"{SVG}script", f"{SVG}image", f"{SVG}a", f"{SVG}foreignObject"}
 
 
+@pytest.mark.thorough
 def test_every_number_of_the_answer_equals_json(subtests: pytest.Subtests, every: dict[str, ComparisonReport]) -> None:
     for name, record in every.items():
         with subtests.test(name):

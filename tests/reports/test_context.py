@@ -46,6 +46,7 @@ def test_every_field_of_a_context_is_frozen_and_documented(subtests: pytest.Subt
                 assert documented, f"{cls.__name__}.{name}: write Annotated[…, 'what it holds']"
 
 
+@pytest.mark.thorough
 def test_templates_use_documented_variables_only(subtests: pytest.Subtests) -> None:
     for name in TEMPLATES:
         with subtests.test(name=name):

@@ -12,6 +12,7 @@ from quantmedic.reports.machines.json import render_json, render_schema
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
 
+@pytest.mark.thorough
 def test_the_schema_file_is_the_generated_one() -> None:
     stored = files("quantmedic.manuals").joinpath("report.schema.json").read_text(encoding="utf-8")
     command = "python -c \"from quantmedic.reports.machines.json import render_schema; print(render_schema(), end='')\""

@@ -57,6 +57,7 @@ def test_every_table_row_has_the_columns_of_its_head(
                 columns = cells
 
 
+@pytest.mark.thorough
 def test_no_value_becomes_markup(
     hostile_gate: Callable[[Diagnosis], Diagnosis], hostile_proven: Diagnosis, manuals: Mapping[str, str]
 ) -> None:

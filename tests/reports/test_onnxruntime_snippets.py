@@ -175,6 +175,7 @@ def test_unsigned_codes(facts: CaseFacts, execute: Callable[..., onnx.ModelProto
     assert quantizers(execute(code.replace("False", "True")))["relu"][1] == 0
 
 
+@pytest.mark.thorough
 def test_weights_per_channel_and_back(
     facts: CaseFacts, mixed: CaseFacts, execute: Callable[..., onnx.ModelProto]
 ) -> None:

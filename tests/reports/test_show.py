@@ -141,6 +141,7 @@ def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
     assert max(map(len, lines)) <= 100
 
 
+@pytest.mark.thorough
 def test_the_budget_is_printed_whole(patient_case: Path) -> None:
     result = CliRunner().invoke(cli, ["show", str(patient_case), "--loss-budget"])
     assert result.exit_code == 0

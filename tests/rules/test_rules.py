@@ -177,6 +177,7 @@ def test_page_has_title_headings_and_both_verdicts() -> None:
     assert not of_each(wrong)
 
 
+@pytest.mark.thorough
 def test_rule_fires_on_its_examples_and_not_without_what_they_rest_on() -> None:
     """Without a number that it rests on, a rule is not judged; where it asks ``known``, it may also pass."""
 

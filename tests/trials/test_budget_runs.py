@@ -45,6 +45,7 @@ def test_no_run_is_made_twice(pair: tuple[Path, Path], monkeypatch: pytest.Monke
     assert budget is not None and len(effects) == len(set(effects)) == budget.runs
 
 
+@pytest.mark.thorough
 def test_its_runs_are_counted_by_the_samples_that_were_measured(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_its_runs_are_counted_by_the_samples_that_were_measured(
     assert [done for done, _ in calls] == list(range(case.record.loss_budget.runs))
 
 
+@pytest.mark.thorough
 def test_its_samples_come_evenly_out_of_all_that_are_simulated(case: Case) -> None:
     """The first ones of a sorted set may all be of one class."""
     batches = [Batch({"image": X[k : k + 16]}, np.arange(k, k + 16)) for k in range(0, 48, 16)]

@@ -36,6 +36,7 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return bench(tmp_path, conv_net(), shifted(model, 4))
 
 
+@pytest.mark.thorough
 def test_both_are_learned_on_copies_that_keep_their_form(broken: Bench) -> None:
     before = broken.simulated_db(Change())
     stored = broken.models.quantized.model.SerializeToString()

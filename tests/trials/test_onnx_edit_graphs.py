@@ -49,6 +49,7 @@ def clipped_net(opset: int = 17) -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.thorough
 def test_relu_left_to_a_quantizer_comes_back_with_its_removal(tmp_path: Path) -> None:
     model = static(conv_net(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
     assert "Relu" not in {node.op_type for node in model.graph.node}
@@ -63,6 +64,7 @@ def test_relu_left_to_a_quantizer_comes_back_with_its_removal(tmp_path: Path) ->
     assert [node.op_type for node in edited.model.graph.node].count("Relu") == 2, "not doubled where it was kept"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("opset", [10, 17])
 def test_clip_left_to_a_quantizer_comes_back_where_the_grid_reaches_beyond(tmp_path: Path, opset: int) -> None:
     model = qdq(clipped_net(opset), {"image": images()})
@@ -81,6 +83,7 @@ def test_clip_left_to_a_quantizer_comes_back_where_the_grid_reaches_beyond(tmp_p
     assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_what_only_moves_values_keeps_the_grid_of_its_input(tmp_path: Path) -> None:
     model = static(pyramid_net(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
     found = bench(tmp_path, pyramid_net(), model)
@@ -94,6 +97,7 @@ def test_what_only_moves_values_keeps_the_grid_of_its_input(tmp_path: Path) -> N
     assert {"pool3", "pool5", "pool7"} <= names
 
 
+@pytest.mark.thorough
 def test_shared_scale_is_copied_before_it_is_changed(tmp_path: Path) -> None:
     """onnxruntime lets Flatten share the scale of what it reads."""
     model = static(conv_net(), {"image": images()}, tmp_path)
@@ -105,6 +109,7 @@ def test_shared_scale_is_copied_before_it_is_changed(tmp_path: Path) -> None:
     assert steps["pool"] != pytest.approx(1 / 255)
 
 
+@pytest.mark.thorough
 def test_codes_that_are_read_themselves_or_handed_out_stay(tmp_path: Path) -> None:
     net = Net()
     x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3, scale=0.3), out="conv1")

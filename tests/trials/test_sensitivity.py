@@ -130,6 +130,7 @@ def test_so_many_samples_are_taken_from_all_over_the_set() -> None:
     assert found[0].data_sha256 != found[2].data_sha256
 
 
+@pytest.mark.thorough
 def test_samples_are_taken_as_the_model_and_the_set_allow(tmp_path: Path) -> None:
     model = conv_net()
     paths = pair(tmp_path, model, {"image": images()})

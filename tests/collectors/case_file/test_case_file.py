@@ -187,6 +187,7 @@ def test_infinite_facts_come_back(case, tmp_path):
     assert read_case(tmp_path / "a.case").record.operators[0].weight.rounding.sqnr_db == math.inf
 
 
+@pytest.mark.thorough
 def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
     """What it did not measure is unknown, and the rules that need it say so instead of passing."""
 

@@ -109,6 +109,7 @@ def test_labels_may_be_a_model_input():
     assert everything(dataset).inputs["labels"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.thorough
 def test_memory_is_that_of_a_batch_whatever_is_passed_over(tmp_path):
     np.savez(tmp_path / "plain.npz", x=np.zeros((2000, 2000), np.float32))
     np.savez_compressed(tmp_path / "small.npz", x=np.zeros((2000, 2000), np.float32))

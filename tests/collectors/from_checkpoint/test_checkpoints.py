@@ -211,6 +211,7 @@ def test_groups_by_activation_order(float_folder: Path, tmp_path: Path) -> None:
     assert weights[PATIENT].better_reading is not None
 
 
+@pytest.mark.thorough
 def test_missing_and_changed_tensors(float_folder: Path, tmp_path: Path) -> None:
     tensors = made.quantized_model(FLOATS, "gptq")
     del tensors["model.norm.weight"]
@@ -224,6 +225,7 @@ def test_missing_and_changed_tensors(float_folder: Path, tmp_path: Path) -> None
     assert (checkpoint.mismatched, checkpoint.altered, checkpoint.first_altered) == (1, 1, norm)
 
 
+@pytest.mark.thorough
 def test_names_with_another_prefix_and_other_types_of_the_same_numbers_are_no_change(
     float_folder: Path, tmp_path: Path
 ) -> None:
@@ -234,6 +236,7 @@ def test_names_with_another_prefix_and_other_types_of_the_same_numbers_are_no_ch
     assert (diagnosis.model.checkpoint.mismatched, diagnosis.model.checkpoint.altered) == (0, 0)
 
 
+@pytest.mark.thorough
 def test_rounded_real_numbers(float_folder: Path, tmp_path: Path) -> None:
     """Same names and types: the grid is told by the number of distinct values."""
     tensors, size, bits = dict(FLOATS), 64, 3
@@ -250,6 +253,7 @@ def test_rounded_real_numbers(float_folder: Path, tmp_path: Path) -> None:
     assert facts.dead_groups == 0
 
 
+@pytest.mark.thorough
 def test_real_numbers_without_a_grid(float_folder: Path, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     tensors = dict(FLOATS)
@@ -289,6 +293,7 @@ def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monk
         assert a.weight.rounding.mse == pytest.approx(b.weight.rounding.mse, rel=1e-12)
 
 
+@pytest.mark.thorough
 def test_what_no_checkpoint_has_does_not_apply(float_folder: Path, tmp_path: Path) -> None:
     """Images, searches and devices are no matter of the command; what its options give is asked for by these."""
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))

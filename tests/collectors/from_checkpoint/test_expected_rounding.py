@@ -88,6 +88,7 @@ def test_the_scale_of_one_group(tmp_path: Path) -> None:
     assert [(cause.cause, cause.rules) for cause in diagnosis.causes] == [("wrong-weight-scale", ("W039",))]
 
 
+@pytest.mark.thorough
 def test_a_layer_of_which_nothing_is_left(tmp_path: Path) -> None:
     """As GPTQ leaves an expert whose inputs it never saw."""
     diagnosis, own = compared(tmp_path, lambda codes, scale, zero: (np.full_like(codes, 8), scale, zero))
@@ -95,6 +96,7 @@ def test_a_layer_of_which_nothing_is_left(tmp_path: Path) -> None:
     assert made.causes_of(diagnosis) == ["dead-weight-groups"]
 
 
+@pytest.mark.thorough
 def test_signs_of_bytes_are_another_reading(tmp_path: Path) -> None:
     """Codes from 0 to 255 where signed ones are read: all layers are unlike, and it is no other model."""
     tensors = dict(FLOATS)

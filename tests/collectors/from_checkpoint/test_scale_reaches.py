@@ -79,6 +79,7 @@ def compared(
     return made.compare(folder, floats, tensors, {**own, "quantization_config": told}, own)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_fused", [False, True])
 def test_scales_of_the_cache_reach_as_far_as_drawn_inputs(
     tmp_path: Path, is_fused: bool, subtests: pytest.Subtests

@@ -46,6 +46,7 @@ def compared(folder: Path, more: made.Tensors, *, has_config: bool) -> Diagnosis
     return quantmedic.compare_weights(before, after)
 
 
+@pytest.mark.thorough
 def test_a_folder_without_a_configuration_is_told_and_what_was_not_judged(tmp_path: Path) -> None:
     for has_config in (True, False):
         found = compared(tmp_path, {}, has_config=has_config)

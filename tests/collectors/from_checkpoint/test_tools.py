@@ -70,6 +70,7 @@ def tools_of(diagnosis: Diagnosis) -> set[str]:
     return {s.toolchain for cause in diagnosis.causes for advice in cause.remedies for s in advice.snippets}
 
 
+@pytest.mark.thorough
 def test_the_tool_is_recognised_and_its_words_are_used(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for tool in CONFIGS:
         with subtests.test(tool):

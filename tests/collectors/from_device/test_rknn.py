@@ -83,6 +83,7 @@ def test_nothing_outside_of_the_folder_is_read(paths: tuple[Path, Path], tmp_pat
         collected(paths, folder)
 
 
+@pytest.mark.thorough
 def test_values_that_are_too_few_or_missing_and_the_rest_judged(paths: tuple[Path, Path], tmp_path: Path) -> None:
     folder = analysis(tmp_path / "snapshot")
     (folder / "runtime" / "sum2.txt").write_text("0.5\n0.25\n")

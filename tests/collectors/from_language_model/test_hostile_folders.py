@@ -78,6 +78,7 @@ def hostile_arrays() -> Iterator[tuple[str, bytes]]:
     yield "damaged.npz", archive(sound).replace(b"PK\x05\x06", b"PK\x05\x07")
 
 
+@pytest.mark.thorough
 def test_arrays_of_token_ids_from_strangers(tmp_path: Path) -> None:
     failed = []
     for name, content in hostile_arrays():

@@ -87,6 +87,7 @@ def test_outputs_are_the_recorded_ones(record: DebuggerRecord) -> None:
     assert record.outputs == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_step_error_of_a_case_is_the_same(record: DebuggerRecord) -> None:
     case = quantmedic.collect(*PAIR, validation=DATA / "data.npz", step_error=True, threads=1)
     found = {tensor.float_name: tensor.data.step for tensor in quantmedic.inspect(case).facts.tensors}

@@ -514,6 +514,7 @@ def with_codes(sample: Sample, dtype: str = "i1", weight_high: int = 127) -> lis
     return made
 
 
+@pytest.mark.thorough
 def test_integer_operators_come_within_a_step(tmp_path: Path) -> None:
     samples = [s for s in SAMPLES if s.kind in INTEGER and any(o and o.data.dtype == np.float32 for o in s.operands)]
     assert {sample.kind for sample in samples} == INTEGER

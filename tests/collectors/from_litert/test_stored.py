@@ -26,6 +26,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LiteModel]:
     return found
 
 
+@pytest.mark.thorough
 def test_values_change_the_bytes_of_their_constant_alone(
     models: dict[str, LiteModel], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -48,6 +49,7 @@ def test_values_change_the_bytes_of_their_constant_alone(
                     np.testing.assert_array_equal(after.data, changed if before.index == place else before.data)
 
 
+@pytest.mark.thorough
 def test_what_does_not_fit_is_refused(models: dict[str, LiteModel]) -> None:
     for model in models.values():
         for place in writable_constants(model):

@@ -168,6 +168,7 @@ def external(pair, tmp_path) -> Callable[[str], tuple[Path, Path]]:
     return at
 
 
+@pytest.mark.thorough
 def test_external_data_beside_the_model_or_below(external, tmp_path):
     quantmedic.collect(*external("data.bin"), validation=X, threads=1)
     (tmp_path / "folder" / "below").mkdir()

@@ -285,6 +285,7 @@ def test_halves_of_the_set_follow_the_content_of_the_samples(usual):
     assert found.halves_disagreement == pytest.approx(abs(widths[0] - widths[1]) / (X.max() - X.min()), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_ranges_of_single_samples_equal_numpy(measure):
     """Also where the channels come last, so that rows are gathered from several samples."""
     x = random(3, 9, 7, 8) * np.geomspace(0.1, 10, 9, dtype=np.float32)[:, None, None]
@@ -373,6 +374,7 @@ def operators_of(measured: Measured) -> dict[str, OperatorRecord]:
     return {op.name: op for op in measured.case.record.operators}
 
 
+@pytest.mark.thorough
 def test_attributes_are_short_texts(measure):
     net = Net()
     x = net.conv(
@@ -559,6 +561,7 @@ def normed(gain: Array) -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.thorough
 def test_errors_of_other_constants_equal_numpy(measure, subtests):
     """Uint8 codes around 100; of the last two values, one was cut off and one is another."""
     for axis in (None, 0):
@@ -622,6 +625,7 @@ def test_constants_of_what_is_no_number_are_not_judged(measure):
     assert (found.name, found.bits, found.max_error_steps, found.rounding.sqnr_db) == ("mask", 8, None, None)
 
 
+@pytest.mark.thorough
 def test_bias_that_overflows_int32(measure):
     """A channel of tiny weights has a tiny step, on which its bias does not fit."""
     net = Net()
@@ -741,6 +745,7 @@ def kernels(measured: Measured) -> dict[str, str | None]:
     return {layer.name: layer.executed_as for layer in measured.facts.layers if layer.is_compute}
 
 
+@pytest.mark.thorough
 def test_integer_kernels_are_recognized(measure, tmp_path, subtests):
     """Of every format, and where nodes have no names."""
     nameless = qdq(NETS["conv"], {"image": X})
@@ -827,6 +832,7 @@ def test_batches_threads_and_the_order_of_samples_do_not_matter(measure, subtest
 # --- data sets ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_one_data_set_is_enough(measure, subtests):
     for role in ("representative", "validation"):
         with subtests.test(role):
@@ -959,6 +965,7 @@ def test_several_inputs_and_outputs(measure):
         assert_error(output.tensor.data.accumulated, error_of(expected[output.name], found[output.name]))
 
 
+@pytest.mark.thorough
 def test_inputs_and_outputs_in_another_order_and_an_output_less(measure):
     quantized = qdq(NETS["two way"], FEEDS["two way"])
     straight = measure(NETS["two way"], quantized, FEEDS["two way"])
@@ -1053,6 +1060,7 @@ def test_statically_quantized_models(measure, tmp_path, subtests):
                 )
 
 
+@pytest.mark.thorough
 def test_dynamically_quantized_models(measure, tmp_path, subtests):
     for name in ("conv", "two way"):
         with subtests.test(name):
@@ -1077,6 +1085,7 @@ def test_dynamically_quantized_models(measure, tmp_path, subtests):
             assert all(weight.rounding.sqnr_db > 30 and weight.misplaced_share == 0 for weight in weights)
 
 
+@pytest.mark.thorough
 def test_codes_gathered_from_an_embedding_are_not_taken_for_numbers(measure, tmp_path, subtests):
     for kind in ("static", "dynamic"):
         with subtests.test(kind):
@@ -1148,6 +1157,7 @@ def test_external_data_and_renamed_nodes_give_the_same_facts(tmp_path, usual, ru
 # --- shapes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_fixed_batch_of_one(measure, usual):
     model = conv_net(batch=1)
     quantized = qdq(conv_net(), {"image": X * np.float32(0.66)})
@@ -1169,6 +1179,7 @@ def loops(request, monkeypatch):
         monkeypatch.setattr(accumulate, "kernels", reference)
 
 
+@pytest.mark.thorough
 def test_time_before_samples(measure, loops):
     """A leading axis of 8 steps; 13 samples in batches of 8 leave one of 5."""
     net = Net()

@@ -71,6 +71,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.thorough
 def test_quantizers_are_folded_into_tensors_and_weights_known_as_the_runtime_sees_them(subtests):
     x = images(4)
     for name, recipe in RECIPES.items():

@@ -30,6 +30,7 @@ def nodes_of(facts: CaseFacts) -> dict[str, tuple[str, ...]]:
     return {layer.name: layer.float_nodes for layer in facts.layers}
 
 
+@pytest.mark.thorough
 def test_a_layer_stands_for_its_node_and_the_activation_fused_into_it(tmp_path: Path) -> None:
     """Readers are looked for behind operators that only move values."""
     facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path)

@@ -72,6 +72,7 @@ def test_later_samples_that_are_larger_run_in_smaller_batches(
     assert case.record.datasets["validation"].seen == 43
 
 
+@pytest.mark.thorough
 def test_the_size_is_known_beforehand_where_shapes_are_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = conv_net()
     fixed = save_pair(tmp_path, net, static(net, {"image": images(16)}, tmp_path))

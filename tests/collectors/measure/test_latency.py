@@ -134,6 +134,7 @@ def test_quantizers_count_to_the_layer_that_writes_or_reads(pair: tuple[Path, Pa
     assert sum(_operator_times(nodes, graph).values()) == len(graph.model.graph.node)
 
 
+@pytest.mark.thorough
 def test_a_batch_of_fixed_size_is_timed_whole(tmp_path: Path) -> None:
     pair = save_pair(tmp_path, conv_net(batch=4), qdq(conv_net(batch=4), {"image": X[:4]}))
     record = quantmedic.collect(*pair, representative={"image": X}, threads=1, profile=True).record

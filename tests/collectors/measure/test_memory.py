@@ -124,6 +124,7 @@ def residual_net() -> onnx.ModelProto:
     return net.model()
 
 
+@pytest.mark.thorough
 def test_groups_of_tensors_show_the_numbers_of_all_at_once(tmp_path: Path) -> None:
     x = random(3, 2, 3, 32, 32)
     net = residual_net()
@@ -160,6 +161,7 @@ def test_numbers_do_not_depend_on_the_bound(tmp_path: Path, monkeypatch: pytest.
             np.testing.assert_array_equal(column, parts.statistics["validation"].columns[name], err_msg=name)
 
 
+@pytest.mark.thorough
 def test_a_share_that_nobody_asked_for_makes_no_groups_that_cannot_keep_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

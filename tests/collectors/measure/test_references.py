@@ -74,6 +74,7 @@ def test_every_form_gives_the_same(paths, scores, tmp_path) -> None:
         assert facts.samples == 40 and facts.agreement == 1.0 and facts.relative_difference < 1e-5, source
 
 
+@pytest.mark.thorough
 def test_random_slices_find_their_outputs(tmp_path) -> None:
     """Fast mode reads samples in another order, twice over the file; a wrong pairing would show at once."""
     x = images(96)
@@ -86,6 +87,7 @@ def test_random_slices_find_their_outputs(tmp_path) -> None:
     assert facts.samples == 96 and facts.relative_difference < 1e-5
 
 
+@pytest.mark.thorough
 def test_streams_and_limits(paths, scores) -> None:
     def batches():
         for start in range(0, 40, 9):
@@ -240,6 +242,7 @@ def test_classes_of_codes_are_classes(tmp_path, scores) -> None:
     assert model_facts(measured(codes)).output_agreement > 0.8
 
 
+@pytest.mark.thorough
 def test_sound_models_are_not_suspected(paths) -> None:
     assert not fired(measured(paths)) & {"S007", "S008", "S009", "S010", "R001", "R003", "R004"}
 

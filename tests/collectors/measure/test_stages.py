@@ -53,6 +53,7 @@ def fired(case) -> set[str]:
     return {rule for cause in quantmedic.judge(case, BASE).causes for rule in cause.rules}
 
 
+@pytest.mark.thorough
 @pytest.mark.source("horizon-original-float")
 def test_stages_are_compared_with_the_first_and_the_one_before(files) -> None:
     stages = {"original": files["float"], "calibrated": files["quantized"], "compiled": files["coarse"]}
@@ -141,6 +142,7 @@ def test_what_does_not_fit_is_refused(files, tmp_path) -> None:
         measured(files, {"a": files["float"], "calibrated": vendor.save(tmp_path / "vendor.onnx")})
 
 
+@pytest.mark.thorough
 def test_resumed_runs_keep_their_stages(files, tmp_path) -> None:
     stages = {"a": files["float"], "b": files["quantized"]}
     target = tmp_path / "c.case"

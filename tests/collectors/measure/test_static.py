@@ -170,6 +170,7 @@ def test_models_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
         quantmedic.collect_static(*reversed(save_pair(tmp_path, net, qdq(net, feed))))
 
 
+@pytest.mark.thorough
 def test_external_data_outside_the_folder_are_not_read(tmp_path: Path) -> None:
     net, feed = NETS["conv"]
     (tmp_path / "pair").mkdir()

@@ -73,6 +73,7 @@ def test_f1_is_that_of_the_classes(paths, labels, scores):
         assert value == pytest.approx(np.mean(hits))
 
 
+@pytest.mark.thorough
 def test_samples_without_labels_have_no_metric_beside_those_that_have(paths, labels):
     bare = quantmedic.collect(*paths, validation=X[40:], threads=1, rules=BASE)
     assert metric_of(bare).name is None
@@ -80,6 +81,7 @@ def test_samples_without_labels_have_no_metric_beside_those_that_have(paths, lab
         measured(paths, labels, slice(0, 40), metric="f1").merge(bare)
 
 
+@pytest.mark.thorough
 def test_one_hot_labels_are_taken_as_classes_and_said(paths, labels):
     case = measured(paths, np.eye(5)[labels])
     assert case.record.metric == "top1"

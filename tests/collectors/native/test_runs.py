@@ -192,6 +192,7 @@ def test_stopped_work_begins_no_other_run() -> None:
     assert not begun
 
 
+@pytest.mark.thorough
 def test_a_model_that_never_ends_is_refused(folder: Path) -> None:
     model = folder / "endless.onnx"
     with pytest.raises(ModelError, match=r"longer than the time limit\n.*endless\.onnx") as raised:
@@ -285,6 +286,7 @@ def test_a_child_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_a_child_that_takes_too_long_is_killed() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run_child("while True: pass", seconds=0.5)
@@ -296,6 +298,7 @@ def test_the_first_run_of_a_file_in_its_child_has_the_limit(tmp_path: Path) -> N
         require_survival([tmp_path / "a.tflite"])
 
 
+@pytest.mark.thorough
 def test_a_script_without_a_deadline_may_take_as_long_as_some_runs(tmp_path: Path) -> None:
     with time_limit(0.1), pytest.raises(TimeLimitError, match=r"the limit is 0\.6 s"):
         run_script(tmp_path, "while True: pass", "", None)

@@ -82,6 +82,7 @@ def test_products_with_a_gate_are_seen(tmp_path, build):
     assert [t.float_name for t in case.record.tensors if t.pattern == "swish"] == ["product"]
 
 
+@pytest.mark.thorough
 def test_other_products_are_none(tmp_path):
     for build in (square, scaled, strangers):
         product = record(collected(tmp_path, net_of(build)), "product")

@@ -60,6 +60,7 @@ def ends(w: Array) -> tuple[float, float]:
     return min(float(w.min()), 0.0), max(float(w.max()), 0.0)
 
 
+@pytest.mark.thorough
 def test_noise_is_that_of_a_quantizer_and_the_best_is_the_least_of_all_shares():
     for name, kind in itertools.product(WEIGHTS, KINDS):
         rows = WEIGHTS[name].reshape(len(WEIGHTS[name]), -1)

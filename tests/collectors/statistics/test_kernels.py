@@ -288,6 +288,7 @@ NASTY = {
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_nasty_tensors_are_measured_as_in_float64(implementation):
     broken = []
     for name, x in NASTY.items():

@@ -85,6 +85,7 @@ def test_shards_keep_what_one_pass_keeps_and_equal_samples_once(models: tuple[Pa
     assert len(collected(models, np.repeat(X[:3], 9, axis=0)).statistics["representative"].thumbnails.table) == 3
 
 
+@pytest.mark.thorough
 def test_blank_and_spoiled_samples_are_kept(models: tuple[Path, Path]) -> None:
     x = X.copy()
     x[17], x[23, :, :2] = 0.5, x[23].max()
@@ -105,6 +106,7 @@ def test_none_are_kept_where_none_are_wanted_or_samples_are_no_images(
     assert not len(case.statistics["representative"].thumbnails.table)
 
 
+@pytest.mark.thorough
 def test_a_file_whose_thumbnails_do_not_fit_is_refused(models: tuple[Path, Path], tmp_path: Path) -> None:
     case = collected(models, X)
     kept = case.statistics["representative"].thumbnails

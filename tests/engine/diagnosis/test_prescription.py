@@ -258,6 +258,7 @@ def test_every_toolchain_writes_what_its_language_reads() -> None:
                 assert read(each.code), (remedy, toolchain.name)
 
 
+@pytest.mark.thorough
 def test_code_for_onnxruntime_leaves_only_the_names_open_that_are_said_to_be_the_users() -> None:
     wrong = {}
     for remedy in BASE.remedies:

@@ -28,6 +28,7 @@ def table(sizes: np.ndarray) -> SampleTable:
     return rows
 
 
+@pytest.mark.thorough
 def test_data_that_are_wide_by_nature_have_none() -> None:
     for kind, draw in DATA.items():
         for n in (16, 50, 200, 1000):
