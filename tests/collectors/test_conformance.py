@@ -58,8 +58,8 @@ class Patient:
     has_opset: bool = False
 
 
-#: What measures torch as it runs, a converted and an exported model; other toolchains and weights make other grids.
-OF_EACH_COMMIT = (*FILES, "torch, fx", "torch, pt2e", "torch, int8 dynamic")
+#: Of torch, integer kernels and fake quantizers; other toolchains make other grids, and run in the night.
+OF_EACH_COMMIT = (*FILES, "torch, fx", "torch, pt2e")
 
 
 @pytest.fixture(scope="module", params=others_nightly(KINDS, *OF_EACH_COMMIT))

@@ -19,8 +19,11 @@ pytestmark = pytest.mark.thorough
 
 RECORD: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("drawn.yaml").read_text(encoding="utf-8"))
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-#: The first drawn of each network.
-OF_EACH_NETWORK = {name.partition("/")[0]: name for name in reversed(RECORD)}.values()
+#: The first drawn of images, boxes, tokens, and of blocks with and without joints; all others run in the night.
+OF_EACH_COMMIT = [
+    next(name for name in RECORD if name.startswith(f"{network}/"))
+    for network in ("demo", "detector", "sentence", "csp", "mobile")
+]
 SINGLE = {spec.name: spec for spec in all_specs() if spec.group == "single"}
 
 
@@ -32,7 +35,7 @@ def test_the_record_holds_what_the_seed_drew_in_its_order() -> None:
         assert (said["first"] not in right) == said.get("miss", False), name
 
 
-@pytest.mark.parametrize("name", others_nightly(RECORD, *OF_EACH_NETWORK))
+@pytest.mark.parametrize("name", others_nightly(RECORD, *OF_EACH_COMMIT))
 def test_a_drawn_fault_is_named_and_healed_as_recorded(name: str, tmp_path: Path) -> None:
     said, built = RECORD[name], build_fault(SINGLE[name], tmp_path)
     float_model, ill, representative, validation = (
