@@ -25,8 +25,10 @@ from hypothesis import settings
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
-# Each process would rewrite the assertions of all tests anew, which takes longer than to import them.
+# Each process, and each that it starts, would rewrite assertions and compile what it imports anew, which takes longer
+# than to import it.
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests that are not about the integer kernels of one processor give the same on every host.
 os.environ["QUANTMEDIC_EXACT_KERNELS"] = "1"
