@@ -32,6 +32,7 @@ def diagnose(float_model, quantized_model, *, representative, validation, thread
 def checkout(folder: Path) -> Path:
     (folder / "quantmedic").mkdir(parents=True)
     (folder / "quantmedic" / "__init__.py").write_text(OTHER)
+    (folder / ".gitignore").write_text("__pycache__/\n")
     return folder
 
 
