@@ -9,6 +9,8 @@ import pytest
 
 import quantmedic
 
+pytestmark = pytest.mark.thorough
+
 MEASURING = {"numba", "onnx", "onnxruntime", "PIL"}
 PRINTING = {"jinja2", "markdown", "rich"}
 #: All that takes its time.
@@ -34,7 +36,6 @@ def loaded(*arguments: str, folder: Path, script: str = SCRIPT) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
 
-@pytest.mark.thorough
 def test_what_only_prints_loads_no_framework(tmp_path: Path) -> None:
     assert not loaded(folder=tmp_path, script="import sys, quantmedic; print('loaded', *sys.modules)") & SLOW
     assert not loaded("--help", folder=tmp_path) & SLOW
@@ -42,7 +43,6 @@ def test_what_only_prints_loads_no_framework(tmp_path: Path) -> None:
     assert not loaded("explain", "D005", folder=tmp_path) & (MEASURING | PRINTING)
 
 
-@pytest.mark.thorough
 def test_a_report_from_a_case_needs_no_framework(tmp_path: Path) -> None:
     demo = Path(quantmedic.__file__).parent / "demo"
     images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)

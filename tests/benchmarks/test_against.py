@@ -10,6 +10,8 @@ from zoo.cases import Built, Spec
 from zoo.protocol.against import ask_other
 from zoo.protocol.row import Cause
 
+pytestmark = pytest.mark.thorough
+
 #: It knows nothing but ``diagnose``, and fails where it is given a metric.
 OTHER = """
 import sys
@@ -44,7 +46,6 @@ def case(folder: Path, kind: str, metric: str | None = None) -> Built:
     return Built(Spec("demo", (kind,)), folder / kind, "fault", metric=metric)
 
 
-@pytest.mark.thorough
 def test_each_case_gets_an_answer_or_a_reason(tmp_path: Path) -> None:
     cases = [case(tmp_path, "wide-ranges"), case(tmp_path, "wide-branch", "zoo.metrics:tail_top1")]
     found = ask_other(cases, checkout(tmp_path / "other"), None)
@@ -54,13 +55,11 @@ def test_each_case_gets_an_answer_or_a_reason(tmp_path: Path) -> None:
     assert failed.error == "ValueError: no metric zoo.metrics:tail_top1"
 
 
-@pytest.mark.thorough
 def test_a_version_that_ends_early_has_no_answer(tmp_path: Path) -> None:
     found = ask_other([case(tmp_path, "wide-ranges")], checkout(tmp_path / "other"), 5.0)
     assert found["demo/wide-ranges"].error == "the other version ended without an answer"
 
 
-@pytest.mark.thorough
 def test_answers_of_a_commit_are_kept_beside_the_case(tmp_path: Path) -> None:
     other, built = checkout(tmp_path / "other"), case(tmp_path, "wide-ranges")
     git = ["git", "-C", str(other), "-c", "user.name=n", "-c", "user.email=e@example.org"]

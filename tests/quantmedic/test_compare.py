@@ -13,6 +13,8 @@ from quantmedic.cli.main import cli
 from quantmedic.demo import patient
 from quantmedic.engine.errors import CaseError
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def files(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -29,7 +31,6 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(cli, ["compare", *map(str, arguments)], catch_exceptions=False)
 
 
-@pytest.mark.thorough
 @pytest.mark.source("insights-workflow")
 def test_the_patient_healed(files: dict[str, str]) -> None:
     result = run(files["sick"], files["well"])
@@ -66,7 +67,6 @@ def test_swapped_it_broke(files: dict[str, str]) -> None:
     assert all(layer.gain_db is not None and layer.gain_db < 0 for layer in record.layers)
 
 
-@pytest.mark.thorough
 def test_the_same_case_twice(files: dict[str, str]) -> None:
     result = run(files["sick"], files["sick"])
     assert result.output.startswith("UNCHANGED  top-1 10.35 % in both; output -1.3 dB in both; causes as before\n")
@@ -93,7 +93,6 @@ def test_formats_without_a_folder_are_printed(files: dict[str, str]) -> None:
     assert run(files["sick"], files["well"], "--format", "html").output.startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.thorough
 def test_a_folder_gets_the_files(files: dict[str, str], tmp_path: Path) -> None:
     result = run(files["sick"], files["well"], "-q", "-o", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -118,7 +117,6 @@ def test_both_are_judged_by_the_rules_given(files: dict[str, str]) -> None:
     assert json.loads(strict)["outputs"][0]["direction"] == "same"
 
 
-@pytest.mark.thorough
 def test_what_cannot_be_compared_is_an_error(files: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "no.case").write_text("no case")
     with pytest.raises(CaseError):

@@ -432,7 +432,6 @@ def test_no_data_and_no_place(pair: tuple[Path, Path], tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-@pytest.mark.thorough
 def test_torch_modules_are_refused_before_they_are_run() -> None:
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())

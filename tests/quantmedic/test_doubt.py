@@ -15,6 +15,8 @@ import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.console import render_console, warning_lines
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 400
 
 
@@ -32,14 +34,12 @@ def random_labels(classes: int) -> np.ndarray:
     return np.random.default_rng(11).integers(0, classes, SAMPLES)
 
 
-@pytest.mark.thorough
 def test_a_sound_pair_is_healthy(models: tuple[Path, Path]) -> None:
     found = diagnosed(models)
     assert found.verdict == "healthy" and found.metrics.label_fault == "none"
     assert found.metrics.kappa is not None and found.metrics.kappa > 0.6
 
 
-@pytest.mark.thorough
 def test_random_labels_leave_it_open(models: tuple[Path, Path]) -> None:
     found = diagnosed(models, labels=random_labels(2))
     assert (found.verdict, found.causes[0].rules, found.causes[0].severity) == ("undecided", ("S018",), "high")
@@ -51,7 +51,6 @@ def test_random_labels_leave_it_open(models: tuple[Path, Path]) -> None:
     )
 
 
-@pytest.mark.thorough
 def test_a_cause_of_several_rules_has_the_name_of_the_one_that_found_it(
     models: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -70,7 +69,6 @@ def test_a_cause_of_several_rules_has_the_name_of_the_one_that_found_it(
     assert first["name"] == "float-model-at-chance"
 
 
-@pytest.mark.thorough
 def test_a_model_that_is_right_a_little_more_often_than_a_guess_is_not_healthy(models: tuple[Path, Path]) -> None:
     """Labels of which one in eight is right: some 34 % where a guess is right on 25 %."""
     right = options(SAMPLES)["labels"]
@@ -99,7 +97,6 @@ def test_a_gate_does_not_accept_on_such_data_and_other_commands_are_done(
     assert checked.returncode == 3 and "INSUFFICIENT_DATA" in checked.stdout
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("metric", others_nightly([None, "mae"]))
 def test_samples_of_another_scale_leave_it_open_without_classes(models: tuple[Path, Path], metric: str | None) -> None:
     """Both models agree on them, and a metric of errors does not show that they mean nothing to either."""

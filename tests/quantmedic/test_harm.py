@@ -15,6 +15,8 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.terminal.console import render_console
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path, Path]]:
@@ -35,7 +37,6 @@ def diagnosed(models: tuple[Path, Path], labelled: int, *, labels: bool = True) 
     return quantmedic.judge(measured(models, labelled, labels=labels))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("wide", "labelled", "verdict", "harm"),
     [
@@ -87,7 +88,6 @@ def test_without_a_metric_one_with_labels_would_decide(pairs: dict[float, tuple[
     assert diagnosed(mild, 4000, labels=False).verdict == "healthy"
 
 
-@pytest.mark.thorough
 def test_without_labels_a_range_of_the_input_that_does_not_fit_leaves_it_open(
     pairs: dict[float, tuple[Path, Path]],
 ) -> None:
@@ -98,7 +98,6 @@ def test_without_labels_a_range_of_the_input_that_does_not_fit_leaves_it_open(
     assert contradictions(found) == []
 
 
-@pytest.mark.thorough
 def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
     found = diagnosed(pairs[8.0], 4000)
     (told,) = [text for text in render_console(found).splitlines() if "input-range-of-other-data" in text]
@@ -111,14 +110,12 @@ def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple
     assert "low · withstood for now" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.thorough
 def test_what_was_supposed_is_no_evidence(pairs: dict[float, tuple[Path, Path]]) -> None:
     found = diagnosed(pairs[8.0], 100)
     assert found.model.harmed is False
     assert "model.harmed" not in {row.fact for cause in found.causes for row in cause.evidence}
 
 
-@pytest.mark.thorough
 def test_undecided_fails_a_gate_only_where_the_policy_asks(
     pairs: dict[float, tuple[Path, Path]], tmp_path: Path
 ) -> None:
@@ -135,7 +132,6 @@ def test_undecided_fails_a_gate_only_where_the_policy_asks(
         assert not any(finding.gated for finding in found.check.findings)
 
 
-@pytest.mark.thorough
 def test_report_json_holds_what_is_open(pairs: dict[float, tuple[Path, Path]]) -> None:
     report = json.loads(render_json(diagnosed(pairs[8.0], 100)))
     assert report["verdict"] == "undecided" and report["undecided"]["limit"] == 0.015

@@ -18,6 +18,8 @@ from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.console import render_console
 
+pytestmark = pytest.mark.thorough
+
 CHANNELS = 24
 
 
@@ -64,7 +66,6 @@ def found(case: Case) -> Diagnosis:
     return quantmedic.judge(case)
 
 
-@pytest.mark.thorough
 def test_two_remedies_that_are_needed_together_are_named(case: Case, found: Diagnosis) -> None:
     assert found.pair is not None and case.record.simulation is not None
     weights, activations = found.pair.remedies
@@ -78,7 +79,6 @@ def test_two_remedies_that_are_needed_together_are_named(case: Case, found: Diag
     assert found.pair.predicted.gain_db > 20 > weights.predicted.gain_db > activations.predicted.gain_db
 
 
-@pytest.mark.thorough
 def test_the_prescription_holds_both_and_every_report_says_why(found: Diagnosis) -> None:
     assert found.prescription is not None and found.pair is not None
     assert [step.title for step in found.prescription.steps] == [remedy.title for remedy in found.pair.remedies]
@@ -93,7 +93,6 @@ def test_the_prescription_holds_both_and_every_report_says_why(found: Diagnosis)
     assert "do this first: Give every weight channel its own scale, and 16-bit activations" in texts[0]
 
 
-@pytest.mark.thorough
 def test_the_pair_is_proven_as_it_is_printed(both: tuple[Path, Path]) -> None:
     proven = quantmedic.diagnose(*both, **DATA, prove=600)
     assert proven.proof is not None and proven.prescription is not None
@@ -103,7 +102,6 @@ def test_the_pair_is_proven_as_it_is_printed(both: tuple[Path, Path]) -> None:
     assert len(executed.choices) == 2
 
 
-@pytest.mark.thorough
 def test_one_remedy_that_suffices_is_not_paired(tmp_path: Path) -> None:
     alone = quantmedic.collect(*patient(tmp_path, 3000.0, per_channel=True), **DATA, prove=False)
     simulation = alone.record.simulation
@@ -117,7 +115,6 @@ def test_one_remedy_that_suffices_is_not_paired(tmp_path: Path) -> None:
     assert "No single remedy" not in render_console(judged, verbosity="verbose")
 
 
-@pytest.mark.thorough
 def test_no_run_is_spent_on_a_network_that_is_well(tmp_path: Path) -> None:
     well = quantmedic.collect(*patient(tmp_path, 2.0, per_channel=True), **DATA)
     runs = well.record.simulation.runs if well.record.simulation is not None else {}

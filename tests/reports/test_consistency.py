@@ -34,6 +34,8 @@ from quantmedic.engine.rules.remedy_kinds import BOUNDS
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 
+pytestmark = pytest.mark.thorough
+
 REAL = load_rulebase()
 #: Cause, severity, fact that finds it, remedies: one of each kind that a diagnosis can hold.
 RULES = (
@@ -224,7 +226,6 @@ def contradicting(drawn: Drawn, policy: dict[str, Any] | None, page: bool) -> li
 pages = st.sampled_from([False, False, False, False, True])
 
 
-@pytest.mark.thorough
 @given(cases(), st.sampled_from(POLICIES), pages)
 @examples(30)
 def test_no_report_contradicts_itself(drawn: Drawn, policy: dict[str, Any] | None, page: bool) -> None:
@@ -264,7 +265,6 @@ def test_no_report_of_the_demonstration_contradicts_itself(
             assert contradictions(found, page=bool(policy)) + contradictions(plain, page=False) == [], policy
 
 
-@pytest.mark.thorough
 def test_a_model_given_twice_is_called_so(tmp_path: Path) -> None:
     """Every report says it, and no gate passes, whether or not the model is quantized."""
     (model, _), _ = patient()

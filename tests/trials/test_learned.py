@@ -16,6 +16,8 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.remedy_kinds import change_of, tried_change_of
 from quantmedic.trials.from_onnx.edit import edit, left_integer
 
+pytestmark = pytest.mark.thorough
+
 BIASES, ROUNDING = (Change(learned=frozenset({what})) for what in ("biases", "rounding"))
 
 
@@ -36,7 +38,6 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return bench(tmp_path, conv_net(), shifted(model, 4))
 
 
-@pytest.mark.thorough
 def test_both_are_learned_on_copies_that_keep_their_form(broken: Bench) -> None:
     before = broken.simulated_db(Change())
     stored = broken.models.quantized.model.SerializeToString()
@@ -73,7 +74,6 @@ def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> N
     assert learned and all(trial.failed is None and trial.proven and not trial.bound for trial in learned)
 
 
-@pytest.mark.thorough
 def test_an_editor_that_cannot_learn_is_not_asked_to(broken: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the trials of the whole network those are left out, and none of them fails."""
     monkeypatch.setattr("quantmedic.trials.from_onnx.edit.LEARNS", False)

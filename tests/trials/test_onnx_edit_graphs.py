@@ -34,6 +34,8 @@ from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.from_onnx.edit import edit, left_integer
 
+pytestmark = pytest.mark.thorough
+
 FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")
 
 
@@ -49,7 +51,6 @@ def clipped_net(opset: int = 17) -> onnx.ModelProto:
     return net.model()
 
 
-@pytest.mark.thorough
 def test_relu_left_to_a_quantizer_comes_back_with_its_removal(tmp_path: Path) -> None:
     model = static(conv_net(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
     assert "Relu" not in {node.op_type for node in model.graph.node}
@@ -64,7 +65,6 @@ def test_relu_left_to_a_quantizer_comes_back_with_its_removal(tmp_path: Path) ->
     assert [node.op_type for node in edited.model.graph.node].count("Relu") == 2, "not doubled where it was kept"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("opset", [10, 17])
 def test_clip_left_to_a_quantizer_comes_back_where_the_grid_reaches_beyond(tmp_path: Path, opset: int) -> None:
     model = qdq(clipped_net(opset), {"image": images()})
@@ -83,7 +83,6 @@ def test_clip_left_to_a_quantizer_comes_back_where_the_grid_reaches_beyond(tmp_p
     assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-5)
 
 
-@pytest.mark.thorough
 def test_what_only_moves_values_keeps_the_grid_of_its_input(tmp_path: Path) -> None:
     model = static(pyramid_net(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
     found = bench(tmp_path, pyramid_net(), model)
@@ -97,7 +96,6 @@ def test_what_only_moves_values_keeps_the_grid_of_its_input(tmp_path: Path) -> N
     assert {"pool3", "pool5", "pool7"} <= names
 
 
-@pytest.mark.thorough
 def test_shared_scale_is_copied_before_it_is_changed(tmp_path: Path) -> None:
     """onnxruntime lets Flatten share the scale of what it reads."""
     model = static(conv_net(), {"image": images()}, tmp_path)
@@ -109,7 +107,6 @@ def test_shared_scale_is_copied_before_it_is_changed(tmp_path: Path) -> None:
     assert steps["pool"] != pytest.approx(1 / 255)
 
 
-@pytest.mark.thorough
 def test_codes_that_are_read_themselves_or_handed_out_stay(tmp_path: Path) -> None:
     net = Net()
     x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3, scale=0.3), out="conv1")
@@ -130,7 +127,6 @@ def test_codes_that_are_read_themselves_or_handed_out_stay(tmp_path: Path) -> No
     assert "Cast cast reads its codes" in str(raised.value)
 
 
-@pytest.mark.thorough
 def test_sixteen_bit_codes_are_written_for_the_opset(tmp_path: Path) -> None:
     for opset, domain in [(13, MICROSOFT), (21, "")]:
         found = bench(tmp_path, conv_net(opset), qdq(conv_net(opset), {"image": images()}))
@@ -182,7 +178,6 @@ def test_models_of_all_producers_can_be_edited(benches: dict[str, Bench]) -> Non
         assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-4), name
 
 
-@pytest.mark.thorough
 @examples(25)
 @given(data=st.data())
 def test_random_changes_give_models_that_run(benches: dict[str, Bench], data: st.DataObject) -> None:

@@ -15,10 +15,11 @@ from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.from_onnx.edit import left_integer
 
+pytestmark = pytest.mark.thorough
+
 FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")
 
 
-@pytest.mark.thorough
 def test_bias_that_would_not_fit_gets_a_wider_step_for_its_weights(tmp_path: Path) -> None:
     net = Net()
     weight = random(1, 4, 3, 1, 1)
@@ -39,7 +40,6 @@ def test_bias_that_would_not_fit_gets_a_wider_step_for_its_weights(tmp_path: Pat
     assert found.edited_db(change) > found.simulated_db(Change()) - 1
 
 
-@pytest.mark.thorough
 def test_bias_that_was_cut_off_is_repaired_by_its_own_remedy_alone(tmp_path: Path) -> None:
     net = Net()
     weight = random(1, 4, 3, 1, 1)
@@ -56,7 +56,6 @@ def test_bias_that_was_cut_off_is_repaired_by_its_own_remedy_alone(tmp_path: Pat
         assert left_integer(found.models, found.case, found.edit(change).model, change) == ()
 
 
-@pytest.mark.thorough
 def test_each_constant_is_put_back_at_its_own_place(tmp_path: Path) -> None:
     """The gain is stored as what the offset is: its own values go back there, not those that are nearest."""
     gain, offset = random(1, 8, scale=2.0), random(2, 8)
@@ -74,7 +73,6 @@ def test_each_constant_is_put_back_at_its_own_place(tmp_path: Path) -> None:
     assert found.edited_db(change, plain=True) == pytest.approx(found.simulated_db(change), abs=0.1)
 
 
-@pytest.mark.thorough
 def test_float_weights_between_codes_stay_float(tmp_path: Path) -> None:
     """onnxruntime rounds float weights and bias of such a layer to codes by itself, if nothing keeps it from that."""
     for bias in (True, False):
@@ -91,7 +89,6 @@ def test_float_weights_between_codes_stay_float(tmp_path: Path) -> None:
         assert found.edited_db(change) == pytest.approx(found.simulated_db(change), abs=0.1)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
 def test_weights_of_dynamic_products(tmp_path: Path, kind: QuantType) -> None:
     data = {"ids": np.random.default_rng(0).integers(0, 20, (32, 6))}
@@ -110,7 +107,6 @@ def test_weights_of_dynamic_products(tmp_path: Path, kind: QuantType) -> None:
     assert noises["best-range"] < 1.2 * now
 
 
-@pytest.mark.thorough
 def test_packed_weights_can_be_unpacked(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     weight = rng.standard_normal((32, 6)).astype(np.float32)
@@ -142,7 +138,6 @@ def is_rounded(found: Bench, model: onnx.ModelProto, output: str) -> bool:
     return executed_types(replace(found.models.quantized, model=model), 1)[output] == "MatMulNBits"
 
 
-@pytest.mark.thorough
 def test_float_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtime_does(tmp_path: Path) -> None:
     found = bench(tmp_path, conv_net(), static(conv_net(), {"image": images()}, tmp_path))
     inputs = Change({found.tensor("flat"): None, found.tensor("pool"): None})
@@ -153,7 +148,6 @@ def test_float_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtim
     assert found.edit(inputs.join(Change(weights=layer))).unedited == ()
 
 
-@pytest.mark.thorough
 def test_16_bit_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtime_does(tmp_path: Path) -> None:
     recipe = Recipe(weights="float", per_channel=True)
     found = bench(tmp_path, conv_net(), qdq(conv_net(), {"image": images()}, recipe))

@@ -16,6 +16,8 @@ from quantmedic.collectors.from_language_model.tokenizer import encode
 from quantmedic.collectors.from_language_model.tokens import read_texts
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
+pytestmark = pytest.mark.thorough
+
 VOCABULARY = 512
 MB = 1 << 20
 CONFIG = {
@@ -78,7 +80,6 @@ def hostile_arrays() -> Iterator[tuple[str, bytes]]:
     yield "damaged.npz", archive(sound).replace(b"PK\x05\x06", b"PK\x05\x07")
 
 
-@pytest.mark.thorough
 def test_arrays_of_token_ids_from_strangers(tmp_path: Path) -> None:
     failed = []
     for name, content in hostile_arrays():
@@ -98,7 +99,6 @@ def test_arrays_of_token_ids_from_strangers(tmp_path: Path) -> None:
         assert read_texts(tmp_path / name, None, VOCABULARY)[0].tolist() == list(range(40)), "read by what it holds"
 
 
-@pytest.mark.thorough
 def test_configurations_that_ask_for_more_than_the_weights_hold(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Each would take minutes, or gigabytes, to build; what is built is counted, not timed."""
     pytest.importorskip("transformers")
@@ -128,7 +128,6 @@ def write_tokenizer(folder: Path, content: object) -> Path:
     return folder
 
 
-@pytest.mark.thorough
 def test_tokenizers_that_panic_abort_and_take_all_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
@@ -154,7 +153,6 @@ def _doubling() -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 
 
-@pytest.mark.thorough
 def test_a_tokenizer_that_draws_gives_the_same_tokens_each_time(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "texts.txt").write_text("aabaab" * 50 + "\n\n" + "abaab" * 40)

@@ -32,13 +32,11 @@ def is_as_expected(diagnosis: Any, floats: Any, quantized: Any, ids: Any) -> Non
         assert getattr(language, name) == pytest.approx(wanted[name], rel=1e-4, abs=1e-9), name
 
 
-#: Each with another way to make predictions; the others run in the night.
-OFTEN = ("Mixtral", "GPT-2")
+#: Each with another way to make predictions.
+OF_EACH_COMMIT = ("Mixtral", "GPT-2")
 
 
-@pytest.mark.parametrize(
-    "architecture", [pytest.param(own, marks=() if own in OFTEN else pytest.mark.nightly) for own in lm.ARCHITECTURES]
-)
+@pytest.mark.parametrize("architecture", others_nightly(lm.ARCHITECTURES, *OF_EACH_COMMIT))
 def test_figures_of_modules_and_checkpoints_are_those_of_whole_models(architecture: str, tmp_path: Path) -> None:
     floats = lm.random_model(architecture)
     quantized = lm.rounded(copy.deepcopy(floats), lambda name: 4)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.tiers import others_nightly
 from hypothesis import given
 
 pytest.importorskip("transformers")
@@ -55,15 +56,13 @@ def drawn(texts: int = 3, length: int = 24) -> Any:
     return np.random.default_rng(1).integers(3, lm.VOCABULARY, (texts, length))
 
 
-#: Each with another way to make inputs, keys and values; the others run in the night.
-OFTEN = [(name, "float8 stored") for name in ("Phi3", "GPT-2")]
-OFTEN += [("Llama", title) for title in ("int8 by token", "int8 cache that cuts")]
-AT_NIGHT = [(name, "float8 stored") for name in ("Llama", "Qwen3", "Gemma2", "Mixtral")]
+#: Each with another way to make inputs, keys and values.
+OF_EACH_COMMIT = [(name, "float8 stored") for name in ("Phi3", "GPT-2")]
+OF_EACH_COMMIT += [("Llama", title) for title in ("int8 by token", "int8 cache that cuts")]
+OTHERS = [(name, "float8 stored") for name in ("Llama", "Qwen3", "Gemma2", "Mixtral")]
 
 
-@pytest.mark.parametrize(
-    "architecture, title", [*OFTEN, *(pytest.param(*own, marks=pytest.mark.nightly) for own in AT_NIGHT)]
-)
+@pytest.mark.parametrize("architecture, title", others_nightly([*OF_EACH_COMMIT, *OTHERS], *OF_EACH_COMMIT))
 def test_figures_are_those_of_whole_models_with_hooks(architecture: str, title: str, tmp_path: Path) -> None:
     asked, inputs, caches, tolerance = ASKED[title]
     floats = lm.saved(lm.random_model(architecture), tmp_path / "float")

@@ -12,6 +12,8 @@ from quantmedic.collectors.from_litert.file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.stored import writable_constants, write_constants
 from quantmedic.engine.errors import ModelError
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 
 
@@ -26,7 +28,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LiteModel]:
     return found
 
 
-@pytest.mark.thorough
 def test_values_change_the_bytes_of_their_constant_alone(
     models: dict[str, LiteModel], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -49,7 +50,6 @@ def test_values_change_the_bytes_of_their_constant_alone(
                     np.testing.assert_array_equal(after.data, changed if before.index == place else before.data)
 
 
-@pytest.mark.thorough
 def test_what_does_not_fit_is_refused(models: dict[str, LiteModel]) -> None:
     for model in models.values():
         for place in writable_constants(model):

@@ -12,6 +12,8 @@ from quantmedic.api.inspection import inspect
 from quantmedic.collectors.measure import collect, sampling
 from quantmedic.engine.case.records import Case
 
+pytestmark = pytest.mark.thorough
+
 #: Elements of the measured tensors of ``conv_net`` per pixel (image and both activations), and bytes of each.
 PIXEL_BYTES = 13 * 5
 
@@ -59,7 +61,6 @@ def test_the_first_sample_tells_how_many_fit(pair: tuple[Path, Path], monkeypatc
     assert sizes == [1, 1, 1]
 
 
-@pytest.mark.thorough
 def test_later_samples_that_are_larger_run_in_smaller_batches(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +73,6 @@ def test_later_samples_that_are_larger_run_in_smaller_batches(
     assert case.record.datasets["validation"].seen == 43
 
 
-@pytest.mark.thorough
 def test_the_size_is_known_beforehand_where_shapes_are_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = conv_net()
     fixed = save_pair(tmp_path, net, static(net, {"image": images(16)}, tmp_path))
@@ -80,7 +80,6 @@ def test_the_size_is_known_beforehand_where_shapes_are_fixed(tmp_path: Path, mon
     assert case.record.run["batch_size"] == sampling.MAX_BATCH
 
 
-@pytest.mark.thorough
 def test_the_figures_are_those_of_one_sample_at_a_time(pair: tuple[Path, Path]) -> None:
     data = squares(40, 8)
     own = quantmedic.collect(*pair, validation=data, threads=1)
@@ -92,7 +91,6 @@ def test_the_figures_are_those_of_one_sample_at_a_time(pair: tuple[Path, Path]) 
         assert mine.data.accumulated.sqnr_db == pytest.approx(other.data.accumulated.sqnr_db, abs=0.1)
 
 
-@pytest.mark.thorough
 def test_shards_make_up_one_pass(pair: tuple[Path, Path]) -> None:
     data = squares(40, 64)
     whole = quantmedic.collect(*pair, validation=data, threads=1)
