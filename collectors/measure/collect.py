@@ -193,7 +193,7 @@ class Run:
         self._parts = {role: self._parts_of(dataset) for role, dataset in datasets.items()}
         self._states = {role: _Progress([0] * len(parts)) for role, parts in self._parts.items()}
         self._slicings = {role: self._slicing(role) for role in datasets}
-        self._sums = {role: SetSums(partial(self._accumulator, role)) for role in datasets}
+        self._sums = {role: self._begin_sums(role) for role in datasets}
 
     def _slicing(self, role: Role) -> Slicing:
         """A set is divided by its samples, or, where only some are measured, into its parts."""
@@ -209,7 +209,7 @@ class Run:
         for role in self._datasets:
             self._slicings[role] = slicings.get(role, self._slicings[role].only(0, 0))
             self._states[role] = _Progress([0] * len(self._parts[role]))
-            self._sums[role] = SetSums(partial(self._accumulator, role))
+            self._sums[role] = self._begin_sums(role)
 
     @property
     def slicings(self) -> dict[Role, Slicing]:
@@ -241,9 +241,10 @@ class Run:
         share = share_of(samples or 0, dataset.unit)
         return parts_of(share, self._options.seed, others) if share > 1 else [None]
 
-    def _accumulator(self, role: Role, known: SetStatistics | None) -> SetAccumulator:
+    def _begin_sums(self, role: Role, known: Sequence[SliceSum] = ()) -> SetSums:
+        # They do not hold this run: both would stay, with the models, until the collector looks for cycles.
         metric = self._metric if self._datasets[role].labelled else None
-        return self._observer.accumulator(metric, known)
+        return SetSums(partial(self._observer.accumulator, metric), known)
 
     @property
     def settled(self) -> bool:
@@ -287,7 +288,7 @@ class Run:
                 )
             state.seen, state.complete = list(known.parts), known.complete
             whole = SliceSum(0, 0, case.statistics[role])
-            self._sums[role] = SetSums(partial(self._accumulator, role), case.sums.get(role, [whole]))
+            self._sums[role] = self._begin_sums(role, case.sums.get(role, [whole]))
 
     def _same_start(self, role: Role, case: Case) -> bool:
         """The data set has its name and no less samples than were read, and the first batch of them is what it was."""

@@ -45,7 +45,7 @@ from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.garbage import collect_garbage, with_rare_garbage_collection
+from quantmedic.engine.garbage import with_rare_garbage_collection
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance, CountedAllowance, TimeAllowance
@@ -249,7 +249,6 @@ def prove_pair(
         earlier = _earlier_case(options, measurement.datasets)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
-        collect_garbage()  # the observed models would stay until the simulated one is there
         case = _with_simulation_of(earlier, case)
         case = with_files(_with_data_options(case, data), sources, models)
         if printed.notice is not None:

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gc
 import hashlib
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from builders.toy_front_end import save_toy_pair
 
 import quantmedic
 from quantmedic.collectors.front_ends import front_ends
-from quantmedic.collectors.measure.collect import Interrupted
+from quantmedic.collectors.measure.collect import Interrupted, Run
+from quantmedic.collectors.measure.observer import Observer
 from quantmedic.engine.case.facts import ErrorFacts, Facts, TensorDataFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import ERROR_KINDS, SetStatistics
@@ -244,7 +246,12 @@ def test_models_stay_as_they_are(patient):
     options = {"representative": batches(patient.x, 5), "prove": 3.0, "operator_error": False}
     collected(patient, batches(patient.x, 7), **options)
     assert same(patient.state(), before)
+    gc.collect()
+    gc.disable()
     fast = collected(patient, patient.x, mode="fast")
+    left = [type(each).__name__ for each in gc.get_objects() if isinstance(each, (Run, Observer))]
+    gc.enable()
+    assert not left, "what refers to itself keeps the models until the collector looks for it"
     assert (fast.statistics["validation"].tensor_samples > 0).all()
     assert fast.record.datasets["validation"].seen == len(patient.x)
     assert same(patient.state(), before)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders.commands import run_quantmedic, with_proof
 from numpy.typing import NDArray
 
 import quantmedic
@@ -23,6 +22,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("torchao", reason="torchao is not installed")
 
 from builders import litert_models, torch_models  # noqa: E402
+from builders.tiers import others_nightly  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
@@ -121,13 +121,14 @@ def as_numbers(codes: NDArray[Any], scale: float, zero_point: int) -> Array:
     return (codes.astype(np.float32) - zero_point) * scale if scale else codes.copy()
 
 
-@pytest.mark.parametrize("name", LITERT)
+@pytest.mark.parametrize("name", others_nightly(LITERT, "divided again", "one scale for a wide channel"))
 def test_a_litert_fault_comes_first_and_the_script_heals(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault, proper, judged = LITERT[name], litert_models.gradient_images(0, 64), litert_models.gradient_images(1, 64)
     strength = fault.draw(name)
     is_wide = fault.how == "per tensor"
+    monkeypatch.delenv("QUANTMEDIC_NO_PROVE")
     monkeypatch.chdir(tmp_path)
     content = litert_models.two_convolutions(strength if is_wide else 1.0, colours=(0.1, 0.3, 1.0))
     Path("float.tflite").write_bytes(content)
@@ -136,9 +137,8 @@ def test_a_litert_fault_comes_first_and_the_script_heals(
     Path("ill.tflite").write_bytes(litert_models.quantized(content, mode, {"image": shown}, per_tensor=is_wide))
     np.savez("rep.npz", image=shown)
     np.savez("val.npz", image=judged)
-    words = ("float.tflite", "ill.tflite", "-r", "rep.npz", "-v", "val.npz", "-o", "report")
-    done = run_quantmedic("diagnose", *words, cwd=tmp_path, env=with_proof())
-    assert done.returncode == 0, done.stderr
+    data = {"representative": "rep.npz", "validation": "val.npz"}
+    quantmedic.diagnose("float.tflite", "ill.tflite", output="report", threads=1, **data)
     assert named_causes(Path("report"))[0] in fault.right
     code, _ = run_prescription(Path("report"), data={"serving_default": [{"image": row[None]} for row in shown]})
     exact, ill, healed = (run_litert(Path(f"{model}.tflite"), judged) for model in ("float", "ill", "int8"))
