@@ -248,6 +248,8 @@ def calls_that_write(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name not in {*WRITING, *OPENING, "replace"}:
+                continue
             owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
             given = [ast.unparse(each) for each in (*node.args, *(keyword.value for keyword in node.keywords))]
             if (

@@ -74,6 +74,7 @@ def test_a_fault_is_named(network: Network, tmp_path: Path) -> None:
     assert (again.plain, again.told, again.growth) == (result.plain, result.told, result.growth)
 
 
+@pytest.mark.nightly
 def test_a_control_is_healthy(network: Network) -> None:
     result = ask("int8", network)
     assert result.counts and not result.plain.alarms and not result.told.alarms

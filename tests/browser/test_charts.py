@@ -75,6 +75,7 @@ def over(errors: dict[str, Any], metric: str, limits: dict[str, float | None]) -
     return above(metric, f"quantize_error_{metric}", -1)
 
 
+@pytest.mark.nightly
 def test_circles_and_diamonds_are_those_of_report_json(graphs: Callable[..., Any], large: Path) -> None:
     page = graphs()
     report = json.loads((large / "report.json").read_text())

@@ -61,7 +61,7 @@ class Patient:
 
 
 #: Of torch, integer kernels and fake quantizers; other toolchains make other grids, and run in the night.
-OF_EACH_COMMIT = (*FILES, "torch, fx", "torch, pt2e")
+OF_EACH_COMMIT = (*FILES, "torch, fx")
 
 
 @pytest.fixture(scope="module", params=others_nightly(KINDS, *OF_EACH_COMMIT))
@@ -347,6 +347,7 @@ def test_files_need_no_torch(tmp_path):
     assert said_without({"torch", "torchao"}, call, tmp_path) == "worked\n"
 
 
+@pytest.mark.nightly
 def test_modules_need_no_torchao(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     call = (

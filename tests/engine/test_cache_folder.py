@@ -103,6 +103,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     assert not is_private(folder)
 
 
+@pytest.mark.nightly
 def test_without_a_private_folder_nothing_is_kept_and_nothing_is_left_behind(tmp_path: Path) -> None:
     (tmp_path / "home").write_bytes(b"no folder")
     temporary = tmp_path / "temporary"

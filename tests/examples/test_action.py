@@ -250,6 +250,7 @@ def recorder(runner: Callable[[Path], Runner], tmp_path: Path) -> Runner:
     return made
 
 
+@pytest.mark.nightly
 def test_hostile_inputs_arrive_as_they_are_and_do_nothing(recorder: Runner, tmp_path: Path) -> None:
     names = ("float", "quantized", "representative", "validation", "tokens", "config", "baseline")
     for text in HOSTILE:

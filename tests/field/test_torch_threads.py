@@ -155,6 +155,7 @@ def test_observers_that_go_on_where_nothing_is_rounded() -> None:
     assert "observer-moved" not in [cause.cause for cause in judged(trained(), net).causes]
 
 
+@pytest.mark.nightly
 def test_fake_quantizers_that_observe_and_round_are_no_cause() -> None:
     """As every training with quantizers in it begins."""
     diagnosis = judged(trained(), prepared())

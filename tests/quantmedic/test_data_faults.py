@@ -230,7 +230,8 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
     check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
-@pytest.mark.parametrize("stale", others_nightly(["scaled only", "copies of one image"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("stale", ["scaled only", "copies of one image"])
 def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     """The data were repaired, but the old ranges are still in the model."""
     _, damage, options = GREY[stale]

@@ -193,10 +193,10 @@ def test_the_healthy_detector_is_healthy(tmp_path):
     assert report["outputs"][0]["columns"]["dead"] == 0
 
 
-def test_the_language_model_has_one_block_of_few_bits(tmp_path):
+def test_the_language_model_has_one_block_of_few_bits(tmp_path, capsys):
     pytest.importorskip("transformers")
-    done = run("demo", "--language-model", "-o", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    assert exit_code(["demo", "--language-model", "-o", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["verdict"], report["drop_class"]) == ("degraded", "large")
     assert report["metrics"]["name"] == "perplexity" and report["metrics"]["float_value"] < 8, "it was trained"
@@ -207,12 +207,12 @@ def test_the_language_model_has_one_block_of_few_bits(tmp_path):
     markdown = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "torchao" in markdown and markdown.startswith("# DEGRADED: small-llama (quantized)\n")
     assert "<title>small-llama (quantized) · degraded" in (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "do this first: Keep named layers in float: 7 layers of model.layers.2\n" in done.stdout
-    assert "between Q4_K_M (0.031) and Q3_K_M (0.1)" in " ".join(done.stdout.split())
+    assert "do this first: Keep named layers in float: 7 layers of model.layers.2" in said
+    assert "between Q4_K_M (0.031) and Q3_K_M (0.1)" in said
     code = (tmp_path / "prescription.py").read_text()
     assert "TorchAoConfig(" in code and '"model.layers.2.mlp.up_proj"' in code
-    checked = run("check", str(tmp_path))
-    assert checked.returncode == 1 and "perplexity rises for certain, and no policy allows it" in checked.stdout
+    assert exit_code(["check", str(tmp_path)]) == 1
+    assert "perplexity rises for certain, and no policy allows it" in capsys.readouterr().out
 
 
 @pytest.mark.nightly

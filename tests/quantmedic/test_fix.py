@@ -24,7 +24,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) -> None:
     fixed, report = tmp_path / "fixed.onnx", tmp_path / "repair"
     data = ("-r", DEMO / "representative.npz", "-v", DEMO / "validation.npz", *PIXELS)
-    data += ("--mean", "representative=0", "--std", "representative=1")
+    data += ("--mean", "representative=0", "--std", "representative=1", "--samples", 128)
     done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", fixed, "--report", report)
     assert done.returncode == 0, done.stderr
     assert "degraded -> healthy" in done.stdout

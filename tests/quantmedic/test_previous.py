@@ -99,6 +99,7 @@ def test_remedy_that_does_not_matter_is_named_and_ranked_down(cases: dict[str, C
     assert found.advice_place == "first"
 
 
+@pytest.mark.nightly
 def test_narrower_ranges_are_not_taken_for_the_remedy_that_widens(cases: dict[str, Case], rules: RuleBase) -> None:
     found = judge(cases, rules, "extremes", "percentile")
     assert found.previous is not None

@@ -67,6 +67,7 @@ def test_shards_of_other_options_are_told_apart_from_an_interrupted_run(folder, 
     assert "without --resume or --shards" in " ".join(found.stderr.split())
 
 
+@pytest.mark.nightly
 def test_several_whole_cases_are_no_shards(folder, whole, tmp_path):
     for name in ("one", "two"):
         shutil.copy(whole, tmp_path / f"{name}.case")

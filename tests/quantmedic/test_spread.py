@@ -87,6 +87,7 @@ def test_one_setting_is_repaired_in_every_place_although_the_rule_fired_in_few(c
     assert advice.layers[: len(cause.subjects)] == cause.subjects
 
 
+@pytest.mark.nightly
 def test_what_is_proven_everywhere_is_what_is_printed(patient: tuple[Path, Path], tmp_path: Path) -> None:
     written = tmp_path / "fixed.onnx"
     inputs = {"representative": images(64, 3), "validation": images(96, 4)}

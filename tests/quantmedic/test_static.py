@@ -105,7 +105,7 @@ WEIGHT_FAULTS = (
 )
 
 
-@pytest.mark.parametrize("kind", others_nightly(WEIGHT_FAULTS, "one-wide-channel", "not-quantized"))
+@pytest.mark.parametrize("kind", others_nightly(WEIGHT_FAULTS, "two-bit-layers", "not-quantized"))
 def test_a_fault_of_the_weights_is_named_as_with_data(zoo: Path, kind: str) -> None:
     built = build(Spec("demo", (kind,)), zoo)
     assert built.status == "fault", built.reason

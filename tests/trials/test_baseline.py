@@ -123,7 +123,6 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle) and best not in idle
 
 
-@pytest.mark.nightly
 def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: Found) -> None:
     again, best = coarse.baseline.trial, coarse.best
     assert again.gain_db == pytest.approx(0, abs=1e-9) and not again.proven
@@ -142,6 +141,7 @@ def test_a_cause_that_advises_it_is_proven_by_it(old_ranges: Found) -> None:
     assert first.cause == "stale-calibration" and first.proven
 
 
+@pytest.mark.nightly
 def test_what_is_prescribed_is_measured_on_all_samples(coarse_and_stale: Found) -> None:
     """The half that is judged alone would show another number than the file that is written."""
     found = coarse_and_stale

@@ -176,6 +176,7 @@ def test_one_block_is_there_at_a_time(answers: list[Any]) -> None:
     assert block < most < 1.2 * block + heads and left < 0.01 * block
 
 
+@pytest.mark.nightly
 def test_modules_are_moved_or_run_where_they_are(answers: list[Any]) -> None:
     processor, moved, apart = answers[1]
     assert processor[0]["head_gain"] is not None
@@ -247,6 +248,7 @@ if devices._multipliers():
 """
 
 
+@pytest.mark.nightly
 def test_float32_numbers_are_multiplied_with_all_bits_and_settings_put_back() -> None:
     done = subprocess.run([sys.executable, "-c", SETTINGS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -208,7 +208,7 @@ def of_samples(progress: Callable[..., None]) -> Callable[..., None]:
     return told
 
 
-@pytest.mark.parametrize("name", others_nightly(SCENES, "two sets", "fast, function"))
+@pytest.mark.parametrize("name", others_nightly(SCENES, "two sets"))
 def test_a_pass_that_is_interrupted_again_and_again_ends_with_the_same_bits(wholes, name, tmp_path):
     """With another number of threads each time; and once it is finished, nothing is read any more."""
     scene, path = wholes(name)

@@ -69,7 +69,7 @@ def test_the_interval_is_what_the_score_test_does_not_exclude(cells: tuple[int, 
     assert (kept == expected)[np.minimum(abs(grid - low), abs(grid - high)) > 1e-9].all()
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_drop_at_the_limit_is_called_a_regression_in_one_of_forty_runs() -> None:
     """The drop is the limit: neither side is called wrongly more often than promised, and 5 sigma of 10 000 runs."""
     pairs = ((0.01, 0.01), (0.01, 0.012), (0.01, 0.05), (0.02, 0.024), (0.005, 0.3))
