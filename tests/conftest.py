@@ -47,14 +47,16 @@ pytest.register_assert_rewrite("builders")
 
 # How long an example takes depends on what else the machine does: no test judges by that.
 settings.register_profile("quick", deadline=None, max_examples=10)
-settings.register_profile("thorough", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("nightly", deadline=None, derandomize=True, max_examples=400)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     if is_inner_loop(config) and named and all(name.partition("::")[0].endswith(".py") for name in config.args):
         config.option.markexpr = "not nightly"
-    settings.load_profile("quick" if is_inner_loop(config) else "thorough")
+    at_night = re.search(r"(?<!not )\bnightly", str(config.option.markexpr))
+    settings.load_profile("quick" if is_inner_loop(config) else "nightly" if at_night else "thorough")
     if not hasattr(config, "workerinput"):
         compile_package()
 

@@ -91,6 +91,7 @@ def test_every_depthwise_layer_at_chance(tmp_path: Path) -> None:
     assert sorted(layers) == ["/head/depthwise/conv/Conv", "/reduce/depthwise/conv/Conv"]
 
 
+@pytest.mark.nightly
 def test_quiet_channel_that_the_next_weights_amplify(tmp_path: Path) -> None:
     """pytorch#90289: with a scale for each weight channel 0.67 of 0.75 are left, as the activation has one scale.
 

@@ -90,6 +90,7 @@ def test_two_quantizers_in_a_row_round_twice(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_where_the_float_model_has_no_relu_none_is_read(tmp_path):
     """The second quantizer cuts off what the first one holds, and that is the cause."""
     models = converted(tmp_path, without_relu(net(False)), without_relu(net(True)))

@@ -288,7 +288,7 @@ def fires(own: Rule) -> bool:
     return bool(result.findings)
 
 
-@examples(60)
+@examples(150)
 @given(when=NODES, where=st.none() | NODES)
 def test_can_fire_agrees_with_trying_all_values(when: Any, where: Any) -> None:
     own = rule(when, where=where, message="{weight.max}")
