@@ -4,6 +4,7 @@ Whether a set is too small or of another kind shows in the ranges that parts of 
 have: where nearly all of them cover more, its size is not what its ranges lack.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,6 +16,8 @@ from quantmedic.engine.case.statistics import SLOTS, SetStatistics, slots_of
 
 #: Parts that are put together.
 _PARTS = 400
+#: Values of parts that are looked at together.
+_AT_ONCE = 1 << 18
 #: The validation set holds so many parts of that size at least; fewer share most of their samples.
 _ROOM = 2
 #: Of fewer samples no kind is told: a single odd one among ordinary samples is one of them, and too few in any case.
@@ -53,14 +56,27 @@ def ordinary_ranges(case: Case) -> OrdinaryRanges | None:
     whole_low, whole_high = other.slot_min[judged].min(axis=1), other.slot_max[judged].max(axis=1)
     width = whole_high.astype(np.float64) - whole_low
 
-    def lack(low: NDArray[np.float32], high: NDArray[np.float32]) -> float:
+    def lack(low: NDArray[np.float32], high: NDArray[np.float32]) -> NDArray[np.float64]:
         overlap = np.minimum(high, whole_high).astype(np.float64) - np.maximum(low, whole_low)
-        return float(((1.0 - np.maximum(overlap, 0.0) / width) ** 4).mean() ** 0.25)
+        return ((1.0 - np.maximum(overlap, 0.0) / width) ** 4).mean(axis=1) ** 0.25
 
-    own = lack(mine.slot_min[judged].min(axis=1), mine.slot_max[judged].max(axis=1))
-    lows, highs = other.slot_min[judged], other.slot_max[judged]
-    others = np.array([lack(lows[:, part].min(axis=1), highs[:, part].max(axis=1)) for part in parts])
-    return OrdinaryRanges(own, float(np.median(others)), float((others >= own).mean()))
+    own = lack(mine.slot_min[judged].min(axis=1)[None], mine.slot_max[judged].max(axis=1)[None])[0]
+    lows, highs = other.slot_min[judged].T.copy(), other.slot_max[judged].T.copy()
+    others = np.concatenate(
+        [
+            lack(np.minimum.reduceat(lows[slots], begins, axis=0), np.maximum.reduceat(highs[slots], begins, axis=0))
+            for slots, begins in _in_groups(parts, lows.shape[1])
+        ]
+    )
+    return OrdinaryRanges(float(own), float(np.median(others)), float((others >= own).mean()))
+
+
+def _in_groups(parts: list[NDArray[np.int64]], tensors: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Slots of several parts in a row, and where each of them begins: few enough for their values to fit the cache."""
+    most = max(1, _AT_ONCE // (tensors * SLOTS))
+    for first in range(0, len(parts), most):
+        group = parts[first : first + most]
+        yield np.concatenate(group), np.cumsum([0, *map(len, group[:-1])])
 
 
 def _judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np.bool_]:
