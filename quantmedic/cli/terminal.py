@@ -47,9 +47,9 @@ def interrupted_status() -> int:
 
 
 def leave_at_once_if_stuck(code: int) -> None:
-    """End the process with an exit code, where native code that cannot be stopped would hold it back."""
+    """End the process with an exit code, where native code, or a thread that an interrupt met, would hold it back."""
     runs = sys.modules.get("quantmedic.collectors.native.runs")
-    if runs is None or not runs.is_anything_left():
+    if not was_interrupted() and (runs is None or not runs.is_anything_left()):
         return
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

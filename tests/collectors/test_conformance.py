@@ -335,11 +335,13 @@ def said_without(blocked: set[str], call: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_modules_without_torch(tmp_path):
     said = said_without({"torch"}, "quantmedic.collect(Stranger(), Stranger(), validation=[1])", tmp_path)
     assert "pip install 'quantmedic[torch]'" in said and "Stranger" in said
 
 
+@pytest.mark.nightly
 def test_files_need_no_torch(tmp_path):
     save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": X}))
     np.savez(tmp_path / "data.npz", image=X)

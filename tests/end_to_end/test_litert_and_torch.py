@@ -202,7 +202,7 @@ def make_network(how: str, strength: float) -> tuple[Module, Callable[[int], Any
     return net, draw
 
 
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", others_nightly(TORCH, *list(TORCH)[:3]))
 def test_a_torch_fault_comes_first_and_the_script_heals(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_what_lies_in_memory_does_not_travel(data):
         collected({"validation": image}, cluster=client)
 
 
+@pytest.mark.nightly
 def test_an_error_of_a_worker_is_the_users(data, tmp_path):
     with np.load(data["validation"]) as stored:
         image = stored["image"].copy()

@@ -150,6 +150,7 @@ def test_everything_is_tried_as_on_one_machine_though_a_worker_is_killed(hard: S
     assert found == everything
 
 
+@pytest.mark.nightly
 def test_an_interrupt_keeps_what_was_tried(simple: Scene):
     def interrupted(**more: Any) -> Case:
         calls = 0

@@ -46,6 +46,7 @@ def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
     assert done.returncode == 0 and "representative  validation" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.source("insights-channel-histograms")
 def test_each_channel_of_the_weights_has_a_histogram(patient_case: Path) -> None:
     done = run(patient_case, "--layer", "/stem/conv/Conv")

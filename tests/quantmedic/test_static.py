@@ -118,6 +118,7 @@ def test_a_fault_of_the_weights_is_named_as_with_data(zoo: Path, kind: str) -> N
     assert "accuracy" not in alone.causes[0].message
 
 
+@pytest.mark.nightly
 def test_a_sound_pair_gives_no_alarm(zoo: Path) -> None:
     for network, control in (
         ("demo", "per-channel"),

@@ -12,8 +12,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,13 +203,9 @@ def test_no_library_of_operators_is_loaded() -> None:
     assert not [text for text in texts if re.search(r"register_custom_ops|load_library|load_op_library", text)]
 
 
-@pytest.mark.nightly
-@breaks("No connection is opened")
-@breaks("Files are written to the output, to the cache, and to the temporary directory while a run lasts.")
-def test_every_command_stays_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
-) -> None:
-    """The interpreter itself reports what it connects to, starts and changes, in child processes too."""
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Commands":
+    """Every command and front end, with the files that each reads."""
     for package in ("ai_edge_litert", "openvino", "PIL", "safetensors"):
         pytest.importorskip(package)
     monkeypatch.syspath_prepend(ROOT / "tests" / "fuzz")
@@ -219,24 +217,110 @@ def test_every_command_stays_in_its_place(
     seeds = make_seeds()
     seeds |= own_seeds(seeds, OWN)
     logging.disable(before)  # which the seeds of a campaign switch off
+    return Commands(tmp_path, sound_commands(seeds), lambda files: write_all(files, seeds))
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Commands that are sound, and the place that each is to stay in."""
+
+    top: Path
+    rows: Sequence[tuple[Mapping[str, str], str]]
+    write: Callable[[Any], None]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    notes, folder, scratch = (tmp_path / name for name in ("notes", "work", "tmp"))
-    for name, value in guard_variables(notes, folder / "out", cache / "quantmedic", scratch).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    own = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(scratch)}
-    for files, command in sound_commands(seeds):
+
+    @property
+    def folder(self) -> Path:
+        return self.top / "work"
+
+    @property
+    def scratch(self) -> Path:
+        return self.top / "tmp"
+
+    @property
+    def allowed(self) -> tuple[Path, ...]:
+        return self.folder / "out", self.cache / "quantmedic", self.scratch
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"HOME": str(self.top / "home"), "XDG_CACHE_HOME": str(self.cache), "TMPDIR": str(self.scratch)}
+        return os.environ | own | {"PYTHONDONTWRITEBYTECODE": "1"}
+
+    def place(self, files: Mapping[str, str]) -> None:
+        """Begin anew, with the files of a command alone."""
+        for place in (self.folder, self.scratch):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+        with contextlib.chdir(self.folder):
+            self.write(files)
+
+    def check_nothing_is_left(self) -> None:
+        assert not [path for path in self.scratch.rglob("*") if path.is_file()]
+        assert not (self.top / "home").exists()
+
+
+@pytest.mark.nightly
+@breaks("No connection is opened")
+@breaks("Files are written to the output, to the cache, and to the temporary directory while a run lasts.")
+def test_every_command_stays_in_its_place(commands: Commands, subtests: pytest.Subtests) -> None:
+    """The interpreter itself reports what it connects to, starts and changes, in child processes too."""
+    notes = commands.top / "notes"
+    environment = commands.environment | guard_variables(notes, *commands.allowed)
+    for files, command in commands.rows:
         with subtests.test(command):
-            for place in (folder, scratch):
-                shutil.rmtree(place, ignore_errors=True)
-                place.mkdir()
+            commands.place(files)
             notes.write_text("")
-            with contextlib.chdir(folder):
-                write_all(files, seeds)
-            done = run_quantmedic(*shlex.split(command), cwd=folder, env=os.environ | own)
+            done = run_quantmedic(*shlex.split(command), cwd=commands.folder, env=environment)
             assert done.returncode != 2 and "Traceback" not in done.stderr, done.stderr
             assert notes.read_text() == ""
-            assert not [path for path in scratch.rglob("*") if path.is_file()] and not (tmp_path / "home").exists()
+            commands.check_nothing_is_left()
+
+
+#: Calls of the system that reach others, start programs or change files.
+CALLS = (
+    *("connect", "sendto", "execve", "open", "openat", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2"),
+    *("unlink", "unlinkat", "rmdir", "link", "linkat", "symlink", "symlinkat", "truncate", "chmod", "fchmodat"),
+)
+
+
+@pytest.mark.nightly
+def test_native_code_stays_in_its_place_too(commands: Commands, subtests: pytest.Subtests) -> None:
+    """One command of each front end, whose calls of the system are traced: libraries do not ask the interpreter."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("needs strace on PATH")
+    first = {tuple(files): (files, command) for files, command in reversed(commands.rows)}
+    log = commands.top / "calls"
+    for files, command in first.values():
+        with subtests.test(command):
+            commands.place(files)
+            traced = [strace, "-f", "-qq", "-y", "-s", "4096", "-e", f"trace={','.join(CALLS)}", "-o", log]
+            words = [*map(str, traced), sys.executable, "-P", "-m", "quantmedic", *shlex.split(command)]
+            done = subprocess.run(
+                words, cwd=commands.folder, env=commands.environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode != 2, done.stderr
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            assert [line for line in lines if leaves(line, commands.folder, ())], "the trace sees what is written"
+            places = tuple(f"{place}/" for place in (*commands.allowed, "/dev", "/proc"))
+            assert not [line for line in lines if leaves(line, commands.folder, places)]
+            commands.check_nothing_is_left()
+
+
+def leaves(line: str, folder: Path, places: tuple[str, ...]) -> bool:
+    """Whether a traced call that was carried out reaches others, starts another program, or changes files elsewhere."""
+    call = re.match(r"\d+ +(\w+)\(", line)
+    if call is None or " = -1 " in line:
+        return False
+    if call[1] in ("connect", "sendto"):
+        return "AF_INET" in line
+    if call[1] == "execve":
+        return f'execve("{sys.executable}"' not in line
+    if call[1] in ("open", "openat"):
+        opened = line.rpartition("<")[2].removesuffix(">")
+        return bool(re.search(r"O_(WRONLY|RDWR|CREAT)", line)) and not f"{opened}/".startswith(places)
+    named = re.findall(r'(?:<([^>]*)>, )?"([^"]*)"', line)
+    return not all(f"{folder / beside / path}/".startswith(places) for beside, path in named)
 
 
 def test_the_guard_sees_what_a_run_must_not_do(tmp_path: Path) -> None:

@@ -459,7 +459,7 @@ class TestTensors:
         with pytest.raises(DataError, match="nested too deeply"):
             read(written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": value})))
 
-    @pytest.mark.thorough
+    @pytest.mark.nightly
     def test_keys_and_marks_that_take_for_ever(self, tmp_path):
         for content in (
             b"})" + b"\x85" * 500_000 + b"Ns.",  # its hash overflows the stack of the interpreter

@@ -603,6 +603,7 @@ def test_a_command_that_is_stopped_says_what_it_has_and_goes_on(commands, number
     assert resumed == content(Path(file))
 
 
+@pytest.mark.nightly
 def test_a_killed_command_leaves_its_last_checkpoint(commands):
     options = (*BRIEF, "-o", "c.case")
     running = commands.start("collect", "often", *options)

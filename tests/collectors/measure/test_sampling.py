@@ -216,6 +216,7 @@ def test_every_sample_of_the_demo_is_judged_as_in_exact_mode(demo):
     assert a.metric.quantized_value == b.metric.quantized_value
 
 
+@pytest.mark.nightly
 def test_estimates_of_the_demo_are_close(demo):
     exact, fast = (facts_of(case) for case in demo)
     for a, b in zip(exact.tensors, fast.tensors, strict=True):
