@@ -48,7 +48,7 @@ pytest.register_assert_rewrite("builders")
 # How long an example takes depends on what else the machine does: no test judges by that.
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=50)
-settings.register_profile("nightly", deadline=None, derandomize=True, max_examples=400)
+settings.register_profile("nightly", deadline=None, derandomize=True, max_examples=200)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -58,13 +58,16 @@ def working_directory_first() -> Iterator[None]:
     """Let the user's module, and what it imports, be found in the working directory; nothing else that we import is.
 
     What is imported already is not looked for, so that no ``numpy.py`` in that directory takes the place of ours. A
-    function that imports from there when it is called finds the directory last on the path.
+    function that imports from there when it is called finds the directory last on the path. No compiled code is left
+    there: it is the user's folder, and no output.
     """
-    here, before = str(Path.cwd()), list(sys.path)
+    here, before, writes_nothing = str(Path.cwd()), list(sys.path), sys.dont_write_bytecode
     sys.path[:] = [here, *(place for place in before if place not in ("", here))]
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = writes_nothing
         added = [place for place in sys.path if place not in before and place != here]
         sys.path[:] = [*added, *(place for place in before if place not in ("", here)), here]
 

@@ -78,11 +78,12 @@ class Advice(Data):
 
     @property
     def is_disproven(self) -> bool:
-        """It was carried out, and recovered nothing for sure, nor much of the noise of those samples that have any."""
+        """It was carried out, and recovered nothing for sure, nor much of the noise, or made the task metric worse."""
         measured = self.measured
         if measured is None or measured.failed is not None or measured.proven:
             return False
-        return measured.bound or (measured.share or 0.0) < MUCH
+        worse = measured.metric is not None and measured.metric.is_worse
+        return measured.bound or worse or (measured.share or 0.0) < MUCH
 
 
 class Withheld(Data):

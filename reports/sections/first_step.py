@@ -46,7 +46,7 @@ class FirstStep:
     detail: Annotated[str, "what it changes"]
     gain: Annotated[Gain | None, "what it brings; None where nothing measured or predicted it"]
     code: Annotated[str, "code of the cause that it repairs; empty where it is for none, or a page is meant"]
-    label: Annotated[str, "what it is: do this first, or where a gate accepts the model: still to be gained"] = DO_FIRST
+    label: Annotated[str, "what it is: do this first, or where a gate accepts the model: still to be gained"]
     cause: Annotated[str, "name of the cause that it repairs; empty where it is for none"] = ""
     confidence: Annotated[str, "how sure that cause is, as percent; empty where there is none"] = ""
     why: Annotated[str, "what that cause found, as a sentence; empty where there is none"] = ""
@@ -127,6 +127,7 @@ def _with_failure(step: FirstStep, given: Prescription | None) -> FirstStep:
 def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequence[str]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
+    label = _first_label(diagnosis)
     if (executed := _executed_step(diagnosis, causes)) is not None:
         return executed
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
@@ -143,13 +144,15 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
         remedy = next(iter([*able, *card.remedies]), None)
         gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else _predicted_gain(remedy)
         title, detail = (remedy.title, remedy.changes) if remedy else (card.name, card.message)
-        return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
+        return FirstStep(title, detail, gain, card.code, label)
     if diagnosis.undecided is not None:
         open_ = undecided_text(diagnosis.undecided, diagnosis.metrics)
         more = FirstStep("Measure more labelled samples", open_, None, "", OPEN_LABEL)
         return _simulated_step(diagnosis) or more
     if advice and diagnosis.verdict in ("failed", "not-comparable"):
-        return FirstStep(advice[0], "no cause is known; this page says what to look at and what to give", None, "")
+        return FirstStep(
+            advice[0], "no cause is known; this page says what to look at and what to give", None, "", label
+        )
     if advice and (simulated := _simulated_step(diagnosis)) is not None:
         return simulated
     if advice:
@@ -157,7 +160,7 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
         if causes:
             tried = any(cause.was_tried_in_vain for cause in diagnosis.causes)
             why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
-        return FirstStep(advice[0], f"{why}; this page says where to look first", None, "")
+        return FirstStep(advice[0], f"{why}; this page says where to look first", None, "", label)
     return None
 
 

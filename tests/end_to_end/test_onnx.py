@@ -20,9 +20,7 @@ pytestmark = pytest.mark.thorough
 
 RECORD: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("drawn.yaml").read_text(encoding="utf-8"))
 #: The first drawn of images and of boxes; all others run in the night.
-OF_EACH_COMMIT = [
-    next(name for name in RECORD if name.startswith(f"{network}/")) for network in ("demo", "detector")
-]
+OF_EACH_COMMIT = [next(name for name in RECORD if name.startswith(f"{network}/")) for network in ("demo", "detector")]
 SINGLE = {spec.name: spec for spec in all_specs() if spec.group == "single"}
 
 

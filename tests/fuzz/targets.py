@@ -232,6 +232,7 @@ def _folders(seeds: Seeds) -> Iterator[Target]:
     dumped = own | {f"d/Result_{k}/{name}": name for k in range(2) for name in ("relu.raw", "pool.npy")} | _DUMPED
     yield Target("links", 3, dumped, "", mutate_bytes, (f"{_COLLECT}x.npz --device-tensors d",), plant.plant_links)
     yield Target("links", 1, _TFLITE, "", mutate_bytes, _LITE, plant.plant_links)
+    yield Target("links", 1, _OPENVINO, "", mutate_bytes, _IR, plant.plant_links)
     yield Target("links", 2, spoken, "", mutate_bytes, _SPEAK, plant.plant_links)
     yield Target("planted work", 6, spoken, "", mutate_bytes, _SPEAK, plant.plant_work)
 

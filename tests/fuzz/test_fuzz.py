@@ -57,7 +57,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 #: What the function of the data does, as a defect of quantmedic would, and how that is told.
 DEFECTS = [
-    ("open('stray.txt', 'w').close()", "file outside"),
+    ("open('stray.txt', 'w').close()", "outside: open "),
     ("open(os.environ['HOME'] + '/stray', 'w').close()", "file outside"),
     ("os.mkdir('/var/quantmedic-fuzz')", "outside: os.mkdir /var/quantmedic-fuzz"),
     # below the guard of the standard streams, as what does not pass it would be written
@@ -70,7 +70,7 @@ DEFECTS = [
 SLOW_DEFECTS = [
     ("while True: pass", "hang"),
     ("os.read(os.pipe()[0], 1)", "hang"),
-    ("x = [b'x' * (1 << 20) for _ in range(3000)]", "memory"),
+    ("x = b'x' * (3 << 30)", "memory"),
 ]
 
 

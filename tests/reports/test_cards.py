@@ -5,7 +5,7 @@ import pytest
 from quantmedic.engine.contract.causes import EvidenceRow
 from quantmedic.engine.contract.remedies import Present
 from quantmedic.reports.sections.cards import _present_values, _without_repeats
-from quantmedic.reports.sections.first_step import FirstStep, _layers_text
+from quantmedic.reports.sections.first_step import DO_FIRST, FirstStep, _layers_text
 
 
 def test_what_a_remedy_finds_is_said_with_what_has_it(subtests: pytest.Subtests) -> None:
@@ -55,6 +55,6 @@ def test_layers_of_one_part_are_told_by_that_part(subtests: pytest.Subtests) -> 
 
 
 def test_the_title_stands_with_the_layers() -> None:
-    step = FirstStep("Keep named layers in float", "", None, "W030", where=_layers_text(BLOCK))
+    step = FirstStep("Keep named layers in float", "", None, "W030", DO_FIRST, where=_layers_text(BLOCK))
     assert step.named == "Keep named layers in float: 3 layers of model.layers.2"
-    assert FirstStep("Per-channel weights", "", None, "W001").named == "Per-channel weights"
+    assert FirstStep("Per-channel weights", "", None, "W001", DO_FIRST).named == "Per-channel weights"

@@ -234,7 +234,7 @@ def test_no_report_contradicts_itself(drawn: Drawn, policy: dict[str, Any] | Non
 
 @pytest.mark.nightly
 @given(cases(), st.sampled_from(POLICIES), pages)
-@examples(300)
+@examples(150)
 def test_none_of_many_reports_contradicts_itself(drawn: Drawn, policy: dict[str, Any] | None, page: bool) -> None:
     assert contradicting(drawn, policy, page) == []
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -48,7 +49,7 @@ def run(scores: Floats, first: int = 16, negligible: float = 0.0, failing: Seque
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.integers(1, 200), st.floats(0, 5))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_overlaps_the_leader_is_never_dropped(seed: int, candidates: int, samples: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.normal(0, spread, (candidates, 1)) + rng.normal(0, 1, (candidates, samples))
@@ -65,7 +66,7 @@ def test_what_overlaps_the_leader_is_never_dropped(seed: int, candidates: int, s
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.integers(1, 16))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_small_races_end_as_exhaustive_comparisons(seed: int, candidates: int, samples: int) -> None:
     """All samples fit into the first part."""
     scores = np.random.default_rng(seed).normal(0, 3, (candidates, samples))

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -55,7 +56,7 @@ def outputs_of(parts: Segments, batch: Batch, added: list[float], x: np.ndarray)
 
 
 @pytest.mark.thorough
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     order=st.permutations(range(LENGTH)),
     skips=st.lists(st.integers(0, 4), min_size=LENGTH, max_size=LENGTH),

@@ -134,7 +134,8 @@ def wrong_errors(found: Any, x: Array, y: Array, unsure: Array | int = 0, step: 
     close = 1e-5 * noise + grain
     top = np.abs(np.where(np.isfinite(x), x, 0)).max((0, 2), initial=0)
     slack = {
-        "power": 1e-5 * power + n * TINY**2,
+        # Squares of float32 that are nothing beside that of the largest value of all channels.
+        "power": 1e-5 * power + n * (float(np.finfo(F).tiny) * top.max(initial=0) ** 2 + TINY**2),
         "square": 2 * n * close * noise,
         "sum": n * close + unsure * step,
         "cross": np.sqrt(power * n) * close + unsure * step * top + n * TINY * true["max"],

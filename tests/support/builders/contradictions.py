@@ -12,6 +12,7 @@ from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.check import render_check
 from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.text import capital
 
 #: What no report says whatever it is about.
 NEVER = (
@@ -81,7 +82,8 @@ def _of_proof(diagnosis: Diagnosis, context: ReportContext) -> Iterator[str]:
             if "interval includes zero" in gain.judged and (cause.measured_low_db or 0) > 0:
                 yield f"an interval above zero is said to include it: {cause.cause}"
     first = context.first
-    if first is not None and first.gain is not None and "not proven" in first.gain.judged:
+    meant = [a for cause in diagnosis.causes for a in cause.remedies if first and capital(a.title) == first.title]
+    if first is not None and meant and all(advice.is_disproven for advice in meant):
         yield f"what was tried in vain is to be done first: {first.title}"
 
 

@@ -56,7 +56,8 @@ def _changed(event: str, arguments: tuple[object, ...]) -> Iterator[str]:
             yield os.path.realpath(os.fsdecode(path))  # type: ignore[arg-type]  # a path, by the interpreter
     for index, folder in _CHANGED.get(event, ()):
         path = arguments[index]
-        if isinstance(path, str | bytes | os.PathLike) and path != ":memory:":
+        only_read = event == "sqlite3.connect" and "mode=ro" in os.fsdecode(path)  # type: ignore[arg-type]  # likewise
+        if isinstance(path, str | bytes | os.PathLike) and path != ":memory:" and not only_read:
             descriptor = -1 if folder is None else arguments[folder]
             base = "" if descriptor == -1 else os.readlink(f"/proc/self/fd/{descriptor}")
             above, name = os.path.split(os.path.join(base, os.fsdecode(path)))
