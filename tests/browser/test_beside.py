@@ -92,7 +92,6 @@ def test_both_begin_at_the_same_layer_and_are_in_sight(subtests: pytest.Subtests
                 assert view["y"] <= middle <= view["y"] + view["height"], model
 
 
-@pytest.mark.nightly
 def test_selecting_in_one_selects_in_the_other(opened: Opened, demo: Path) -> None:
     page = both(opened(demo, viewport={"width": 1400, "height": 900}, reduced_motion="reduce"))
     page.evaluate("select(0)")

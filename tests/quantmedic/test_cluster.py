@@ -116,7 +116,6 @@ def test_another_version_of_a_worker_is_named(data):
     assert "tcp://10.0.0.7:41  onnxruntime 1.0, here" in str(error)
 
 
-@pytest.mark.nightly
 def test_workers_with_other_kernels_are_refused(data, monkeypatch):
     monkeypatch.setenv("QUANTMEDIC_EXACT_KERNELS", "1")
     with cluster_of(1, processes=True) as client:

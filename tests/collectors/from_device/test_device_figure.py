@@ -39,7 +39,6 @@ def judge_of(own: device_figure.Patient, folder: Path) -> Callable[[dict[str, Ar
     return layers
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("network, seeds", [FEW, *ALL])
 def test_the_altered_layer_is_named_and_another_way_to_round_names_none(
     network: str, seeds: range, tmp_path: Path
