@@ -119,8 +119,12 @@ def _defect(ended: Ended, place: str) -> str:
 
 
 def _stray(ended: Ended) -> str:
-    """What lies where nothing was asked for: beside the input, in the home or the temporary folder."""
+    """What lies where nothing was asked for: beside the input, in the home or the temporary folder.
+
+    A case that is kept there since the output cannot be written is told.
+    """
     left = [path for name in ("home", "tmp") for path in (ended.aside / name).rglob("*") if path.is_file()]
+    left = [path for path in left if f"is kept in the case {path}:" not in ended.text("err")]
     if before := ended.text("inputs"):
         left += [Path(line) for line in sorted(set(list_files(ended.case)) ^ set(before.split("\n")))]
     return re.sub(r"[\w-]{8,}", "…", str(left[0])) if left else ""

@@ -46,6 +46,9 @@ def plant_links(words: Sequence[str], rng: random.Random) -> None:
     read = [path for path in sorted(Path().rglob("*")) if path.parts[0] not in ("out", "victims")]
     for _ in times(rng):
         _link(rng.choice(_written(words) if rng.random() < 0.6 or not read else read), rng)
+    for path in map(Path, words):
+        if path.is_symlink() and path.is_dir() and path.parts[0] == "out":
+            path.unlink()  # where the folder that the user names leads is the user's own business
 
 
 def plant_rest(words: Sequence[str], rng: random.Random) -> None:
