@@ -38,11 +38,6 @@ class MetricTrial(Record):
         """What these samples lost before, against the float model; positive is worse."""
         return self.left + self.gain
 
-    @property
-    def is_worse(self) -> bool:
-        """The model became worse for certain."""
-        return self.high < 0
-
 
 class TrialRecord(Record):
     """One remedy on a copy of the quantized model.
@@ -84,8 +79,12 @@ class TrialRecord(Record):
     @property
     def proven(self) -> bool:
         """The whole interval of the gain lies above zero, and the task metric did not get worse; never of a bound."""
-        worse = self.metric is not None and self.metric.is_worse
-        return not self.bound and self.low_db is not None and self.low_db > 0 and not worse
+        return not self.bound and self.low_db is not None and self.low_db > 0 and not self.is_worse
+
+    @property
+    def is_worse(self) -> bool:
+        """The task metric became worse for certain."""
+        return self.metric is not None and self.metric.high < 0
 
     @property
     def grade(self) -> Grade:

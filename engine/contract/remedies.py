@@ -82,8 +82,7 @@ class Advice(Data):
         measured = self.measured
         if measured is None or measured.failed is not None or measured.proven:
             return False
-        worse = measured.metric is not None and measured.metric.is_worse
-        return measured.bound or worse or (measured.share or 0.0) < MUCH
+        return measured.bound or measured.is_worse or (measured.share or 0.0) < MUCH
 
 
 class Withheld(Data):

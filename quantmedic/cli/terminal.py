@@ -25,6 +25,8 @@ _received: list[int] = []
 def heed_signals() -> None:
     """Ctrl-C and SIGTERM, which batch systems send before they kill, keep what was measured; a second one kills."""
 
+    _received.clear()  # of an earlier command of this process
+
     def interrupt(number: int, frame: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)

@@ -94,7 +94,8 @@ class TestVerdicts:
             assert done.returncode == code, done.stdout + done.stderr
             assert done.stdout.strip().splitlines()[-1].startswith(word)
             assert "samples" in done.stdout or code != 3, "an insufficient set says how many samples decide"
-        assert run("check", cases / "patient.case", "--warn-only").returncode == 0
+            if code:
+                assert run("check", cases / f"{case}.case", "--warn-only").returncode == 0
 
     @pytest.mark.parametrize("case, text, code, word", others_nightly(VERDICTS, ("patient", "", 1, "REGRESSION")))
     def test_each_is_told_in_every_format(

@@ -125,7 +125,9 @@ def wrong_values(found: TensorStatistics, x: Array, buckets: Array) -> list[str]
     return wrong
 
 
-def wrong_errors(found: Any, x: Array, y: Array, unsure: Array | int = 0, step: Array | float = 0.0) -> list[str]:
+def wrong_errors(
+    found: Any, x: Array, y: Array, unsure: Array | int = 0, step: Array | float = 0.0, least: float = 0.0
+) -> list[str]:
     """Columns of an error that are not what float64 says; sums of float32 are as exact as the larger of its values."""
     true = error_of(x, y)
     n, power = np.maximum(true["count"], 1), true["power"]
@@ -134,8 +136,7 @@ def wrong_errors(found: Any, x: Array, y: Array, unsure: Array | int = 0, step: 
     close = 1e-5 * noise + grain
     top = np.abs(np.where(np.isfinite(x), x, 0)).max((0, 2), initial=0)
     slack = {
-        # Squares of float32 that are nothing beside that of the largest value of all channels.
-        "power": 1e-5 * power + n * (float(np.finfo(F).tiny) * top.max(initial=0) ** 2 + TINY**2),
+        "power": 1e-5 * power + n * (least * float(top.max(initial=0)) ** 2 + TINY**2),
         "square": 2 * n * close * noise,
         "sum": n * close + unsure * step,
         "cross": np.sqrt(power * n) * close + unsure * step * top + n * TINY * true["max"],
@@ -145,13 +146,13 @@ def wrong_errors(found: Any, x: Array, y: Array, unsure: Array | int = 0, step: 
     return [name for name in names if not (np.abs(found[name] - true[name]) <= slack.get(name, 0) + 1e-300).all()]
 
 
-def wrong(found: TensorStatistics, seen: Seen) -> list[str]:
-    """Columns that are not what float64 says of a tensor."""
+def wrong(found: TensorStatistics, seen: Seen, least: float = 0.0) -> list[str]:
+    """Columns that are not what float64 says of a tensor; ``least``: what is nothing beside its largest square."""
     x, buckets, grid, deployed = seen
     names = wrong_values(found, x, buckets)
     if grid is not None:
         true = codes_of(x, grid)
-        rounding = wrong_errors(found.errors["rounding"], x, true.y, true.unsure, grid.scale)
+        rounding = wrong_errors(found.errors["rounding"], x, true.y, true.unsure, grid.scale, least)
         names += [f"rounding.{name}" for name in rounding]
         slack = 1e-3 * true.energy + (1e-6 * x[:, 0].size + true.unsure) * grid.scale.astype(np.float64) ** 2
         names += ["clipped"] * bool((np.abs(found.clipped - true.clipped) > true.unsure).any())
@@ -159,7 +160,7 @@ def wrong(found: TensorStatistics, seen: Seen) -> list[str]:
     if deployed is not None:
         scale, zero = (values.reshape(1, -1, 1) for values in (deployed.scale, deployed.zero))
         y = (deployed.codes.astype(F) - zero) * scale
-        names += [f"accumulated.{name}" for name in wrong_errors(found.errors["accumulated"], x, y)]
+        names += [f"accumulated.{name}" for name in wrong_errors(found.errors["accumulated"], x, y, least=least)]
         low, high = ends_of(y, (0, 2))
         parts = [part for part, b in zip(parts_of(y, buckets), buckets, strict=True) if b < SHOWN_BUCKETS]
         histogram = sum(map(bins_of, parts), np.zeros(BINS, np.int64))
@@ -173,6 +174,7 @@ def check(implementation: Any, seen: Seen, pieces: int = 1) -> list[str]:
     x, buckets, grid, deployed = seen
     into = SetStatistics.empty([x.shape[1]]).tensor(0)
     told = np.array_split(np.arange(len(x)), pieces)[::-1] if len(x) == len(buckets) else [np.arange(len(x))]
+    least = float(np.finfo(F).tiny) if getattr(implementation, "single", False) else 0.0
     compares = deployed is not None and deployed.codes.dtype == F and x.size > 0
     ends = []
     with np.errstate(all="ignore"):
@@ -182,12 +184,12 @@ def check(implementation: Any, seen: Seen, pieces: int = 1) -> list[str]:
             ends.append(implementation.observe(np.ascontiguousarray(x[rows]), into, own, grid, part))
         if compares:
             implementation.observe_error(x, deployed.codes, into, "operator")
-        names = wrong(into, seen)
+        names = wrong(into, seen, least)
     expected = np.array([ends_of(part, None) for part in parts_of(x, buckets)]).reshape(-1, 2).T
     if not np.array_equal(np.concatenate(ends[::-1], axis=1), expected):
         names.append("ends of samples")
     if compares:
-        names += [f"operator.{name}" for name in wrong_errors(into.errors["operator"], x, deployed.codes)]
+        names += [f"operator.{name}" for name in wrong_errors(into.errors["operator"], x, deployed.codes, least=least)]
     return names
 
 

@@ -83,7 +83,11 @@ def _of_proof(diagnosis: Diagnosis, context: ReportContext) -> Iterator[str]:
                 yield f"an interval above zero is said to include it: {cause.cause}"
     first = context.first
     meant = [a for cause in diagnosis.causes for a in cause.remedies if first and capital(a.title) == first.title]
-    if first is not None and meant and all(advice.is_disproven for advice in meant):
+    judged = first.gain.judged if first is not None and first.gain is not None else ""
+    exempted = any(a.measured is not None and not a.is_disproven for a in meant)  # few noisy samples, and much is gone
+    if first is not None and (
+        (meant and all(advice.is_disproven for advice in meant)) or ("not proven" in judged and not exempted)
+    ):
         yield f"what was tried in vain is to be done first: {first.title}"
 
 

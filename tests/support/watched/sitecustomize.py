@@ -5,6 +5,7 @@ then names the file of the notes, and ``QUANTMEDIC_GUARD_ALLOWED`` the places th
 """
 
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator
 
@@ -56,7 +57,7 @@ def _changed(event: str, arguments: tuple[object, ...]) -> Iterator[str]:
             yield os.path.realpath(os.fsdecode(path))  # type: ignore[arg-type]  # a path, by the interpreter
     for index, folder in _CHANGED.get(event, ()):
         path = arguments[index]
-        only_read = event == "sqlite3.connect" and "mode=ro" in os.fsdecode(path)  # type: ignore[arg-type]  # likewise
+        only_read = event == "sqlite3.connect" and re.match(r"file:.*[?&]mode=ro\b", str(path))
         if isinstance(path, str | bytes | os.PathLike) and path != ":memory:" and not only_read:
             descriptor = -1 if folder is None else arguments[folder]
             base = "" if descriptor == -1 else os.readlink(f"/proc/self/fd/{descriptor}")
