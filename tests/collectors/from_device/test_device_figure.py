@@ -1,4 +1,4 @@
-"""The figure: of 100 dumps of a trained network with one random layer altered, and of 100 rounded in another way."""
+"""The figure: of 50 dumps of a trained network with one random layer altered, and of 50 rounded in another way."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from quantmedic.engine.formulas.derive import derive
 NETWORKS = ("demo", "mobile", "vit")
 #: A few draws for every commit, all of the figure in the night.
 FEW = pytest.param("demo", range(4), marks=pytest.mark.thorough, id="few")
-ALL = (pytest.param(network, range(100), marks=pytest.mark.nightly, id=network) for network in NETWORKS)
+ALL = (pytest.param(network, range(50), marks=pytest.mark.nightly, id=network) for network in NETWORKS)
 
 
 def judge_of(own: device_figure.Patient, folder: Path) -> Callable[[dict[str, Array]], list[tuple[str, ...]]]:
