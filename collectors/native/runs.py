@@ -116,13 +116,18 @@ class Crew:
 
     def start(self, work: Callable[[], T]) -> Job[T]:
         """Have work done, which sees the context of this thread, as soon as a thread is free."""
+        self.forget_finished()
         job: Job[T] = Job()
-        self._jobs = [*(other for other in self._jobs if not other.done()), cast(Job[object], job)]
+        self._jobs.append(cast(Job[object], job))
         self._tasks.put((copy_context(), work, cast(Job[object], job)))
         if self._begun < min(self._threads, len(self._jobs)):
             self._begun += 1
             threading.Thread(target=_do_all, args=[self._tasks], name="quantmedic", daemon=True).start()
         return job
+
+    def forget_finished(self) -> None:
+        """Keep nothing of work that has ended: what came of it may be a model, with threads that a fork would lack."""
+        self._jobs = [job for job in self._jobs if not job.done()]
 
     def finish(self, *, at_once: bool = False) -> bool:
         """Wait until all work has ended and let the threads go; what takes longer than the grace is stopped.
@@ -217,6 +222,8 @@ def in_background(work: Callable[[], T]) -> T:
         _here.crew = None
         crew.finish(at_once=True)
         raise
+    finally:
+        crew.forget_finished()
 
 
 @contextmanager

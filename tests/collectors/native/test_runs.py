@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,19 @@ def test_work_is_done_in_one_thread_that_is_used_again() -> None:
     assert len(places) == 1 and threading.get_ident() not in places
     own, run = in_background(lambda: (threading.get_ident(), run_native(threading.get_ident, "a model")))
     assert own == run
+
+
+def test_nothing_is_kept_of_work_that_has_ended() -> None:
+    """A fork would free it: OpenVINO's models wait there, without an end, for threads that the fork lacks."""
+
+    class Model:
+        pass
+
+    gone = weakref.ref(in_background(Model))
+    end = time.monotonic() + WAIT
+    while gone() is not None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert gone() is None
 
 
 def test_an_error_of_the_work_is_raised_as_it_is() -> None:
