@@ -44,6 +44,13 @@ def name_of(quantized: Checkpoint, floats: Checkpoint) -> str:
     return folder if _HASH.fullmatch(own) else f"{folder}/{own}"
 
 
+def architecture_of(config: Mapping[str, object]) -> str | None:
+    """``model_type`` of the language model; None where a configuration names none."""
+    text = config.get("text_config")
+    own = (text.get("model_type") if isinstance(text, Mapping) else None) or config.get("model_type")
+    return own if isinstance(own, str) else None
+
+
 def _names_in(*configs: Mapping[str, object]) -> Iterator[str]:
     for config in configs:
         found = config.get("_name_or_path")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_of
 from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
 from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
@@ -299,7 +300,7 @@ def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Cal
     flat = (tensor.shape[0], math.prod(tensor.shape[1:]))
     turned = (flat[1], flat[0])
     name = layer.name.rpartition(".")[2]
-    is_conv1d = floats.config.get("model_type") in _CONV1D_MODELS and name in _CONV1D_LAYERS
+    is_conv1d = architecture_of(floats.config) in _CONV1D_MODELS and name in _CONV1D_LAYERS
     if flat == layer.shape and not ((is_conv1d or layer.is_turned) and flat == turned):
         return _rows_of(tensor)
     if turned == layer.shape and len(tensor.shape) == 2:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_of
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 
 #: Architectures whose norms multiply with 1 + w, by ``model_type``, and those whose norms multiply with w.
@@ -25,8 +26,7 @@ Values = NDArray[np.float64]
 
 def has_offset_norms(config: Mapping[str, object]) -> bool | None:
     """Whether norms of an architecture multiply with 1 + w; None where the configuration names none that is known."""
-    text = config.get("text_config")
-    own = (text.get("model_type") if isinstance(text, Mapping) else None) or config.get("model_type")
+    own = architecture_of(config)
     return own in _WITH_OFFSET if own in _WITH_OFFSET | _PLAIN else None
 
 

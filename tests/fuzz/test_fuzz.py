@@ -79,7 +79,7 @@ def test_every_kind_of_defect_is_told(models: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_what_takes_too_much_is_told(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tell_defects(LARGE, models, tmp_path / "large")  # within the usual limit: filling memory takes long on a busy machine
+    tell_defects(LARGE, models, tmp_path / "large")  # within the usual limit: a busy machine fills memory slowly
     monkeypatch.setenv("QUANTMEDIC_FUZZ_IDLE_SECONDS", "5")
     monkeypatch.setenv("QUANTMEDIC_FUZZ_CPU_SECONDS", "5")
     tell_defects(ENDLESS, models, tmp_path / "endless")

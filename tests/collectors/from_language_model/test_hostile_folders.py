@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 
+from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_of
 from quantmedic.collectors.from_language_model.tokenizer import encode
 from quantmedic.collectors.from_language_model.tokens import read_texts
 from quantmedic.engine.errors import ModelError, QuantmedicError
@@ -115,6 +116,16 @@ def test_configurations_that_ask_for_more_than_the_weights_hold(tmp_path: Path, 
     )
     language, _ = run_language_models(folder, folder, tmp_path / "ids.npy")
     assert language.texts == 2, "labels are no part of a language model"
+
+
+def test_an_architecture_that_is_no_name_is_none() -> None:
+    kinds = (["llama"], {"": {}}, 3, None)
+    found = [
+        architecture_of(config)
+        for kind in kinds
+        for config in ({"model_type": kind}, {"model_type": "llama", "text_config": {"model_type": kind}})
+    ]
+    assert found == [None, None, None, None, None, None, None, "llama"]
 
 
 def bpe(**changes: Any) -> dict[str, Any]:
