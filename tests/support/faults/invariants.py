@@ -1,5 +1,6 @@
 """What must hold of a folder whenever the command that wrote to it ended, and however."""
 
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,10 @@ from faults.scenes import OUT, Scene
 from faults.strike import HANGS, SIGNALS, Ended
 from quantmedic.engine.file_sets import READY, settle_files
 
+#: Name of the file with which Python's ``tempfile`` tries a folder.
+PROBE = re.compile(r"[a-z0-9_]{8}")
+#: How the folder ends in which work on language models goes on; a run that goes on leaves none.
+UNFINISHED = ".unfinished.run"
 Files = Mapping[str, bytes]
 #: Exit codes of a command that did what it was asked for; `check` has verdicts.
 DONE = (0, 1, 3, 4)
@@ -54,8 +59,15 @@ def _of_places(folder: Path, ended: Ended) -> list[str]:
     kept = [path for path in (folder / "tmp").glob("*.case") if str(path) in ended.said]
     words += [word for path in kept for word in _of_case(path)]
     scraps = [*(folder / "tmp").iterdir(), *(folder / OUT).rglob(".quantmedic-*")]
-    scraps = [path for path in scraps if path not in kept]
+    scraps = [path for path in scraps if path not in kept and not is_of_others(path)]
     return words + [f"the scrap {path.relative_to(folder)} was left" for path in scraps]
+
+
+def is_of_others(path: Path) -> bool:
+    """Python tries a temporary folder with a file that a blow can leave; torch makes an empty folder there."""
+    if path.name.startswith("torchinductor_"):
+        return path.is_dir() and not any(path.iterdir())
+    return bool(PROBE.fullmatch(path.name)) and path.is_file() and path.read_bytes() in (b"", b"blat")
 
 
 def _of_case(path: Path) -> list[str]:
@@ -99,7 +111,7 @@ def is_mixed(report: Path) -> bool:
 
 
 def _is_temporary(path: Path) -> bool:
-    return any(part.startswith(".quantmedic-") for part in path.parts)
+    return any(part.startswith(".quantmedic-") or part.endswith(UNFINISHED) for part in path.parts)
 
 
 def _of_model(path: Path) -> list[str]:

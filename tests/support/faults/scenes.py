@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from builders import checkpoints
 from builders.onnx_models import conv_net, images, qdq, save_pair
 from numpy.typing import NDArray
 
@@ -29,7 +30,7 @@ class Scene:
         words: Its arguments, run in the folder of the scene.
         begins: Makes what stands in ``out`` before.
         case: The case that it writes.
-        resumable: ``--resume`` goes on from that.
+        goes_on: With these arguments more, the same command goes on where a blow ended it; None where it begins anew.
         report: The report that it writes; ``steady`` ones are the same after every run.
         steady: See there.
         model: The model that it writes.
@@ -38,13 +39,14 @@ class Scene:
     words: Sequence[str]
     begins: Callable[[Path], None] = lambda folder: None
     case: str | None = None
-    resumable: bool = False
+    goes_on: Sequence[str] | None = None
     report: str | None = None
     steady: bool = True
     model: str | None = None
 
 
 PAIR = ("float.onnx", "int8.onnx", "-v", "val.npz", "--batch-size", "4", "--threads", "1")
+RESUME = ("--resume",)
 WELL = ("--no-attribution", "--no-prove")
 DEMO = ("demo-float.onnx", "demo-int8.onnx", "-r", "demo-rep.npz", "-v", "demo-val.npz", "--samples", "48")
 
@@ -54,13 +56,20 @@ def _old_report(folder: Path) -> None:
 
 
 SCENES = {
-    "collect": Scene(("collect", *PAIR, "--no-attribution", "-o", CASE), case=CASE, resumable=True),
-    "collect fast": Scene(("collect", *PAIR, "--mode", "fast", "-o", CASE), case=CASE, resumable=True),
+    "collect": Scene(("collect", *PAIR, "--no-attribution", "-o", CASE), case=CASE, goes_on=RESUME),
+    "collect fast": Scene(("collect", *PAIR, "--mode", "fast", "-o", CASE), case=CASE, goes_on=RESUME),
     "diagnose": Scene(
         ("diagnose", *PAIR, *WELL, "-o", REPORT),
         _old_report,
         case=f"{REPORT}/quantmedic.case",
-        resumable=True,
+        goes_on=RESUME,
+        report=REPORT,
+    ),
+    "language model": Scene(
+        ("weights", "lm", "lm4", "--tokens", "t.jsonl", "--threads", "1", "-o", REPORT),
+        _old_report,
+        case=f"{REPORT}/quantmedic.case",
+        goes_on=(),
         report=REPORT,
     ),
     "report": Scene(("report", "new.case", "-o", REPORT), _old_report, report=REPORT),
@@ -95,6 +104,7 @@ def prepare(folder: Path) -> None:
         shutil.copy(path, folder / name)
     for role, name in (("representative", "demo-rep.npz"), ("validation", "demo-val.npz")):
         np.savez(folder / name, **_prepared(data[role], data["preprocessing"][role]))
+    _write_language_models(folder)
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -103,6 +113,17 @@ def prepare(folder: Path) -> None:
         run(("report", "old.case", "-o", "old"))
     finally:
         os.chdir(before)
+
+
+def _write_language_models(folder: Path) -> None:
+    tensors = checkpoints.language_model()
+    sizes = {"hidden_size": checkpoints.HIDDEN, "intermediate_size": checkpoints.INNER, "num_attention_heads": 4}
+    sizes |= {"vocab_size": checkpoints.VOCABULARY, "num_hidden_layers": 3, "num_key_value_heads": 4}
+    checkpoints.write_folder(folder / "lm", tensors, sizes)
+    quantized = checkpoints.quantized_model(tensors, "gptq")
+    checkpoints.write_folder(folder / "lm4", quantized, sizes | checkpoints.configuration("gptq"))
+    texts = np.random.default_rng(4).integers(0, checkpoints.VOCABULARY, (12, 48))
+    (folder / "t.jsonl").write_text("".join(f"{text.tolist()}\n" for text in texts))
 
 
 def _prepared(path: Path, declared: Preprocessing) -> dict[str, NDArray[np.generic]]:

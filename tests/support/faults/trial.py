@@ -2,13 +2,12 @@
 
 import json
 import random
-import re
 import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.invariants import DONE, broken, case_content, is_mixed, report_files
+from faults.invariants import DONE, UNFINISHED, broken, case_content, is_mixed, is_of_others, report_files
 from faults.scenes import SCENES, Scene, begin, prepare
 from faults.strike import SIGNALS, start
 
@@ -17,13 +16,12 @@ WEIGHTS = {
     "collect": 24,
     "collect fast": 10,
     "diagnose": 22,
+    "language model": 6,
     "report": 22,
     "check": 10,
     "prove": 3,
     "fix": 3,
 }
-#: Name of the file with which Python's ``tempfile`` tries a folder.
-PROBE = re.compile(r"[a-z0-9_]{8}")
 BLOWS = {"kill": 60, "terminate": 14, "interrupt": 14, "full": 6, "vanish": 3, "short": 3, "twice": 4}
 
 
@@ -89,25 +87,26 @@ class Ground:
         wrong = broken(scene, place, ended, blow, known.old, known.new)
         row: dict[str, object] = {"scene": name, "blow": blow, "share": round(share, 4), "status": ended.status}
         row |= {"struck": ended.struck or blow == "full", "waiting": waiting, "resumed": False}
-        if not wrong and blow in SIGNALS and scene.resumable:
+        if not wrong and blow in SIGNALS and scene.goes_on is not None:
             row["resumed"] = True
             wrong += self._resume(scene, place, known)
         return row | {"wrong": wrong}
 
     def _resume(self, scene: Scene, place: Path, known: Known) -> list[str]:
         """Goes on, and says to the bit what one run says; scraps of the killed one are gone then."""
-        assert scene.case is not None
+        assert scene.case is not None and scene.goes_on is not None
         (place / "said").unlink()
-        ended = start((*scene.words, "--resume"), place).finish()
+        ended = start((*scene.words, *scene.goes_on), place).finish()
         if ended.status != 0:
-            return [f"--resume ends with {ended.status}: {ended.said[-300:]}"]
+            return [f"going on ends with {ended.status}: {ended.said[-300:]}"]
         found = case_content(place / scene.case)
         differing = sorted(name for name in {*found, *known.case} if found.get(name) != known.case.get(name))
-        wrong = [f"--resume gives another case: {differing[:3]}"] if differing else []
+        wrong = [f"going on gives another case: {differing[:3]}"] if differing else []
         if scene.report is not None and report_files(place / scene.report) != known.new:
-            wrong.append("--resume gives another report")
-        scraps = [*place.joinpath("out").rglob(".quantmedic-*"), *place.joinpath("tmp").iterdir()]
-        scraps = [path for path in scraps if not _is_probe(path)]
+            wrong.append("going on gives another report")
+        scraps = [*place.joinpath("out").rglob(".quantmedic-*"), *place.joinpath("out").rglob(f"*{UNFINISHED}")]
+        scraps += place.joinpath("tmp").iterdir()
+        scraps = [path for path in scraps if not is_of_others(path)]
         return wrong + [f"the scrap {path.relative_to(place)} outlives the next run" for path in scraps]
 
     def _strike_twice(self, name: str, share: float) -> dict[str, object]:
@@ -139,8 +138,3 @@ def close_ground(ground: Ground) -> None:
 def row_text(row: dict[str, object]) -> str:
     """A line of the log."""
     return json.dumps(row)
-
-
-def _is_probe(path: Path) -> bool:
-    """Python itself makes such a file, and removes it at once; a kill in between leaves it."""
-    return bool(PROBE.fullmatch(path.name)) and path.is_file() and path.read_bytes() in (b"", b"blat")
