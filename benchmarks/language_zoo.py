@@ -54,7 +54,7 @@ def main() -> None:
         print("\n".join(f"{spec.family:10s} {spec.name}" for spec in chosen))
         return
     started = time.perf_counter()
-    found = list(results(chosen, arguments))
+    found = list(results(chosen, arguments.networks, Asker(arguments.keep, arguments.quick), arguments.verbose))
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
     print(render(found))
     if arguments.misses:
@@ -81,18 +81,17 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def results(chosen: list[Spec], arguments: argparse.Namespace) -> Iterator[Result]:
+def results(chosen: list[Spec], networks: Path, asker: Asker, verbose: bool = False) -> Iterator[Result]:
     """Answers to cases, network by network; cases that a network has no place for are left out."""
-    asker = Asker(arguments.keep, arguments.quick)
     network: Network | None = None
     for spec in chosen:
         if network is None or network.name != f"{spec.architecture.name}-{spec.seed}":
-            network = trained(spec.architecture, spec.seed, arguments.networks)
+            network = trained(spec.architecture, spec.seed, networks)
         try:
             result = asker.ask(spec, network)
         except Inapplicable:
             continue
-        if arguments.verbose:
+        if verbose:
             said = " | ".join(
                 answer.error.partition("\n")[0] or ", ".join(answer.names[:3]) for answer in result.answers
             )

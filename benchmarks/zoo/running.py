@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import quantmedic
+from quantmedic.api.options import Prove
 from quantmedic.cluster.connection import connect
 from quantmedic.cluster.units import RETRIES
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -31,7 +32,7 @@ class Asked:
     """
 
     quick: bool = False
-    prove: float | None = None
+    prove: Prove = None
     follow: bool = False
     fix: float | None = None
     against: Path | None = None

@@ -12,7 +12,7 @@ import quantmedic.collectors as collectors_
 import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
-from quantmedic.api.options import CollectArguments
+from quantmedic.api.options import CollectArguments, Prove
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -38,6 +38,7 @@ class Answer:
     Attributes:
         causes: (name, severity, confidence, predicted gain in dB, first subject) of each, best first.
         peer: What the peer's rules say, best first.
+        seconds: Processor time of this process, for measuring and judging.
         said: The report in short.
         against: What another version's report says, in short.
         pasted: What became of the pasted prescription.
@@ -71,7 +72,7 @@ def ask(
     rules: RuleBase,
     *,
     quick: bool = False,
-    prove: float | None = None,
+    prove: Prove = None,
     follow: bool = False,
     fix: float | None = None,
 ) -> Answer:
@@ -79,15 +80,15 @@ def ask(
 
     Measurements are kept beside the case and used again while quantmedic stays the same. With ``quick`` only the
     collectors have to be the same: changed rules judge old measurements, and what remedies recover is as it was
-    simulated for the causes suspected then. ``prove`` gives the seconds for trials of remedies. With ``follow`` the
+    simulated for the causes suspected then. ``prove`` is that of ``quantmedic.collect``. With ``follow`` the
     prescription is pasted, run and measured. ``fix`` gives the seconds that ``quantmedic.fix`` has for its trials.
     """
     fixed = repair(built, fix) if fix is not None else None
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         case, cost = _case(built, quick, prove)
         diagnosis = quantmedic.judge(case, rules)
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         said = replace(said_of(diagnosis.model_dump(mode="json", include=KEPT), layer_names(built)), cost=cost)
         pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
@@ -111,7 +112,7 @@ def ask(
     )
 
 
-def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | None]:
+def _case(built: Built, quick: bool, prove: Prove) -> tuple[Case, Cost | None]:
     """The measured case, and what it cost where that is known."""
     measured, judged = _hashes()
     kind = "case" if prove is None else "proof"

@@ -1,0 +1,175 @@
+"""The ledger of cases: what quantmedic says of a fixed choice of them, beside what it said before a change.
+
+From the repository root::
+
+    python benchmarks/case_ledger.py run /tmp/after.jsonl --jobs 2 --keep DIR
+    python benchmarks/case_ledger.py compare benchmarks/case_ledger.jsonl /tmp/after.jsonl
+
+The cases are drawn with a seed for tuning from every part of the fault zoo, from the real networks that are installed
+(``fault_zoo.py`` says how to get them) and from the zoo of language models, whose network is trained once into
+``DIR``. Each is diagnosed with the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on
+samples that no remedy was fitted to. ``compare`` prints each case whose line differs in anything but seconds, then the
+sums of both, and exits with 1 where a line differs.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("QUANTMEDIC_EXACT_KERNELS", "1")  # The same figures on every host.
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fault_zoo import PARTS, chosen
+from zoo.cases import Built
+from zoo.protocol.case_row import row_of
+from zoo.protocol.scores import alarms, names_first, names_place, place
+from zoo.running import Asked, ask_all
+from zoo.verdict import Answer
+
+SEED = 9
+#: Cases that are drawn of each part; some of them turn out not to apply.
+CASES = {"all": 60, "real": 14} | {part: 12 for part in PARTS if part.startswith("unseen")}
+#: Of the zoo of language models: one network, all its faults and controls.
+LANGUAGE = "llama-*"
+Line = dict[str, Any]
+
+
+def main() -> int:
+    """Ask, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, dest="command")
+    run = commands.add_parser("run", help="ask every case")
+    run.add_argument("ledger", type=Path, help="a line for each case goes here; goes on where it ends")
+    run.add_argument("--jobs", type=int, default=1)
+    run.add_argument("--keep", type=Path, metavar="DIR", help="keep cases and trained networks here")
+    compare = commands.add_parser("compare", help="hold two ledgers against each other")
+    compare.add_argument("before", type=Path)
+    compare.add_argument("after", type=Path)
+    asked = parser.parse_args()
+    if asked.command == "compare":
+        text, differs = compared(read(asked.before), read(asked.after))
+        print(text)
+        return int(differs)
+    with tempfile.TemporaryDirectory() as temporary:
+        fill(asked.ledger, asked.keep or Path(temporary), asked.jobs)
+    print(sums(read(asked.ledger).values()))
+    return 0
+
+
+def fill(ledger: Path, keep: Path, jobs: int) -> None:
+    """Write the lines that a ledger lacks."""
+    known = {name.partition(" ")[0] for name in read(ledger)} if ledger.exists() else set()
+    with ledger.open("a", encoding="utf-8") as file:
+        for part in (part for part in (*CASES, "language") if part not in known):
+            lines = language_lines(keep) if part == "language" else vision_lines(part, keep, jobs)
+            # A part is written at once: one that is broken off is asked again.
+            file.writelines(f"{json.dumps(line)}\n" for line in list(lines))
+            file.flush()
+            print(f"{part}: asked", flush=True)
+
+
+def vision_lines(part: str, keep: Path, jobs: int) -> Iterator[Line]:
+    """Lines of a part of the fault zoo."""
+    specs = chosen(part, "*", SEED, CASES[part])
+    for built, answer in ask_all(specs, keep, jobs, Asked(prove="first", follow=True)):
+        if answer is not None:
+            yield line_of(part, built, answer)
+
+
+def line_of(part: str, built: Built, answer: Answer) -> Line:
+    """What is held of a case; numbers have four digits."""
+    row = row_of(built, answer)
+    said, budget = row.said, row.said.budget
+    return {
+        "case": f"{part} {row.name}",
+        "kind": "control" if row.is_control else "harmless" if row.is_harmless else "fault",
+        "verdict": said.verdict or said.error,
+        "right first": None if row.is_control else names_first(row, said),
+        "named": None if row.is_control else place(row.right, said.names),
+        "place": names_place(row, said) if row.places else None,
+        "alarm": alarms(row, said),
+        "causes": [
+            [cause.name, _rounded(cause.confidence), _rounded(cause.gain_db), cause.harm] for cause in said.causes
+        ],
+        "pasted": row.pasted,
+        "runs": budget.runs if budget else 0,
+        "seconds": round(answer.seconds, 1),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def language_lines(keep: Path) -> Iterator[Line]:
+    """Lines of the zoo of language models, which runs with torch: with texts, and no prescription is pasted."""
+    from language_zoo import results
+    from zoo_language.asking import Asker
+    from zoo_language.cases import specs
+
+    for result in results([spec for spec in specs("tune") if fnmatch(spec.name, LANGUAGE)], keep / "language", Asker()):
+        if not result.counts:
+            continue
+        found = result.place(result.told)
+        yield {
+            "case": f"language {result.spec.name}",
+            "kind": "control" if result.spec.is_control else "fault",
+            "verdict": result.told.verdict or result.told.error,
+            "right first": None if result.spec.is_control else found == 1,
+            "named": found,
+            "alarm": bool(result.told.alarms),
+            "causes": list(result.told.causes),
+        }
+
+
+def read(path: Path) -> dict[str, Line]:
+    """Lines by the name of their case."""
+    return {line["case"]: line for line in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+
+
+def compared(before: Mapping[str, Line], after: Mapping[str, Line]) -> tuple[str, bool]:
+    """What differs, case by case, and the sums of both."""
+    text = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            text.append(f"{name}: only {'before' if new is None else 'after'}")
+            continue
+        text += [
+            f"{name}: {key}: {old.get(key)} -> {new.get(key)}"
+            for key in old | new
+            if key != "seconds" and old.get(key) != new.get(key)
+        ]
+    return "\n".join([*text, "before:", sums(before.values()), "after:", sums(after.values())]), bool(text)
+
+
+def sums(lines: Iterable[Line]) -> str:
+    """The ledger in six figures."""
+    found = list(lines)
+    faults = [line for line in found if line["kind"] == "fault"]
+    placed = [line for line in faults if line.get("place") is not None]
+    pasted = [line for line in faults if "pasted" in line]
+    sound = [line for line in found if line["kind"] != "fault"]
+    rows = (
+        (sum(line["right first"] for line in faults), faults, "faults are named first"),
+        (sum(line["named"] is not None for line in faults), faults, "faults are named anywhere"),
+        (sum(line["place"] for line in placed), placed, "faults are found in their place"),
+        (sum(line["pasted"].startswith("healed") for line in pasted), pasted, "faults heal as is printed"),
+        (sum(line["alarm"] for line in sound), sound, "sound or harmless cases raise an alarm"),
+    )
+    text = [f"  {part} of {len(whole)} {words}" for part, whole, words in rows]
+    runs, seconds = (sum(line.get(key, 0) for line in found) for key in ("runs", "seconds"))
+    return "\n".join([*text, f"  {runs} runs, {seconds:.0f} s of processor time"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
