@@ -222,13 +222,20 @@ def _safetensors_reader() -> _SafeOpen:
     return reader
 
 
+#: Files of networks, which `weights` does not read.
+_NETWORKS = (".onnx", ".tflite", ".xml")
+
+
 def _checkpoint_files(path: Path) -> tuple[Path, ...]:
     if path.is_file():
         if path.suffix == SAFETENSORS:
             return (path,)
-        kind = "an index" if path.name.endswith(INDEX_ENDING) else "no .safetensors file"
-        where = path.parent if kind == "an index" else "a .safetensors file or a folder"
-        raise ModelError(f"the checkpoint is {kind}", where=str(path), help=f"give {where}")
+        if path.name.endswith(INDEX_ENDING):
+            raise ModelError("the checkpoint is an index", where=str(path), help=f"give {path.parent}")
+        told = "give a .safetensors file or a folder"
+        if path.suffix in _NETWORKS:
+            told = "two networks are compared, weights and all, by: quantmedic diagnose FLOAT QUANT"
+        raise ModelError("the checkpoint is no .safetensors file", where=str(path), help=told)
     if not path.is_dir():
         raise ModelError("no such checkpoint", where=str(path), help="give a .safetensors file or a folder with shards")
     if (path / INDEX).is_file():

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from quantmedic.cli.successors import refuse_removed
+from quantmedic.cli.successors import meant_option, refuse_removed
 from quantmedic.cli.values import OutputFile
 from quantmedic.engine.errors import OutputError
 
@@ -20,13 +20,17 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Command(click.Command):
-    """A command that refuses to write over a file that it reads, and names the successor of a removed option."""
+    """A command that refuses to write over a file that it reads, and names what a removed or foreign option is now."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             refuse_removed(f"{ctx.info_name} {error.option_name}")
+            meant = meant_option(error.option_name)
+            if any(meant in parameter.opts for parameter in self.params):
+                words = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
+                raise click.NoSuchOption(error.option_name, words, ctx=ctx) from error
             raise
 
     def invoke(self, ctx: click.Context) -> object:

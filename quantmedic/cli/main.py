@@ -72,9 +72,9 @@ class Commands(LazyGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError:
+        except click.exceptions.NoSuchCommand as error:
             refuse_removed(args[0])
-            raise
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.table, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -1,4 +1,4 @@
-"""Commands and options that earlier versions had, and what takes their place."""
+"""Commands and options that earlier versions had, or that people type, and what is meant."""
 
 from quantmedic.engine.errors import QuantmedicError
 
@@ -16,6 +16,18 @@ SUCCESSORS = {
     "check --label": _OVER_TIME,
     "check --model": _OVER_TIME,
 }
+
+#: Options by what other tools call them; what is only misspelt is found by its letters.
+MEANT = {
+    "--representative": ("--cal", "--calib", "--calib-data", "--calibration", "--calibration-data"),
+    "--validation": ("--data", "--dataset", "--eval", "--test", "--val"),
+    "--output": ("--out", "--out-dir", "--output-dir"),
+}
+
+
+def meant_option(typed: str) -> str | None:
+    """The option that somebody means who knows another tool."""
+    return next((name for name, others in MEANT.items() if typed in others), None)
 
 
 def refuse_removed(typed: str) -> None:

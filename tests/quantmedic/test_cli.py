@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from quantmedic.api.explain import _short_fact, explanation
 from quantmedic.cli.main import cli, exit_code
-from quantmedic.cli.successors import SUCCESSORS
+from quantmedic.cli.successors import MEANT, SUCCESSORS
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
@@ -215,6 +215,17 @@ def test_what_was_removed_names_its_successor(capsys: pytest.CaptureFixture[str]
         said = " ".join(capsys.readouterr().err.split())
         assert f"quantmedic {typed} was removed" in said and " ".join(successor.split()) in said, said
     assert exit_code(["trends"]) == 2 and "No such command" in capsys.readouterr().err
+
+
+def test_what_is_misspelt_or_called_so_by_other_tools_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, meant in (
+        ("diagnos a b", "diagnose"),
+        ("diagnose a b --validatoin x", "--validation"),
+        *((f"diagnose a b {foreign} x", name) for name, others in MEANT.items() for foreign in others),
+    ):
+        assert exit_code(typed.split()) == 2
+        assert f"Did you mean '{meant}'?" in capsys.readouterr().err, typed
+    assert exit_code(["explain", "a", "--calib", "x"]) == 2 and "Did you mean" not in capsys.readouterr().err
 
 
 @pytest.mark.thorough
