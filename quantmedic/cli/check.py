@@ -20,6 +20,7 @@ from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, OptionGroup, option
+from quantmedic.cli.limits import Limits, limit_options
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -103,6 +104,7 @@ gate_options = OptionGroup(
 @judged_options.without("write_fixed")
 @resume_option
 @option("--static", is_flag=True, help="No data: judge weights, graph and quantization parameters alone.")
+@limit_options
 @gate_options
 @rule_options
 @judging_options
@@ -115,6 +117,7 @@ def check(
     resume: bool,
     static: bool,
     options: CollectOptions,
+    limits: Limits,
     gate: GateOptions,
     rules: RuleOptions,
     judging: JudgingOptions,
@@ -123,8 +126,8 @@ def check(
     """Apply a policy: fail where the quantized model got worse than it may, and say why.
 
     Takes both models and data, or a stored case or the folder of a report. Without a policy, findings of high severity
-    fail. The report in the output folder is that of diagnose with check.md (for a pull request), check.sarif and
-    check.xml (JUnit).
+    fail; limits such as --max-drop hold beside it. The report in the output folder is that of diagnose with check.md
+    (for a pull request), check.sarif and check.xml (JUnit).
 
     Exit codes: 0 accepted, 1 regression, 2 could not do its job, 3 too few samples to decide, 4 gains that are too good
     to be true.
@@ -132,6 +135,7 @@ def check(
     \b
     Examples:
       quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz -o report
+      quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz --max-drop 1 --min-agreement 0.98
       quantmedic check float.onnx int8.onnx --static
       quantmedic check Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl --config quantmedic.toml
       quantmedic check report --config quantmedic.toml --baseline main.case
@@ -151,7 +155,7 @@ def check(
     opened = inspect(case, base)
     diagnosis = check_case(
         opened,
-        policy,
+        limits.added_to(policy, opened.facts.model.metric.name),
         rules=base,
         baseline=baseline,
         previous=previous,

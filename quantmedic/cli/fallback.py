@@ -6,7 +6,8 @@ import click
 
 from quantmedic.api.options import DataOptions, MeasuringOptions, SpreadOptions
 from quantmedic.api.searches.fallbacks import GoalOptions, search_fallback, write_fallback
-from quantmedic.cli.groups import Command, OptionGroup, option
+from quantmedic.cli.groups import Command, OptionGroup
+from quantmedic.cli.limits import max_drop_option, min_sqnr_option
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -22,18 +23,7 @@ from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bar
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
 
-goal_options = OptionGroup(
-    "goal",
-    GoalOptions,
-    {
-        "max_drop": option(
-            "--max-drop", type=float, metavar="X", help="Goal: the metric drops by X at most; 1.0 is 1 % of a share."
-        ),
-        "min_sqnr_db": option(
-            "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Or: every output column has so many dB."
-        ),
-    },
-)
+goal_options = OptionGroup("goal", GoalOptions, {"max_drop": max_drop_option, "min_sqnr_db": min_sqnr_option})
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

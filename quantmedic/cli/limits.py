@@ -1,0 +1,77 @@
+"""Limits on the command line of ``check``, which hold beside those of a policy."""
+
+from dataclasses import dataclass, replace
+
+import click
+from pydantic import ValidationError
+
+from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget, PolicyFile
+
+_SHARE = click.FloatRange(0, 1, min_open=True)
+
+
+max_drop_option = option(
+    "--max-drop", type=float, metavar="N", help="The task metric drops by N at most: points of a share, else its unit."
+)
+min_sqnr_option = option(
+    "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Every output column has so many dB."
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the command line, each None where it was not given."""
+
+    max_drop: float | None = None
+    min_agreement: float | None = None
+    min_sqnr_db: float | None = None
+    max_kl: float | None = None
+    min_same_top: float | None = None
+
+    def added_to(self, file: PolicyFile, metric: str | None) -> PolicyFile:
+        """A policy with these limits as further budgets.
+
+        Args:
+            file: The policy in force.
+            metric: The task metric that was measured; None where none was, which leaves its limit not judged.
+
+        Raises:
+            UsageError: A limit says nothing about this metric.
+        """
+        bounds = (
+            (metric or "top1", "max_drop", self.max_drop),
+            (AGREEMENT, "min", self.min_agreement),
+            (SQNR, "min", self.min_sqnr_db),
+            (KL, "max", self.max_kl),
+            (SAME_TOP, "min", self.min_same_top),
+        )
+        given = [{"metric": figure, bound: value} for figure, bound, value in bounds if value is not None]
+        try:
+            budgets = [Budget.model_validate(bound) for bound in given]
+        except ValidationError as error:
+            found = error.errors()[0]
+            where = "".join(f"{name}: " for name in found["loc"])
+            raise click.UsageError(where + found["msg"].removeprefix("Value error, ")) from error
+        check = file.policy.check
+        check = check.model_copy(update={"budget": (*check.budget, *budgets)})
+        return replace(file, policy=file.policy.model_copy(update={"check": check}))
+
+
+limit_options = OptionGroup(
+    "limits",
+    Limits,
+    {
+        "max_drop": max_drop_option,
+        "min_agreement": option(
+            "--min-agreement", type=_SHARE, metavar="SHARE", help="Of samples with the float model's class."
+        ),
+        "min_sqnr_db": min_sqnr_option,
+        "max_kl": option(
+            "--max-kl", type=click.FloatRange(min=0), metavar="NATS", help="Of a language model, per token."
+        ),
+        "min_same_top": option(
+            "--min-same-top", type=_SHARE, metavar="SHARE", help="Of tokens that both models predict first."
+        ),
+    },
+)
