@@ -59,8 +59,13 @@ def is_case(path: Path) -> bool:
 
 
 def save_case(case: Case, path: str | Path) -> None:
-    """Save a case to one file (zip of JSON and arrays); in a folder, under the name that a report gives it."""
-    write_case(case, case_path(path))
+    """Save a case to one file (zip of JSON and arrays); in a folder, under the name that a report gives it.
+
+    Raises:
+        CaseError: The file cannot be written, or is a link.
+    """
+    # A link that somebody put in the place of the file may lead to a folder, and is not followed.
+    write_case(case, Path(path) if Path(path).is_symlink() else case_path(path))
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Unpack
 
 from quantmedic.api.answer import Diagnosis
-from quantmedic.api.cases import CASE_FILE, save_case
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.grouping import group_arguments
@@ -218,10 +217,8 @@ def _write_reports(found: Fixed, case: Case, after: Case | None, base: RuleBase,
     if report is None:
         return found
     write_report(found.before, report / BEFORE, rules=base, case=case)
-    save_case(case, report / BEFORE / CASE_FILE)
     if after is not None and found.after is not None and found.comparison is not None:
         write_report(found.after, report / AFTER, rules=base, case=after)
-        save_case(after, report / AFTER / CASE_FILE)
         write_comparison(found.comparison, report)
     return found
 

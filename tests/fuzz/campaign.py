@@ -183,7 +183,7 @@ def _pipes(folder: str, names: list[str]) -> list[str]:
 
 def _kept_input(kept: Path) -> list[str]:
     """Copy a kept input into the current folder; returns the command's words."""
-    shutil.copytree(kept / "case", ".", dirs_exist_ok=True)
+    shutil.copytree(kept / "case", ".", dirs_exist_ok=True, symlinks=True)
     return list(ast.literal_eval((kept / "aside/note").read_text(encoding="utf-8").split("\n")[0]))
 
 

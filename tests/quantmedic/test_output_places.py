@@ -11,7 +11,9 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.engine.errors import OutputError
+from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.errors import CaseError, OutputError
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +71,19 @@ def test_functions_of_python_refuse_it_first(folder: Path) -> None:
     (folder / "a.onnx").write_text("1")
     with pytest.raises(OutputError, match="is a file"):
         quantmedic.fix("a.onnx", "a.onnx", "fixed.onnx", validation="v.npz", report="file")
+
+
+def test_a_link_in_the_place_of_a_case_leads_into_no_folder(folder: Path) -> None:
+    (folder / "report").mkdir()
+    (folder / "report/quantmedic.case").symlink_to(folder / "folder")
+    case = Case(CaseRecord.of_files("0", ModelFacts(), (), {}), {})
+    with pytest.raises(CaseError, match="it is a link"):
+        quantmedic.save_case(case, "report/quantmedic.case")
+    with pytest.raises(CaseError, match="it is a link"):
+        quantmedic.save_case(case, "report")
+    assert not list((folder / "folder").iterdir())
+    quantmedic.save_case(case, "folder")
+    assert [path.name for path in (folder / "folder").iterdir()] == ["quantmedic.case"]
 
 
 def test_what_is_read_is_never_written_over(folder: Path) -> None:
