@@ -240,7 +240,8 @@ def is_plain_file(path: Path) -> bool:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder with all that lies in it, as far as that goes; links in it lose nothing but their name."""
-    shutil.rmtree(path, ignore_errors=True)
+    if path.is_dir():  # of a pipe in its place, opening it would wait for a writer
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_empty(folders: Iterable[Path]) -> None:

@@ -282,6 +282,13 @@ def test_what_others_left_in_an_output_folder_is_set_aside(
     assert tree(elsewhere) == before
 
 
+def test_a_pipe_where_files_of_an_earlier_run_would_be_waits_for_no_writer(tmp_path: Path) -> None:
+    (tmp_path / READY).mkdir(mode=0o700)
+    os.mkfifo(tmp_path / READY / "new")
+    write_together(tmp_path, {"a.txt": b"new"})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
 def check_set_aside(report: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     write_together(report, {"a.txt": b"new"})
