@@ -126,7 +126,7 @@ def check(
     """Apply a policy: fail where the quantized model got worse than it may, and say why.
 
     Takes both models and data, or a stored case or the folder of a report. Without a policy, findings of high severity
-    fail; limits such as --max-drop hold beside it. The report in the output folder is that of diagnose with check.md
+    fail; limits such as --max-drop hold beside that. The report in the output folder is that of diagnose with check.md
     (for a pull request), check.sarif and check.xml (JUnit).
 
     Exit codes: 0 accepted, 1 regression, 2 could not do its job, 3 too few samples to decide, 4 gains that are too good

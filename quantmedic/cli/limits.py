@@ -10,12 +10,14 @@ from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget,
 
 _SHARE = click.FloatRange(0, 1, min_open=True)
 
-
 max_drop_option = option(
-    "--max-drop", type=float, metavar="N", help="The task metric drops by N at most: points of a share, else its unit."
+    "--max-drop",
+    type=float,
+    metavar="N",
+    help="Most that the task metric may drop: points of a share such as top-1, else its own unit; needs labels.",
 )
 min_sqnr_option = option(
-    "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Every output column has so many dB."
+    "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Least SQNR of the worst output column, in dB."
 )
 
 
@@ -64,14 +66,23 @@ limit_options = OptionGroup(
     {
         "max_drop": max_drop_option,
         "min_agreement": option(
-            "--min-agreement", type=_SHARE, metavar="SHARE", help="Of samples with the float model's class."
+            "--min-agreement",
+            type=_SHARE,
+            metavar="SHARE",
+            help="Least share of samples with the float model's class, such as 0.95.",
         ),
         "min_sqnr_db": min_sqnr_option,
         "max_kl": option(
-            "--max-kl", type=click.FloatRange(min=0), metavar="NATS", help="Of a language model, per token."
+            "--max-kl",
+            type=click.FloatRange(min=0),
+            metavar="NATS",
+            help="Most divergence of a language model per token; needs --tokens.",
         ),
         "min_same_top": option(
-            "--min-same-top", type=_SHARE, metavar="SHARE", help="Of tokens that both models predict first."
+            "--min-same-top",
+            type=_SHARE,
+            metavar="SHARE",
+            help="Least share of tokens that both predict first, such as 0.9; needs --tokens.",
         ),
     },
 )

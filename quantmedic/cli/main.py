@@ -34,7 +34,7 @@ COMMANDS = {
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
     "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `report` judges."),
     "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
-    "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two safetensors checkpoints."),
+    "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two checkpoints."),
     "report": LazyCommand("quantmedic.cli.report:report", "Judge a stored case again, without models or data."),
     "case": LazyCommand("quantmedic.cli.case_files:case", "Anonymize a case, so that it can be shared."),
     "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
