@@ -43,12 +43,12 @@ def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
 
 
 def _clipped_reading(mine: float | None, other: float | None) -> str | None:
-    """How many more values of the validation set are clipped; of next to none no multiple is told."""
+    """How many more values of the validation set are clipped than of the other; next to none has no multiple."""
     if mine is None or other is None:
         return None
     if mine < _FLOOR:
-        return "and none of the representative set" if other > 0 else "as of the representative set"
-    return f"{other / mine:.3g} times as many as of the representative set"
+        return "some, where it has none" if other > 0 else "as few"
+    return f"{other / mine:.3g} times as many"
 
 
 def _ordinary_reading(ordinary: OrdinaryRanges | None) -> str | None:

@@ -279,9 +279,8 @@ def _share_of_drop(gain: float, lost: float, metric: str | None) -> str:
     unit = " points" if is_share(metric) else ""
     if lost <= 0:
         return signed_gain(gain, metric)
-    if gain > lost:
-        return f"{signed_gain(gain, metric)}, all that was lost and {metric_change(gain - lost, metric)} more"
-    return f"{signed_gain(gain, metric).removesuffix(unit)} of {metric_change(lost, metric)}"
+    whole = ", the whole drop" if gain >= lost else ""
+    return f"{signed_gain(gain, metric).removesuffix(unit)} of {metric_change(lost, metric)}{whole}"
 
 
 def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:

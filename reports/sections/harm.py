@@ -131,13 +131,15 @@ def latent_group(diagnosis: Diagnosis) -> LatentGroup | None:
 
 
 def withstood_text(diagnosis: Diagnosis) -> str:
-    """What is to be had of a healthy network, as a sentence; empty where nothing is."""
+    """What repairs would gain on a healthy network, as a sentence; empty where nothing."""
     latent = [cause for cause in diagnosis.causes if cause.harm == "latent"]
     gains = [cause.measured_gain_db or cause.predicted_gain_db or 0.0 for cause in latent]
     if not gains:
         return ""
-    what = count(len(latent), "cause")
-    return f"The model withstands {what} of noise for now; {decibels(max(gains))} of it are to be had."
+    many = len(latent) > 1
+    adds = "add noise but cost" if many else "adds noise but costs"
+    repair = "the best repair" if many else "its repair"
+    return f"{count(len(latent), 'cause')} {adds} no accuracy yet; {repair} would gain {decibels(max(gains))}."
 
 
 def undecided_text(found: Undecided, metrics: MetricFacts) -> str:

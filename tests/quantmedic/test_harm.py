@@ -106,7 +106,7 @@ def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple
     quantmedic.write_report(found, tmp_path)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<details id="latent"><summary>input-range-of-other-data, predicted +' in page
-    assert "The model withstands 1 cause of noise for now" in page
+    assert "1 cause adds noise but costs no accuracy yet; its repair would gain" in page
     assert "low · withstood for now" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 

@@ -176,8 +176,8 @@ def test_no_multiple_of_nothing_is_told():
     peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
     case = case_of(measured(peaks[:60], 1), measured(peaks, 2))
     readings = {
-        0.0: "and none of the representative set",
-        0.01: "5 times as many as of the representative set",
+        0.0: "some, where it has none",
+        0.01: "5 times as many",
         None: None,
     }
     for share, words in readings.items():
