@@ -131,6 +131,6 @@ def _stray(ended: Ended) -> str:
 
 
 def list_files(folder: Path = Path()) -> list[str]:
-    """Files but those of ``out``, with their sizes."""
-    found = [(path, path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    """Files but those of ``out``, with their sizes; a link to one of ``out`` is none."""
+    found = [(path, path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return sorted(f"{str(name)!r} {path.stat().st_size}" for path, name in found if name.parts[0] != "out")
