@@ -28,9 +28,13 @@ UNFINISHED = ".unfinished.case"
 
 
 def case_path(path: str | Path) -> Path:
-    """The file of a case: the path itself, or the case in a folder, such as that of a report."""
+    """The file of a case: the path itself, or the case in a folder, such as that of a report.
+
+    A link that is named like a case is taken for one: whoever put it into an output folder may mean another folder.
+    """
     path = Path(path)
-    return path / CASE_FILE if path.is_dir() else path
+    is_linked = path.suffix == ".case" and path.is_symlink()
+    return path / CASE_FILE if path.is_dir() and not is_linked else path
 
 
 def unfinished_path(path: Path) -> Path:
@@ -64,8 +68,7 @@ def save_case(case: Case, path: str | Path) -> None:
     Raises:
         CaseError: The file cannot be written, or is a link.
     """
-    # A link that somebody put in the place of the file may lead to a folder, and is not followed.
-    write_case(case, Path(path) if Path(path).is_symlink() else case_path(path))
+    write_case(case, case_path(path))
 
 
 @contextmanager

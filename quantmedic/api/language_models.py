@@ -19,6 +19,7 @@ from quantmedic.collectors.from_language_model.unfinished import work_folder
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Options that language models take beside their texts: who works, where unfinished work lies, files of toolchains.
@@ -119,10 +120,12 @@ def collect_language_pair(
             "no texts were given, which language models are run on",
             help="pass them with --tokens; the weights alone are compared by: quantmedic weights FLOAT QUANT",
         )
+    checkpoint = None if options.saving.checkpoint is None else case_path(options.saving.checkpoint)
+    if checkpoint is not None:
+        require_file(checkpoint)
     printed = read_toolchain(options.toolchain, rules or load_rulebase())
     if not all(isinstance(model, str | Path) for model in (float_model, quantized_model)):
         return printed.added_to(_collect_modules(float_model, quantized_model, options, progress))
-    checkpoint = options.saving.checkpoint
     floats, quantized = (Path(str(model)) for model in (float_model, quantized_model))
     case = collect_weights(
         floats,
@@ -132,7 +135,7 @@ def collect_language_pair(
         tokens=options.texts.tokens,
         text_length=options.texts.text_length,
         device=options.measuring.device,
-        unfinished=None if checkpoint is None else work_folder(case_path(checkpoint)),
+        unfinished=None if checkpoint is None else work_folder(checkpoint),
         progress=progress,
         announce=announce,
     )

@@ -81,6 +81,10 @@ def test_a_link_in_the_place_of_a_case_leads_into_no_folder(folder: Path) -> Non
         quantmedic.save_case(case, "report/quantmedic.case")
     with pytest.raises(CaseError, match="it is a link"):
         quantmedic.save_case(case, "report")
+    with pytest.raises(OutputError, match="the output is a link"):
+        quantmedic.collect("a.onnx", "b.onnx", validation="v.npz", checkpoint="report/quantmedic.case")
+    with pytest.raises(OutputError, match="the output is a link"):
+        quantmedic.collect(folder, folder, tokens="t.jsonl", checkpoint="report/quantmedic.case")
     assert not list((folder / "folder").iterdir())
     quantmedic.save_case(case, "folder")
     assert [path.name for path in (folder / "folder").iterdir()] == ["quantmedic.case"]
