@@ -234,7 +234,7 @@ def _checkpoint_files(path: Path) -> tuple[Path, ...]:
             raise ModelError("the checkpoint is an index", where=str(path), help=f"give {path.parent}")
         told = "give a .safetensors file or a folder"
         if path.suffix in _NETWORKS:
-            told = "networks are compared by: quantmedic diagnose FLOAT QUANT; without data: quantmedic check --static"
+            told = f"{told}; two networks are compared by: quantmedic diagnose FLOAT QUANT"
         raise ModelError("the checkpoint is no .safetensors file", where=str(path), help=told)
     if not path.is_dir():
         raise ModelError("no such checkpoint", where=str(path), help="give a .safetensors file or a folder with shards")
