@@ -97,17 +97,11 @@ def line_of(part: str, built: Built, answer: Answer) -> Line:
         "named": None if row.is_control else place(row.right, said.names),
         "place": names_place(row, said) if row.places else None,
         "alarm": alarms(row, said),
-        "causes": [
-            [cause.name, _rounded(cause.confidence), _rounded(cause.gain_db), cause.harm] for cause in said.causes
-        ],
+        "causes": row.as_json()["said"].get("causes", ()),
         "pasted": row.pasted,
         "runs": budget.runs if budget else 0,
         "seconds": round(answer.seconds, 1),
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def language_lines(keep: Path) -> Iterator[Line]:
