@@ -362,6 +362,7 @@ def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     assert "pickled weights could run any code" in message(tmp_path)
     (tmp_path / "x.onnx").write_bytes(b"")
+    assert "no .safetensors file" in message(tmp_path / "x.onnx")
     assert "two networks are compared by: quantmedic diagnose" in message(tmp_path / "x.onnx")
     folder = made.write_folder(tmp_path / "twice", FLOATS)
     next(folder.glob("*.safetensors")).unlink()
