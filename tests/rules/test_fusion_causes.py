@@ -101,7 +101,7 @@ def test_noise_that_it_makes_is_measured(tmp_path: Path) -> None:
     """One channel lies far below zero: a grid that reaches there is coarse for all that passes the ReLU."""
     rules = {rule: cause for cause in diagnosed(tmp_path, spread=400.0).causes for rule in cause.rules}
     assert rules["G009"].subjects == ("conv1",) and "G008" not in rules
-    assert "of the noise at the output" in rules["G009"].message
+    assert "of the output noise" in rules["G009"].message
 
 
 def test_where_the_network_is_well_it_stays_a_remark(tmp_path: Path) -> None:
