@@ -324,13 +324,13 @@ def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
 def judged_alone(diagnosis: Diagnosis) -> str:
     """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
     if float_alone(diagnosis):
-        return "log and float model alone were judged"
+        return "only the log and the float model were judged"
     if weights_only(diagnosis):
         grids = diagnosis.model.checkpoint.running_grids
-        return f"weights alone were judged, not {grids}" if grids else "weights alone were judged"
+        return f"only weights were judged, not {grids}" if grids else "only weights were judged"
     if files_only(diagnosis):
-        return "files of a toolchain alone were judged"
-    return "weights, graph and parameters alone were judged" if without_data(diagnosis) else ""
+        return "only toolchain files were judged"
+    return "only weights, graph and parameters were judged" if without_data(diagnosis) else ""
 
 
 def _strength_text(diagnosis: Diagnosis) -> str:

@@ -56,7 +56,7 @@ from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere
 from quantmedic.trials.trial import Trials
 
 #: Where so few samples, of at least so many, hold this share of the noise, a remedy can hardly be proven.
-FEW_LOUD, AMONG, NEARLY_ALL = 2, 8, 0.9
+FEW_NOISY, AMONG, NEARLY_ALL = 2, 8, 0.9
 #: Prescriptions that are run where only what leads is tried.
 FIRST_RUNS = 2
 
@@ -136,15 +136,15 @@ def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) 
     """
     noise = np.array(record.deployed.noise)
     order = np.argsort(-noise, kind="stable")
-    loud = int(np.searchsorted(np.cumsum(noise[order]), NEARLY_ALL * noise.sum())) + 1
-    if not (loud <= FEW_LOUD and len(noise) >= AMONG and noise.sum() > 0):
+    noisy = int(np.searchsorted(np.cumsum(noise[order]), NEARLY_ALL * noise.sum())) + 1
+    if not (noisy <= FEW_NOISY and len(noise) >= AMONG and noise.sum() > 0):
         return []
     named = numbers if numbers is not None and len(numbers) == len(noise) else ()
-    which = f" ({', '.join(f'number {named[k]}' for k in sorted(order[:loud]))})" if named else ""
+    which = f" ({', '.join(f'number {named[k]}' for k in sorted(order[:noisy]))})" if named else ""
     return [
-        f"{loud} of {len(noise)} samples of the {record.dataset} set{which} {'holds' if loud == 1 else 'hold'} nearly "
-        f"all of the noise at the output: what a remedy recovers depends on {'it' if loud == 1 else 'them'} alone and "
-        f"can hardly be proven; give more samples like {'it' if loud == 1 else 'them'} (see: quantmedic explain proof)"
+        f"{noisy} of {len(noise)} samples of the {record.dataset} set{which} {'has' if noisy == 1 else 'have'} nearly "
+        f"all of the output noise: the gain of a remedy depends on {'it' if noisy == 1 else 'them'} alone and can "
+        "hardly be proven; give more such samples (see: quantmedic explain proof)"
     ]
 
 

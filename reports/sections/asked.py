@@ -58,11 +58,11 @@ def asked_box(layers: Iterable[LayerRow]) -> AskedBox:
 def _told_text(lines: Sequence[AskedLine]) -> str:
     compared = sum(line.differs is not None for line in lines)
     differing = sum(line.differs is True for line in lines)
-    told = [f"of {count(compared, 'layer')} that can be compared the model shows {differing} otherwise than asked"]
+    told = [f"of {count(compared, 'comparable layer')}, {differing} with another setting than requested"]
     if not compared:
-        told = ["nothing is asked of them that can be compared with the model"]
+        told = ["no request can be compared with the model"]
     departing = sum(line.departs for line in lines)
-    told += [f"the device computes {departing} in another kind of type than the model shows"] if departing else []
+    told += [f"the device computes {departing} in another type than the model"] if departing else []
     return ", and ".join(told)
 
 

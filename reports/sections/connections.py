@@ -46,4 +46,4 @@ def _other_cure(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
     if share is None or share < SAME or any(cause.cause in step.causes for step in given.steps):
         return
     titles = " and ".join(visible(step.title) for step in given.steps)
-    yield f"The prescription takes away {percent(share, 0)} of the noise by another way: {titles}. It comes first."
+    yield f"The prescription removes {percent(share, 0)} of the noise in another way: {titles}. It comes first."

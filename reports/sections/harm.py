@@ -12,14 +12,14 @@ from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import capital, count, decibels, loss_word, metric_change, metric_label, number, percent
 
-HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "latent": "withstood for now", "none": "costs nothing"}
+HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "latent": "no accuracy cost yet", "none": "costs nothing"}
 #: Of a latent cause where it is open whether the network withstands it.
-OPEN = "not decided"
+OPEN = "undecided"
 #: Where no metric was measured, harm is seen in the outputs.
 HARMFUL = "harms the outputs"
 #: How notices on labels begin that no metric read.
 UNUSED = "the labels were not used"
-CLEAR_FIRST = "Put that right first: no figure of this report tells what quantization costs before."
+CLEAR_FIRST = "Fix that first: until then no figure here measures the cost of quantization."
 DECIDE = "A task metric would decide: give a validation set with labels."
 
 
@@ -65,7 +65,7 @@ def _size_text(diagnosis: Diagnosis) -> str:
         is_told = diagnosis.verdict == "healthy" or any(cause.is_serious for cause in diagnosis.causes)
         return f"{size}." if is_told else f"{size}: {what}."
     if diagnosis.drop_class == "none" and diagnosis.verdict == "healthy":
-        return "No loss stands out from the noise of the measurement."
+        return "No loss exceeds the noise of the measurement."
     return ""
 
 
@@ -125,8 +125,8 @@ def latent_group(diagnosis: Diagnosis) -> LatentGroup | None:
     if not any(cause.harm == "latent" for cause in diagnosis.causes):
         return None
     if diagnosis.verdict == "undecided":
-        return LatentGroup(OPEN, "Whether the noise that a repair recovers costs accuracy is open.", folded=False)
-    text = "No loss that matters is proven of what stands here. Its repair recovers noise that a harder task may feel."
+        return LatentGroup(OPEN, "Whether this noise costs accuracy is open.", folded=False)
+    text = "These causes add noise, but no loss that matters is proven. A more sensitive task may need their repair."
     return LatentGroup(HARMS["latent"], text, folded=True)
 
 
@@ -138,7 +138,7 @@ def withstood_text(diagnosis: Diagnosis) -> str:
         return ""
     many = len(latent) > 1
     adds = "add noise but cost" if many else "adds noise but costs"
-    repair = "the best repair" if many else "its repair"
+    repair = "the best repair" if many else "repairing it"
     return f"{count(len(latent), 'cause')} {adds} no accuracy yet; {repair} would gain {decibels(max(gains))}."
 
 
@@ -146,12 +146,12 @@ def undecided_text(found: Undecided, metrics: MetricFacts) -> str:
     """What is open, and what would decide."""
     if found.doubt is not None:
         return f"Whether quantization costs accuracy is undecided: {found.doubt}. {CLEAR_FIRST}"
-    gain = f"a repair recovers {decibels(found.gain_db or 0.0)} of noise"
+    gain = f"a repair would gain {decibels(found.gain_db or 0.0)}"
     if found.limit is None:
         return f"Whether quantization costs accuracy is undecided: {gain}, and no task metric was measured. {DECIDE}"
     limit = metric_change(found.limit, found.metric)
     word = loss_word(metrics.higher_is_better)
-    open_ = f"the interval of the {word} holds a loss that matters, more than {limit}, and one that does not"
+    open_ = f"the interval of the {word} contains both a loss that matters (more than {limit}) and none"
     costs = f"Whether quantization costs {metric_label(found.metric)}"
     return f"{costs} is undecided: {gain}, and {open_}. {_samples(found, word)}"
 

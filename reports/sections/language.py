@@ -160,8 +160,8 @@ def _router_texts(language: LanguageFacts) -> Iterator[str]:
 def _block_texts(language: LanguageFacts) -> Iterator[str]:
     if language.worst_block is not None and len(language.blocks) > 1:
         yield (
-            f"Of the noise that {len(language.blocks)} blocks make by their weights, "
-            f"{percent(language.worst_block_share, 0)} is made in {name(language.worst_block)}."
+            f"The block {name(language.worst_block)} causes {percent(language.worst_block_share, 0)} of the weight "
+            f"noise of all {len(language.blocks)} blocks."
             f"{_trial_text(language)}"
         )
 
@@ -228,7 +228,7 @@ def _scale_text(scale: str, needed: float, stored: float | None) -> str:
 
 
 def _scales_text(what: str, share: float | None) -> str:
-    return "" if share is None else f"; scales made for each {what} take away {percent(share, 0)} of what that does"
+    return "" if share is None else f"; scales for each {what} recover {percent(share, 0)} of that"
 
 
 def _trial_text(language: LanguageFacts) -> str:

@@ -21,14 +21,14 @@ MAIN, NEARLY_ALL = 0.5, 0.95
 #: Causes that name a line, and layers of one, that are shown.
 CAUSES_SHOWN, PLACES_SHOWN = 3, 300
 WORDS_LIMIT = 160
-UNSIMULATED = "no quantizer makes this: kernels, or the deployed model computes something else"
+UNSIMULATED = "from no quantizer: kernels, or the deployed model computes other values"
 #: The same where lines say where most of it begins; what the task loses is not divided among them.
-UNPLACED = "no quantizer makes this, and no single operator; what of the task no quantizer loses is counted here"
+UNPLACED = "from no quantizer and no single operator; task loss without a quantizer is counted here"
 INCOMPLETE = (
-    "The {runs} that the noise is divided with were used up before all that matters was taken apart: layers that stand "
-    "together in one line need not share the blame, and one of them may make it all."
+    "The budget of {runs} ended before all notable sources were separated: layers in one line need not share the "
+    "blame, and one of them may cause all of it."
 )
-NO_NAME = "no rule has a name for this"
+NO_NAME = "no rule matches this"
 FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
 
 MANUAL = "general/loss-budget"
@@ -298,7 +298,7 @@ def _plain_row(look: Look, words: str, share: str, shares: tuple[str, ...] = ())
 def _healed_text(kind: str | None, share: float | None) -> str:
     if kind is None or share is None:
         return ""
-    return f"{healing_title(kind)} alone take away {share_text(share)}"
+    return f"{healing_title(kind)} alone remove {share_text(share)}"
 
 
 def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[tuple[float, BudgetRow]]:
@@ -314,21 +314,21 @@ def _summary(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> str:
     """Where most of it comes from, for who never saw a loss budget: one place, or that there are many."""
     pieces = list(_by_share(rows, budget))
     if not pieces:
-        return "many places, each too small to be named"
+        return "many places, each too small to be listed"
     share, row = pieces[0]
     if share >= MAIN:
         more = [_piece_phrase(*piece) for piece in pieces[1:2] if piece[0] >= NOTABLE or piece[1].look != "line"]
         return "; ".join([_piece_phrase(share, row), *more])
     largest = next((piece for piece in pieces if not piece[1].anchor), pieces[0])[1]
     together = [_together_phrase(family) for family in budget.families if (family.healed or 0.0) >= NOTABLE]
-    return "; ".join([f"many places, none makes half of it (the largest: {largest.what}, {largest.share})", *together])
+    return "; ".join([f"many places, none causes half of it (largest: {largest.what}, {largest.share})", *together])
 
 
 def _piece_phrase(share: float, row: BudgetRow) -> str:
     """How much of the noise, and from where; more than all of it is all of it, and others make up for the excess."""
     amount = "all of it" if round(100 * share) >= 100 else "nearly all of it" if share >= NEARLY_ALL else row.share
     cost = f", and {row.cost}," if row.cost else ""
-    what = row.what.removeprefix("no quantizer makes this: ")
+    what = row.what.removeprefix("from no quantizer: ")
     place = what if what == row.what else f"no quantizer: {what}"
     said = "; ".join(text for text in (row.how, row.healed, row.nameless) if text)
     return f"{amount}{cost} from {place}{f' ({said})' if said else ''}"
@@ -342,25 +342,25 @@ def _together_phrase(family: BudgetFamily) -> str:
 def _lead(budget: LossBudgetReport) -> str:
     first = budget.outputs[0]
     of = f" of {visible(first.name)}" if len(budget.outputs) > 1 else ""
-    return f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among what makes it, by experiment."
+    return f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among its sources by experiment."
 
 
 def _family_text(family: BudgetFamily) -> str:
     what = FAMILIES.get(family.source, family.source)
     healed = _healed_text(family.healed_by, family.healed)
-    return f"{capital(what)} together hold {share_text(family.share)}; changed together, {healed} of the noise."
+    return f"{capital(what)} together cause {share_text(family.share)}; changed together, {healed} of the noise."
 
 
 def _notes(budget: LossBudgetReport) -> Iterator[str]:
     if budget.unsimulated >= UNSIMULATED_SAID:
         yield (
-            f"{share_text(budget.unsimulated)} of the noise is made by no quantizer: the kernels round or overflow "
-            "otherwise than the grids say, or the deployed model computes something else than the float model."
+            f"{share_text(budget.unsimulated)} of the noise comes from no quantizer: kernels round or overflow "
+            "differently from the grids, or the deployed model computes other values than the float model."
         )
     if not budget.complete:
         yield INCOMPLETE.format(runs=count(budget.runs, "run"))
     if any(line.share < 0 for line in budget.lines):
-        yield "A negative share makes up for errors of others: putting it in float alone makes the output worse."
+        yield "A negative share compensates errors of others: keeping only it in float makes the output worse."
 
 
 def _chart_piece(row: BudgetRow, share: float) -> Piece:

@@ -349,9 +349,9 @@ def _chain_text(proof: Proof) -> str:
         return ""
     size = len(proof.chain)
     all_of_them = "This remedy" if size == 1 else f"These {NUMBERS.get(size, size)} together"
-    takes = "takes" if size == 1 else "take"
+    removes = "removes" if size == 1 else "remove"
     if proof.explained is None:
-        return f"What share of the noise {all_of_them[0].lower()}{all_of_them[1:]} {takes} away was not measured."
+        return f"The share of the noise that {all_of_them[0].lower()}{all_of_them[1:]} {removes} was not measured."
     if proof.explained <= 0:
-        return f"{all_of_them} {takes} none of the noise away."
-    return f"{all_of_them} {takes} away {percent(proof.explained, 0)} of the noise at the output."
+        return f"{all_of_them} {removes} none of the noise."
+    return f"{all_of_them} {removes} {percent(proof.explained, 0)} of the output noise."

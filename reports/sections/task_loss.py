@@ -10,7 +10,7 @@ from quantmedic.reports.text import capital, count, metric_change, metric_label,
 
 AGREEMENT = "agreement with the float model"
 TOO_FEW = "not judged"
-INTERACTION = "lost together only: no source loses this by itself"
+INTERACTION = "lost only in combination: no source alone loses this"
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class LossWords:
                 f"On these {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
             )
         return (
-            f"What it costs of {self.label} is not judged piece by piece: the {samples} that were run for this are too "
-            f"few to tell a loss from none ({self.ends(whole)})."
+            f"The cost in {self.label} is not divided: {samples} are too few to distinguish a loss from none "
+            f"({self.ends(whole)})."
         )
 
     def notes(self, parts: Iterable[LossPart]) -> Iterator[str]:
         """What limits the division of the loss into parts."""
         if not all(part.judged for part in parts):
             yield (
-                f"{capital(TOO_FEW)} is a part of the loss whose interval holds zero and is wider than all of the "
-                f"loss: {count(self.samples, 'sample')} are too few for it."
+                f"{capital(TOO_FEW)}: parts of the loss whose interval contains zero and is wider than the whole loss; "
+                f"{count(self.samples, 'sample')} are too few for them."
             )
 
     def part(self, part: LossPart) -> str:

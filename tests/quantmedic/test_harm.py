@@ -101,13 +101,13 @@ def test_without_labels_a_range_of_the_input_that_does_not_fit_leaves_it_open(
 def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple[Path, Path]], tmp_path: Path) -> None:
     found = diagnosed(pairs[8.0], 4000)
     (told,) = [text for text in render_console(found).splitlines() if "input-range-of-other-data" in text]
-    assert told.startswith("low ") and ", withstood for now, predicted +" in told
+    assert told.startswith("low ") and ", no accuracy cost yet, predicted +" in told
     assert "do this first" not in render_console(found).lower() and found.prescription is None
     quantmedic.write_report(found, tmp_path)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<details id="latent"><summary>input-range-of-other-data, predicted +' in page
-    assert "1 cause adds noise but costs no accuracy yet; its repair would gain" in page
-    assert "low · withstood for now" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "1 cause adds noise but costs no accuracy yet; repairing it would gain" in page
+    assert "low · no accuracy cost yet" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
 def test_what_was_supposed_is_no_evidence(pairs: dict[float, tuple[Path, Path]]) -> None:

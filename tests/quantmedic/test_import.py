@@ -53,7 +53,7 @@ def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> N
     assert f"wrote {case} ({size_text(case.stat().st_size)})" in result.output
     result = run("report", case, "-o", tmp_path / "report")
     assert result.exit_code == 0, result.output
-    assert "FAULTY  debug.csv  files of a toolchain alone were judged" in result.output
+    assert "FAULTY  debug.csv  only toolchain files were judged" in result.output
     assert "A016 reported-layer-error" in result.output
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert [row["file"] for row in report["imports"]] == ["debug.csv"]

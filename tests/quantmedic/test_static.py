@@ -28,7 +28,7 @@ from quantmedic.reports.terminal.console import render_console
 pytestmark = pytest.mark.thorough
 
 BASE = quantmedic.load_rulebase()
-ALONE = "weights, graph and parameters alone were judged"
+ALONE = "only weights, graph and parameters were judged"
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_checkpoints_are_compared_as_ever(tmp_path: Path) -> None:
     record = quantmedic.collect_weights(before, after).record
     assert case.record == record.model_copy(update={"run": {**record.run, "mode": STATIC}}), "but for its gate"
     text = render_console(quantmedic.judge(case), verbosity="quiet")
-    assert text.splitlines()[0] == f"HEALTHY  {tmp_path.name}/gptq  weights alone were judged"
+    assert text.splitlines()[0] == f"HEALTHY  {tmp_path.name}/gptq  only weights were judged"
     with pytest.raises(ModelError, match="checkpoint"):
         quantmedic.collect_static(before, patient()[0][1])
 

@@ -42,10 +42,10 @@ def test_it_writes_a_report(folders: tuple[Path, Path], tmp_path: Path) -> None:
     done = run(*folders, "-o", tmp_path / "report", "--verbose")
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
-    assert first.startswith("DEGRADED") and first.endswith("/gptq  weights alone were judged")
+    assert first.startswith("DEGRADED") and first.endswith("/gptq  only weights were judged")
     assert "safetensors gptq 4-bit in groups of 64" in done.stdout
     assert "W014 dead-weight-groups" in done.stdout
-    assert "Weights alone were compared" in done.stdout
+    assert "Only weights were compared" in done.stdout
     assert f"{'lm_head':<44} lm_head         in float" in done.stdout
     report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
     row = next(layer for layer in report["layers"] if layer["name"] == DEAD)

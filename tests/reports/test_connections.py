@@ -58,4 +58,4 @@ def test_a_prescription_that_heals_by_another_way_is_told(subtests: pytest.Subte
             serious = [texts for texts, cause in zip(told(found), found.causes, strict=True) if cause.is_serious]
             assert serious and all(bool(texts) == said for texts in serious)
             if said:
-                assert "takes away 97 % of the noise by another way: quantize this very model again" in serious[0][0]
+                assert "removes 97 % of the noise in another way: quantize this very model again" in serious[0][0]

@@ -41,7 +41,7 @@ LANGUAGE = LanguageFacts(
     cache_gain=1.0,
     head_gain=0.01,
 )
-BLOCK, HEAD, INPUTS, CACHE = "Of the noise", "With the float output layer", "Inputs of layers", "Keys and values"
+BLOCK, HEAD, INPUTS, CACHE = "The block", "With the float output layer", "Inputs of layers", "Keys and values"
 
 
 def diagnosis_of(language: LanguageFacts, *facts: str) -> Diagnosis:

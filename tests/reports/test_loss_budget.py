@@ -41,7 +41,7 @@ SMALL = line("classifier.1", 0.25)
 def test_the_rows_sum_up(diagnosis: Diagnosis) -> None:
     box = box_of(with_budget(diagnosis, (HEALED, SMALL), unsimulated=0.05))
     assert [row.share for row in box.rows] == ["60 %", "25 %", "10 %", "5 %"]
-    assert box.rows[0].healed == "per-channel weight scales alone take away 55 %"
+    assert box.rows[0].healed == "per-channel weight scales alone remove 55 %"
     assert [row.nameless for row in box.rows] == [NO_NAME, NO_NAME, "", ""]
 
 
@@ -60,7 +60,7 @@ def test_the_console_takes_three_lines_at_most(diagnosis: Diagnosis) -> None:
     many = tuple(line(f"features.{place}.conv.with.a.long.name", 0.09) for place in range(10))
     text = short_budget(with_budget(diagnosis, many))
     said = " ".join(" ".join(text).split())
-    assert len(text) <= 3 and "many places, none makes half of it (the largest: weights of features.0" in said
+    assert len(text) <= 3 and "many places, none causes half of it (largest: weights of features.0" in said
     verbose = render_console(with_budget(diagnosis, many), verbosity="verbose")
     assert all(f"weights of {one.places[0]}" in " ".join(verbose.split()) for one in many)
 
@@ -76,7 +76,7 @@ def test_one_place_that_makes_most_is_said_without_more_than_all(
             )
             summary = box_of(found).summary
             assert summary.startswith(f"{said} weights of a (") and "101" not in summary
-            assert "per-channel weight scales alone take away 55 %" in summary and "weights of b" not in summary
+            assert "per-channel weight scales alone remove 55 %" in summary and "weights of b" not in summary
 
 
 def test_what_to_do_and_why_stand_above_where_the_noise_comes_from(diagnosis: Diagnosis) -> None:
@@ -99,10 +99,10 @@ def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
     short = with_budget(diagnosis, (SMALL,), unsimulated=0.4, complete=False)
     said = " ".join(" ".join(short_budget(short)).split())
-    assert "many places, none makes half of it (the largest: no quantizer makes this: kernels" in said
+    assert "many places, none causes half of it (largest: from no quantizer: kernels" in said
     assert "40 %" in said
     notes = box_of(short).notes
-    assert len(notes) == 2 and f"The {short.loss_budget.runs} runs" in notes[1]
+    assert len(notes) == 2 and f"budget of {short.loss_budget.runs} runs" in notes[1]
     assert box_of(with_budget(diagnosis, (HEALED,))).notes == ()
 
 
@@ -157,7 +157,7 @@ def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> No
         and "25 % from weights of" in short
     )
     assert len(short_budget(found)) <= 3
-    assert any(note.startswith("Not judged is a part") for note in box.notes)
+    assert any(note.startswith("Not judged: parts") for note in box.notes)
 
 
 def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
@@ -173,7 +173,7 @@ def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
 def test_a_loss_that_is_not_told_from_none_is_not_divided(diagnosis: Diagnosis) -> None:
     found = with_task(diagnosis, whole=loss(0.01, 0.05, judged=False))
     box = box_of(found)
-    assert "the 48 samples that were run for this are too few to tell a loss from none (-4.00 … 6.00)." in box.task
+    assert "48 samples are too few to distinguish a loss from none (-4.00 … 6.00)." in box.task
     assert box.task_chart is None and box.metric == "" and not any(row.lost for row in box.rows)
     assert "loss of top-1" not in " ".join(short_budget(found))
 

@@ -54,4 +54,4 @@ def test_a_folder_without_a_configuration_is_told_and_what_was_not_judged(tmp_pa
         assert found.model.checkpoint.running_grids is None
     more: dict[str, Any] = {"model.layers.0.mlp.down_proj.input_scale": ONE}
     first = render_console(compared(tmp_path, more, has_config=False)).splitlines()[0]
-    assert "weights alone were judged, not inputs of layers (scales are stored" in first
+    assert "only weights were judged, not inputs of layers (scales are stored" in first

@@ -171,7 +171,7 @@ def test_a_sound_model_on_a_device_that_departs_is_called_so(paths: tuple[Path, 
     context = build_context(said, {})
     assert said.verdict == "degraded", "what gates read stays"
     assert context.verdict_word == "device-departs"
-    assert context.verdict_text.startswith("The device computes something else than the quantized model")
+    assert context.verdict_text.startswith("The device computes other values than the quantized model")
     assert "# DEVICE DEPARTS:" in render_markdown(context)
     sound = quantmedic.diagnose(
         *paths, validation=X, threads=1, attribution=False, device_tensors=tensors_of(QUANTIZED, {"image": X})

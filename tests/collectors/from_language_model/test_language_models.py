@@ -124,7 +124,7 @@ def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> Non
     assert found.verdict == "degraded" and found.model.harmed and (found.metrics.drop_low or 0) > 0
     markdown = render_markdown(build_context(found, {}))
     assert "## Blocks of the network" in markdown and "24 texts, 1128 tokens predicted" in markdown
-    assert "Weights alone were compared" not in markdown
+    assert "Only weights were compared" not in markdown
 
 
 def test_noise_of_all_blocks_is_named(patients: dict[str, Path]) -> None:

@@ -126,7 +126,7 @@ def test_the_report_shows_what_was_asked_beside_what_is_there(tmp_path: Path) ->
     case = held(save_pair(tmp_path, network(), done), tmp_path, of_ort(**asked))
     box = asked_box(quantmedic.judge(case).layers)
     rows = {line.name: (line.asked, line.shown, line.differs) for line in box.lines}
-    assert box.told == "of 2 layers that can be compared the model shows 1 otherwise than asked" and box.more == 0
+    assert box.told == "of 2 comparable layers, 1 with another setting than requested" and box.more == 0
     assert next(iter(rows.values())) == ("output of 16 bits", "output of 8 bits", True)
     assert rows["/body/conv0/Conv"] == ("weights in float", "weights in float", False)
     assert {line.origin for line in box.lines} == {"config.json"}
@@ -139,7 +139,7 @@ def test_recorded_ranges_stand_beside_those_of_the_model(plain: tuple[Path, Path
     (line,) = asked_box(diagnosis.layers).lines
     assert line.asked == "range -1 … 3" and line.shown.endswith(" times as wide") and line.differs
     markdown = render_markdown(build_context(diagnosis, {}))
-    assert "the model shows; of 1 layer that can be compared the model shows 1 otherwise than asked:" in markdown
+    assert "the model shows; of 1 comparable layer, 1 with another setting than requested:" in markdown
     assert f"| {line.asked} | **{line.shown}** |" in markdown
 
 
