@@ -1,6 +1,6 @@
 """The fault zoo: known faults put into known networks, to measure how often quantmedic names the right one.
 
-Each case is a small network (see ``train_zoo.py``, ``train_tasks.py``) that is quantized with one fault, with two, or
+Each case is a small trained network (``zoo/networks.py``) that is quantized with one fault, with two, or
 with none. A fault is to be found if it hurts (a proven drop of accuracy, or fewer than nine answers in ten the same;
 where outputs are no answers, clearly more noise than without it) and heals when undone, or if the output is 6 dB
 noisier than healing leaves it. A fault that costs less is asked too and counted by itself: it may be listed, and should

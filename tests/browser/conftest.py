@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import layers
 import pytest
+from builders.large_cases import build
 from builders.report_pages import write_pages
 
 import quantmedic
@@ -31,7 +31,7 @@ def demo(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def made() -> Callable[..., Any]:
     """Makes up a case: ``made(1000)`` layers."""
-    return layers.build
+    return build
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.large_cases import build
 from builders.report_pages import write_pages
-from layers import build
 
 import quantmedic
 from quantmedic.demo import patient

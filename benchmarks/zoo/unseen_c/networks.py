@@ -1,4 +1,4 @@
-"""The networks of set C, which no tuning uses; see ``train_unseen_c.py``."""
+"""The networks of set C, which no tuning uses."""
 
 from pathlib import Path
 

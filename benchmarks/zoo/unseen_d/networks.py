@@ -1,4 +1,4 @@
-"""The networks of set D, which no tuning uses; see ``train_unseen_d.py``."""
+"""The networks of set D, which no tuning uses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The networks of set E, which no tuning uses; see ``train_unseen_e.py``."""
+"""The networks of set E, which no tuning uses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The networks of set F, which no tuning uses; see ``train_unseen_f.py``."""
+"""The networks of set F, which no tuning uses."""
 
 from pathlib import Path
 

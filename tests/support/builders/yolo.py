@@ -1,6 +1,6 @@
 """A trained detector with the head of YOLOv8, as Ultralytics exports it, in the forms that other exporters write.
 
-``benchmarks/train_yolo.py`` trains it; its pictures and labels are those of ``quantmedic demo --detection``.
+Trained by ``benchmarks/train_yolo.py`` of commit 3c9fb382 on pictures and labels of ``quantmedic demo --detection``.
 """
 
 from functools import cache

@@ -1,32 +1,11 @@
-"""How long judging and reporting take as networks grow: made-up cases of many layers, against the time to load them.
+"""Made-up cases of many layers: most are sound, and some of those that are not are explained by the data."""
 
-    python benchmarks/layers.py                            50, 500 and 5000 layers of 1 to 512 channels
-    python benchmarks/layers.py --layers 60 --rounds 5
-    python benchmarks/layers.py --channels 64 512 2048     500 layers of so many channels each
-
-Every round is a process of its own: imports, the rules, the case file, judging, the report in every format. Both data
-sets are there, most layers are sound, and of those that are not, some are explained by the data, so that the rules are
-evaluated a second time on repaired facts. Times are medians; the spread is that of all rounds. The exponent tells how
-a time grows from one size to the next: 1 is linear.
-"""
-
-import argparse
-import json
 import math
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.case_file.archive import write_case
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.engine.case.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
@@ -56,7 +35,6 @@ SAMPLES, CLASSES = 256, 10
 DRAWN, SEEN_PER_DRAWN = 16_384, 64
 #: Weights drawn per output channel.
 WEIGHT_DRAWN = 64
-SERIES_LAYERS = 500
 #: Operators of one residual block; every CONCAT_EVERYth block joins by Concat.
 BLOCK, CONCAT_EVERY = ("Conv", "Relu", "Conv", "Add"), 8
 CONV_ATTRIBUTES = {
@@ -68,19 +46,6 @@ CONV_ATTRIBUTES = {
 }
 FAULTS = ("outlier", "clipped", "wide-weights", "noisy")
 FAULTY_SHARE = 0.05
-STAGES = {
-    "imports": "modules",
-    "rules": "rules and manual",
-    "load": "load the case",
-    "derive": "derive facts",
-    "judge": "derive and judge",
-    "html": "write html",
-    "markdown": "write markdown",
-    "json": "write json",
-    "report": "write all three",
-    "total": "judge and write all",
-}
-NOT_RATED = ("imports", "rules")
 
 
 def build(layers: int, channels: int | None = None) -> Case:
@@ -308,107 +273,3 @@ def _record(tensors: list[TensorRecord], operators: list[OperatorRecord]) -> Cas
         run={"seed": 0},
         datasets={role: DatasetRecord(origin=f"{role}.npz", labelled=True, seen=SAMPLES) for role in ROLES},
     )
-
-
-def measure(path: Path) -> dict[str, float]:
-    """Seconds of every stage and MiB of memory on one case file; meant for a process of its own."""
-    times: dict[str, float] = {}
-
-    def timed(stage: str, work: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = work()
-        times[stage] = time.perf_counter() - start
-        return result
-
-    def modules() -> Any:
-        from quantmedic.api import cases, judging, report, rulebase
-        from quantmedic.collectors.measure import case_file
-        from quantmedic.engine.formulas.derive import derive
-        from quantmedic.reports import manual, markdown, write
-        from quantmedic.reports.machines import json
-        from quantmedic.reports.page import html
-
-        return (cases, judging, report, rulebase), derive, (case_file, html, json, manual, markdown, write)
-
-    (cases, judging, report, rulebase), derive, _ = timed("imports", modules)
-    base = timed("rules", rulebase.load_rulebase)
-    case = timed("load", lambda: cases.load_case(path))
-    times["loaded MiB"] = _peak()
-    diagnosis = timed("judge", lambda: judging.judge(case, base))
-    with tempfile.TemporaryDirectory() as folder:
-        timed("report", lambda: report.write_report(diagnosis, folder, rules=base))
-        times["peak MiB"] = _peak()
-        for kind in report.FORMATS:
-            timed(kind, lambda kind=kind: report.write_report(diagnosis, folder, formats=[kind], rules=base))
-        for name in ("index.html", "report.md", "report.json"):
-            times[f"{name} MiB"] = (Path(folder) / name).stat().st_size / 2**20
-    timed("derive", lambda: derive(case, base))
-    times["total"] = times["judge"] + times["report"]
-    times["findings"] = sum(len(cause.subjects) + len(cause.absorbs) for cause in diagnosis.causes)
-    times["degraded"] = diagnosis.model.degraded_layers or 0
-    return times
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def rounds_of(case: Path, rounds: int) -> list[dict[str, float]]:
-    """Measurements of one case, one process each."""
-    command = [sys.executable, __file__, "--measure", str(case)]
-    return [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
-
-
-def table(heads: Sequence[str], sizes: Sequence[int], results: Sequence[list[dict[str, float]]]) -> str:
-    """Medians, spread, ratio to loading and growth from the size before."""
-    lines = [f"{'':22}" + "".join(f"{head:>42}" for head in heads)]
-    lines.append(f"{'':22}" + f"{'median s':>10}{'spread':>14}{'/ load':>9}{'exponent':>9}" * len(heads))
-    for stage, text in STAGES.items():
-        line = f"{text:22}"
-        for place, found in enumerate(results):
-            values = [r[stage] for r in found]
-            middle = statistics.median(values)
-            ratio = middle / statistics.median(r["load"] for r in found)
-            growth = ""
-            if place and sizes[place] != sizes[place - 1]:
-                before = statistics.median(r[stage] for r in results[place - 1])
-                growth = f"{math.log(middle / before) / math.log(sizes[place] / sizes[place - 1]):.2f}"
-            rated = "" if stage in NOT_RATED else f"{ratio:.2f}"
-            line += f"{middle:>10.3f}{f'{min(values):.3f}…{max(values):.3f}':>14}{rated:>9}{growth:>9}"
-        lines.append(line)
-    for extra in [key for key in results[0][0] if key not in STAGES]:
-        middles = [statistics.median(r[extra] for r in found) for found in results]
-        lines.append(f"{extra:22}" + "".join(f"{middle:>10.5g}{'':32}" for middle in middles))
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, nargs="+", default=[50, 500, 5000])
-    parser.add_argument("--channels", type=int, nargs="+", help=f"{SERIES_LAYERS} layers of so many channels each")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="keep the cases here, and use those that are there")
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(arguments.measure)))
-        return
-    kinds = (
-        [(SERIES_LAYERS, c) for c in arguments.channels]
-        if arguments.channels
-        else [(n, None) for n in arguments.layers]
-    )
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.folder or Path(temporary)
-        results = []
-        for layers, channels in kinds:
-            path = folder / f"layers-{layers}-{channels or 'mixed'}.case"
-            if not path.exists():
-                write_case(build(layers, channels), path)
-            results.append(rounds_of(path, arguments.rounds))
-    heads = [f"{n} layers" + (f", {c} channels" if c else "") for n, c in kinds]
-    print(table(heads, [c or n for n, c in kinds], results))
-
-
-if __name__ == "__main__":
-    main()
