@@ -1,7 +1,8 @@
 """The cases of the zoo: which there are, how one is built, and whether it hurts and heals."""
 
 import json
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -10,33 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from . import (
-    faults_activations,
-    faults_data,
-    faults_graph,
-    faults_heads,
-    faults_more,
-    faults_more_activations,
-    faults_weights,
-    unseen_a,
-    unseen_b,
-    unseen_c,
-)
-from .controls import CONTROLS, UNSEEN_CONTROLS, known_control
 from .draw import TUNING_SEEDS, case_seed, draw_network, draw_recipes, draw_strength
-from .fault import FAULTS, Unseen
+from .fault import CONTROLS, FAULTS, Fault, Unseen
 from .networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, Network, known_network
-from .patient import NORMAL, Patient, healthy
+from .patient import NORMAL, Patient, healthy, standing
 from .protocol.row import LOUD_DB
-from .quantizing import Recipe, Standing, compare, run
+from .quantizing import Recipe, Standing
 from .surgery import Inapplicable
 from .tasks import TAIL
-from .unseen_d.plan import drawn_pairs as pairs_of_d
-from .unseen_e.plan import drawn_pairs as pairs_of_e
-from .unseen_f.plan import drawn_pairs as pairs_of_f
-
-assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
-assert all((faults_more, faults_more_activations, unseen_a, unseen_b, unseen_c))
 
 #: Bump to rebuild cached cases.
 RECIPE_VERSION = 5
@@ -47,36 +29,8 @@ HIDDEN = "hidden.npz"
 #: How much worse a graded fault is made, in turn, until it hurts.
 STRENGTHS = (1.0, 3.0, 10.0)
 
-#: Thresholds may be tuned on these kinds of fault on these networks, and on nothing else.
+#: Thresholds may be tuned on the kinds of the set ``tuning`` on these networks, and on nothing else.
 TUNING_NETWORKS = frozenset({"demo", "mobile", "vit"})
-TUNING_KINDS = frozenset(
-    {
-        *("not-normalized", "divided-by-255-twice", "channels-reversed", "one-image-repeated", "one-sample"),
-        *("blank-images", "uniform-noise", "line-drawings", "stale-small-ranges", "stale-wide-ranges"),
-        *("one-wide-channel", "one-heavy-tail", "four-bit-weights", "weights-rounded-down"),
-        *("outlier-channel", "broken-samples", "percentile-too-low", "wide-ranges", "negatives-cut-off"),
-        *("class-mask", "swish-in-pieces", "relu6-lost", "no-range"),
-        *("wide-branch", "cancelled-offset", "two-bit-last-layer", "coarse-output"),
-        *("half-quantized", "nan-in-quantized", "codes-as-output"),
-        *("high-bits-only", "low-bits-only", "palette", "ternary-last-layer", "sign-of-last-layer"),
-        *("axis-of-square-weights", "scales-of-other-axis", "scale-per-input"),
-        *("bias-cut-at-fewer-bits", "bias-wraps-around", "loud-column", "twin-channels"),
-        *("one-side-wide", "one-range-for-all", "wide-input"),
-        *("leaky-negatives", "hard-swish-negatives", "norm-negatives"),
-        *("wide-carrier", "cancelling-halves", "common-mode"),
-        *("logarithm-of-products", "root-of-squares", "normalized-by-own-size"),
-        *("infinity-cut-off", "nan-replaced"),
-    }
-)
-TUNING_CONTROLS = frozenset(
-    {
-        *("per-channel", "percentile", "symmetric", "qoperator", "sixteen-bit", "kept-activations", "large-scales"),
-        *("slightly-wide-ranges", "enough-with-sixty", "jpeg-like"),
-    }
-)
-
-#: Kinds of fault that only networks have which others trained.
-REAL_KINDS = frozenset({"all-operators"})
 
 #: Pairs of kinds that do not touch the same thing.
 PAIRS = (
@@ -98,12 +52,16 @@ PAIRS = (
     ("normalized-twice", "heavy-tails"),
 )
 
-#: Networks and what is put into them, for the sets of which a seed draws it.
-DRAWN_PAIRS: dict[Unseen, Callable[[int | None], list[tuple[str, str]]]] = {
-    "d": pairs_of_d,
-    "e": pairs_of_e,
-    "f": pairs_of_f,
+#: Of set D, networks of each fault or control; of later sets it is one.
+TIMES = 2
+#: Of set D: published networks are slow, so this is put into each of them, whatever the seed.
+PUBLISHED = {
+    "nsfw": ("observers-hardly-moved", "bit-that-sticks", "as-it-was"),
+    "dnsmos": ("padding-counted-as-data", "through-floats-of-eight-bits", "peaks-cut-a-little"),
+    "plcmos": ("output-read-with-another-scale", "thresholds-for-fewer-bits", "as-it-was"),
 }
+#: Put into every network whatever the seed: what is sound must look sound in each.
+EVERYWHERE = ("as-it-should-be", "as-it-came")
 
 
 @dataclass(frozen=True)
@@ -135,7 +93,8 @@ class Spec:
 
     @property
     def tuning(self) -> bool:
-        seen = self.control in TUNING_CONTROLS if self.control else set(self.kinds) <= TUNING_KINDS
+        rows = [CONTROLS[self.control]] if self.control else [FAULTS[kind] for kind in self.kinds]
+        seen = all(row.set == "tuning" for row in rows)
         return self.network in TUNING_NETWORKS and not known_network(self.network).unseen and seen
 
     @property
@@ -149,31 +108,38 @@ class Spec:
 
 
 def all_specs(seed: int | None = None) -> Iterator[Spec]:
+    """Faults, pairs of faults and controls in the networks of the zoo."""
+    kinds, controls = (_names(rows, "tuning", "reporting") for rows in (FAULTS, CONTROLS))
     networks = _networks(NETWORKS, seed)
-    for network in networks:
-        yield from (Spec(network, (kind,), seed=seed) for kind in _seen() if kind not in REAL_KINDS)
+    yield from _in_each(networks, kinds, (), seed)
     for network in networks:
         yield from (Spec(network, pair, seed=seed) for pair in PAIRS)
-    for network in networks:
-        yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
+    yield from _in_each(networks, (), controls, seed)
 
 
 def real_specs(seed: int | None = None) -> Iterator[Spec]:
     """Faults in networks that others trained, and the fault of quantizing them with the toolchain's defaults."""
-    networks = _networks(REAL_NETWORKS, seed)
+    kinds, controls = (_names(rows, "tuning", "reporting", "real") for rows in (FAULTS, CONTROLS))
+    yield from _in_each(_networks(REAL_NETWORKS, seed), kinds, controls, seed)
+
+
+def _in_each(
+    networks: Iterable[str], kinds: Iterable[str], controls: Iterable[str], seed: int | None
+) -> Iterator[Spec]:
+    """All faults in each network, then all controls."""
     for network in networks:
-        yield from (Spec(network, (kind,), seed=seed) for kind in _seen())
+        yield from (Spec(network, (kind,), seed=seed) for kind in kinds)
     for network in networks:
-        yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
+        yield from (Spec(network, control=name, seed=seed) for name in controls)
+
+
+def _names(rows: dict[str, Fault], *sets: str) -> list[str]:
+    return [name for name, row in rows.items() if row.set in sets]
 
 
 def _networks(listed: dict[str, Network], seed: int | None) -> list[str]:
     """Their names; a seed for tuning leaves out those that tuning never sees."""
     return [name for name, network in listed.items() if seed not in TUNING_SEEDS or not network.unseen]
-
-
-def _seen() -> list[str]:
-    return [kind for kind, fault in FAULTS.items() if not fault.unseen]
 
 
 def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
@@ -182,18 +148,31 @@ def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
     The third set is put into networks alone that tuning never sees either; the older ones, into every network. Of the
     later ones, a seed draws the networks of each.
     """
-    if which in DRAWN_PAIRS:
-        for network, name in DRAWN_PAIRS[which](seed):
+    kinds, controls = _names(FAULTS, which), _names(CONTROLS, which)
+    older = NETWORKS | REAL_NETWORKS
+    if which in ("a", "b"):
+        yield from _in_each(older, kinds, controls, seed)
+    elif which == "c":
+        networks = FRESH_NETWORKS["c"] | {k: n for k, n in older.items() if n.unseen}
+        yield from _in_each(networks, kinds, controls, seed)
+    else:
+        drawn = [(network, name) for name in (*kinds, *controls) for network in drawn_networks(which, name, seed)]
+        fixed = [(network, name) for network, names in PUBLISHED.items() for name in names] if which == "d" else []
+        for network, name in drawn + fixed:
             fault = name in FAULTS
             yield Spec(network, (name,) if fault else (), control="" if fault else name, seed=seed)
-        return
-    kinds = [kind for kind, fault in FAULTS.items() if fault.unseen == which]
-    older = NETWORKS | REAL_NETWORKS
-    networks = FRESH_NETWORKS["c"] | {k: n for k, n in older.items() if n.unseen} if which == "c" else older
-    for network in networks:
-        yield from (Spec(network, (kind,), seed=seed) for kind in kinds)
-    for network in networks:
-        yield from (Spec(network, control=name, seed=seed) for name in UNSEEN_CONTROLS.get(which, {}))
+
+
+def drawn_networks(which: Unseen, name: str, seed: int | None) -> list[str]:
+    """Into which networks of its set a seed puts a fault or control, among those where it has a place."""
+    row = (FAULTS | CONTROLS)[name]
+    fits = [network for network in FRESH_NETWORKS[which] if not row.networks or network in row.networks]
+    if name in EVERYWHERE:
+        return fits
+    rng = np.random.default_rng([seed or 0, zlib.crc32(name.encode())])
+    if which == "d":
+        return [fits[i] for i in sorted(rng.permutation(len(fits))[:TIMES])]
+    return [fits[int(rng.integers(len(fits)))]]
 
 
 @dataclass(frozen=True)
@@ -359,7 +338,7 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
     for kind, strength in zip(spec.kinds, strengths, strict=False):
         patient = FAULTS[kind].apply(patient.with_(strength=strength))
     if spec.control:
-        patient = known_control(spec.control)(patient)
+        patient = CONTROLS[spec.control].apply(patient)
     quantized = patient.quantized()
     before = _beside(sound, standing(patient, quantized))
     _write(patient, quantized, folder)
@@ -395,14 +374,6 @@ def _healed(spec: Spec, sound: _Sound, ill: Patient) -> Standing:
 def _beside(sound: _Sound, found: Standing) -> Standing:
     """Where only noise tells, with what the sound quantization has of it."""
     return found if found.agreement is not None else replace(found, sound_db=sound.standing.sqnr_db)
-
-
-def standing(patient: Patient, quantized: onnx.ModelProto | None = None) -> Standing:
-    """How a patient does."""
-    quantized = quantized or patient.quantized()
-    reference = run(patient.network, patient.shown_float or patient.model, patient.validation)
-    outputs = run(patient.network, quantized, patient.validation)
-    return compare(patient.task, reference, outputs, patient.labels)
 
 
 def _write(patient: Patient, quantized: onnx.ModelProto, folder: Path) -> None:

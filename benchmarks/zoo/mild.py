@@ -1,12 +1,7 @@
-"""Faults of a chosen size: what a form is given is searched until the output loses a chosen number of decibels.
-
-``mild`` puts in a few decibels of noise, ``severe`` from a few to fatally many, and ``costly`` takes a form that has no
-amount as it is, where it costs anything.
-"""
+"""Faults of a chosen size: what a form is given is searched until the output loses a chosen number of decibels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
 
 import numpy as np
 
@@ -56,45 +51,34 @@ class _Aim:
     nearest: bool
 
 
-def mild(least: float, most: float, *, worst: bool = False) -> Callable[[Form], Callable[[Patient], Patient]]:
-    """A form that takes an amount becomes a fault whose amount is searched between two ends.
+def searched(form: Callable[..., Patient], how: str) -> Callable[[Patient], Patient]:
+    """A form as the column ``search`` of the table wants it.
 
-    With ``worst`` the column counts that loses most: a wide one hides the others.
+    ``mild LEAST MOST`` searches an amount between two ends that puts in a few decibels, ``severe LEAST MOST`` one that
+    puts in a few to fatally many, and the nearest that costs something where no amount gives it. With ``worst`` behind,
+    the column of the output counts that loses most: a wide one hides the others. ``costly`` takes a form without an
+    amount, where it costs at least as much as the mildest fault does. All others are taken as they are.
     """
-    return _adapted(_Aim((least, most), worst, wanted_loss, nearest=False))
+    match how.split():
+        case ["mild" | "severe" as kind, least, most, *worst]:
+            mild = kind == "mild"
+            aim = _Aim((float(least), float(most)), bool(worst), wanted_loss if mild else severe_loss, not mild)
+            return lambda patient: _searched(form, patient, aim)
+        case ["costly"]:
+            return lambda patient: _costly(form, patient)
+        case _:
+            return form
 
 
-def severe(least: float, most: float, *, worst: bool = False) -> Callable[[Form], Callable[[Patient], Patient]]:
-    """The same from a few decibels to a fatal loss; where no amount gives it, the nearest that costs something."""
-    return _adapted(_Aim((least, most), worst, severe_loss, nearest=True))
-
-
-def costly(form: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
-    """A form without an amount, where it costs at least as much as the mildest fault does."""
-
-    @wraps(form)
-    def apply(patient: Patient) -> Patient:
-        found = form(patient)
-        if max(_losses(patient, found)) < LEAST_DB:
-            raise Inapplicable(f"it costs less than {LEAST_DB} dB")
-        return found
-
-    return apply
+def _costly(form: Callable[[Patient], Patient], patient: Patient) -> Patient:
+    found = form(patient)
+    if max(_losses(patient, found)) < LEAST_DB:
+        raise Inapplicable(f"it costs less than {LEAST_DB} dB")
+    return found
 
 
 def _losses(sound: Patient, ill: Patient) -> list[float]:
     return [sqnr(sound, worst) - sqnr(ill, worst) for worst in (False, True)]
-
-
-def _adapted(aim: _Aim) -> Callable[[Form], Callable[[Patient], Patient]]:
-    def adapt(form: Form) -> Callable[[Patient], Patient]:
-        @wraps(form)
-        def apply(patient: Patient) -> Patient:
-            return _searched(form, patient, aim)
-
-        return apply
-
-    return adapt
 
 
 def _searched(form: Form, patient: Patient, aim: _Aim) -> Patient:

@@ -14,12 +14,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import version_converter
 
-from . import synthetic
+from . import pictures, signals
 from .pixels import CENTRED, GREY, SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
 from .published import MAGIKA, RESNET8, cifar10, crops, files, gappy_clips, mel_clips, package_file, tones
-from .tasks import DETECTION, NO_ANSWER, OPINION, PITCH, PROBABILITY, READING, TOP1, TOPIC, Task
+from .tasks import DETECTION, JOINTS, MAPS, NO_ANSWER, OPINION, PITCH, PROBABILITY, READING, TOP1, TOPIC, Task
 
 Array = NDArray[Any]
+Make = Callable[[np.random.Generator, int], tuple[Array, Array]]
 FOLDER = Path(__file__).parent / "networks"
 DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
 #: Scales per channel need the first; older models are converted to the second.
@@ -44,17 +45,17 @@ COMPOSED = 512
 @cache
 def _scenes(role: str) -> tuple[Array, Array]:
     images, labels = _images(role)
-    return synthetic.scenes(_random(role), images, labels, _count(role))
+    return pictures.scenes(_random(role), images, labels, _count(role))
 
 
 @cache
 def _strips(role: str) -> tuple[Array, Array]:
-    return synthetic.strips(_random(role), _count(role))
+    return pictures.strips(_random(role), _count(role))
 
 
 @cache
 def _noisy(role: str) -> tuple[Array, None]:
-    return synthetic.noisy(_random(role), _images(role)[0]), None
+    return pictures.noisy(_random(role), _images(role)[0]), None
 
 
 def _random(role: str) -> np.random.Generator:
@@ -67,14 +68,41 @@ def _count(role: str) -> int:
 
 @cache
 def _sentences(seed: int) -> tuple[Array, Array, Array]:
-    ids, topics = synthetic.sentences(np.random.default_rng([12, seed]), CALIBRATION + COMPOSED)
+    ids, topics = signals.sentences(np.random.default_rng([12, seed]), CALIBRATION + COMPOSED)
     return ids[:CALIBRATION], ids[CALIBRATION:], topics[CALIBRATION:]
 
 
 @cache
 def _sounds(seed: int) -> tuple[Array, Array, Array]:
-    waves, kinds = synthetic.sounds(np.random.default_rng([13, seed]), CALIBRATION + COMPOSED)
+    waves, kinds = signals.sounds(np.random.default_rng([13, seed]), CALIBRATION + COMPOSED)
     return waves[:CALIBRATION], waves[CALIBRATION:], kinds[CALIBRATION:]
+
+
+@cache
+def _composed(make: Make, seed: int) -> tuple[Array, Array]:
+    return make(np.random.default_rng([31, seed]), CALIBRATION + COMPOSED)
+
+
+def pictures_of(make: Make) -> Callable[[str], tuple[Array, Array | None]]:
+    """Pictures by role."""
+
+    def images(role: str) -> tuple[Array, Array | None]:
+        found, truth = _composed(make, 0)
+        if role == "validation":
+            return found[CALIBRATION:], truth[CALIBRATION:]
+        return found[:CALIBRATION], None
+
+    return images
+
+
+def signals_of(make: Make) -> Callable[[int], tuple[Array, Array, Array | None]]:
+    """Samples for calibration and validation, and labels, from a seed."""
+
+    def samples(seed: int) -> tuple[Array, Array, Array | None]:
+        found, truth = _composed(make, seed)
+        return found[:CALIBRATION], found[CALIBRATION:], truth[CALIBRATION:]
+
+    return samples
 
 
 Images = Callable[[str], tuple[Array, Array | None]]
@@ -261,8 +289,47 @@ REAL_NETWORKS = {
 }
 
 
-#: Networks that belong to a set of faults which tuning never sees, by the set, which registers them.
-FRESH_NETWORKS: dict[str, dict[str, Network]] = {}
+def _fresh(name: str, family: str, make: Make, pixels: Preprocessing | None = None, task: Task = TOP1) -> Network:
+    """A network of one set of faults alone, with composed samples: pictures where pixels are prepared."""
+    data: dict[str, Any] = {"images": pictures_of(make)} if pixels else {"samples": signals_of(make)}
+    return Network(name, family, FOLDER / f"{name}.onnx", pixels, task=task, unseen=True, **data)
+
+
+#: What most published networks for colour pictures want.
+PHOTOGRAPHS = Preprocessing(255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+#: Networks that belong to a set of faults which tuning never saw, by the set.
+FRESH_NETWORKS: dict[str, dict[str, Network]] = {
+    letter: {network.name: network for network in networks}
+    for letter, networks in {
+        "c": (
+            _fresh("keypoints", "heatmaps, transposed convolutions", pictures.arms, SIGNED, JOINTS),
+            _fresh("segmenter", "classes of pixels, dilated branches", pictures.plots, UNIT, MAPS),
+            _fresh("keywords", "spectrogram, convolutions in time, LSTM", signals.words),
+            _fresh("mixer", "table, mixing of tokens", signals.tables),
+        ),
+        "d": (
+            _fresh("beads", "depthwise with layer norms and GELU, colour", pictures.beads, PHOTOGRAPHS),
+            _fresh("weaves", "dense concatenations", pictures.weaves, SIGNED),
+            _fresh("machines", "sensors over time, dilated convolutions", signals.machines),
+            _fresh("prints", "enlarges pictures, learned slopes, depth to space", pictures.prints, UNIT, NO_ANSWER),
+            _fresh("bags", "pooling by attention", signals.bags),
+        ),
+        "e": (
+            _fresh("swirls", "field to field, skipping connections", signals.swirls, task=NO_ANSWER),
+            _fresh("solids", "cloud of points, largest of all", signals.solids),
+            _fresh("orders", "table, gated experts", signals.orders),
+            _fresh("signatures", "pairs, weights used twice, Mish", pictures.signatures, SIGNED),
+            _fresh("talks", "decoder with rotary places, root mean squares", signals.last_words),
+        ),
+        "f": (
+            _fresh("webs", "graph, neighbours heard", signals.webs),
+            _fresh("mazes", "one convolution, repeated", pictures.mazes, UNIT),
+            _fresh("dials", "wave, gains set from beside", signals.dials),
+            _fresh("groves", "table, soft trees", signals.groves),
+            _fresh("fabrics", "colour, products of channels", pictures.fabrics, SIGNED),
+        ),
+    }.items()
+}
 
 
 def known_network(name: str) -> Network:

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 
 from .networks import Network
-from .quantizing import Recipe, quantize, run
+from .quantizing import Recipe, Standing, compare, quantize, run
 from .surgery import Inapplicable, Surgeon
 from .tasks import Task
 
@@ -137,6 +137,14 @@ def healthy(network: Network, recipe: Recipe = NORMAL) -> Patient:
     """The network as it should be quantized."""
     validation, labels = network.validation()
     return Patient(network, network.model(), recipe, network.calibration(), validation, labels, network.task)
+
+
+def standing(patient: Patient, quantized: onnx.ModelProto | None = None) -> Standing:
+    """How a patient does."""
+    quantized = quantized or patient.quantized()
+    reference = run(patient.network, patient.shown_float or patient.model, patient.validation)
+    outputs = run(patient.network, quantized, patient.validation)
+    return compare(patient.task, reference, outputs, patient.labels)
 
 
 def pick(found: list[Any], *shares: float) -> list[Any]:

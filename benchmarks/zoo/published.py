@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .signals import SPEECH_RATE, speech
 from .surgery import Inapplicable
-from .synthetic import SPEECH_RATE, speech
 
 Array = NDArray[Any]
 #: Beside the project, as for the tests of real networks.

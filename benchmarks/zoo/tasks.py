@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .synthetic import character_errors, detections, f_measure, nearest_topic, read_digits
+from .metrics import (
+    all_joints,
+    character_errors,
+    class_map,
+    detections,
+    f_measure,
+    mapped_alike,
+    nearest_topic,
+    peaks,
+    read_digits,
+    well_mapped,
+)
 
 Array = NDArray[Any]
 
@@ -86,3 +97,5 @@ PROBABILITY = Task(lambda outputs: outputs[0].reshape(len(outputs[0]), -1)[:, -1
 OPINION = Task(lambda outputs: outputs[0].reshape(len(outputs[0]), -1)[:, 0], None, _opinions_alike)
 #: Outputs that are no answers: only noise tells.
 NO_ANSWER = Task(lambda outputs: outputs[0], None, None)
+JOINTS = Task(lambda outputs: peaks(outputs[0]), all_joints, all_joints, "zoo.metrics:joints_found")
+MAPS = Task(lambda outputs: class_map(outputs[0]), well_mapped, mapped_alike, "zoo.metrics:pixels_mapped")

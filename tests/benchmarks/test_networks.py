@@ -5,22 +5,13 @@ import pytest
 from fault_zoo import chosen
 from onnx import numpy_helper
 from zoo import metrics
-from zoo.cases import standing
 from zoo.fault import FAULTS
+from zoo.metrics import character_errors, detections, directions, f_measure, read_digits
 from zoo.networks import NETWORKS, REAL_NETWORKS
-from zoo.patient import healthy
+from zoo.patient import healthy, standing
+from zoo.pictures import scenes, strips
 from zoo.quantizing import run
-from zoo.synthetic import (
-    character_errors,
-    detections,
-    directions,
-    f_measure,
-    read_digits,
-    scenes,
-    sentences,
-    sounds,
-    strips,
-)
+from zoo.signals import sentences, sounds
 
 
 def test_no_case_on_an_unseen_network_is_for_tuning() -> None:

@@ -5,7 +5,6 @@ comes from.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +12,39 @@ import fault_zoo
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from zoo.cases import UNSEEN_CONTROLS, Built, Spec, build, standing
-from zoo.controls import CONTROLS
-from zoo.fault import FAMILIES, FAULTS
+from zoo.cases import PUBLISHED, Built, Spec, build, drawn_networks
+from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
+from zoo.metrics import all_joints, class_map, peaks
 from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, OFF_DB, severe_loss, sqnr, wanted_loss
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
-from zoo.patient import healthy
+from zoo.patient import healthy, standing
+from zoo.pictures import arms, beads, fabrics, mazes, plots, prints, signatures, weaves
 from zoo.quantizing import run
-from zoo.unseen_c.metrics import all_joints, class_map, peaks
-from zoo.unseen_c.samples import arms, plots, tables, words
-from zoo.unseen_d import plan as plan_d
-from zoo.unseen_d.samples import bags, beads, machines, prints, weaves
-from zoo.unseen_e import plan as plan_e
-from zoo.unseen_e.samples import last_words, orders, signatures, solids, swirls
-from zoo.unseen_f import plan as plan_f
-from zoo.unseen_f.samples import dials, fabrics, groves, mazes, webs
+from zoo.signals import bags, dials, groves, last_words, machines, orders, solids, swirls, tables, webs, words
 
 SETS = "cdef"
-PLANS: Mapping[str, Any] = {"d": plan_d, "e": plan_e, "f": plan_f}
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: A kind and a control of the newest sets that are built.
 BUILT = {
     "e": ("half-of-the-cloud", "tight-where-nothing-is-lost"),
-    "f": ("addends-of-an-earlier-epoch", sorted(UNSEEN_CONTROLS["f"])[0]),
+    "f": ("addends-of-an-earlier-epoch", "a-little-louder"),
 }
 
 
-def kinds_of(letter: str) -> set[str]:
-    return {name for name, fault in FAULTS.items() if fault.unseen == letter}
+def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
+    return {name for name, row in rows.items() if row.set in sets}
 
 
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
     for letter in SETS:
-        own, controls, kinds = FRESH_NETWORKS[letter], UNSEEN_CONTROLS[letter], kinds_of(letter)
+        own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
         assert not set(own) & (earlier | set(NETWORKS) | set(REAL_NETWORKS)), letter
-        assert not set(controls) & ({spec.control for spec in others} | set(CONTROLS)), letter
+        assert not controls & {spec.control for spec in others}, letter
         assert not kinds & {kind for spec in others for kind in spec.kinds}, letter
         assert len(kinds) >= 40 and len(controls) >= 12, letter
         assert {FAULTS[kind].family for kind in kinds} >= set(FAMILIES) - {"runtime"}, letter
@@ -60,18 +52,21 @@ def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
 
 
 def test_each_seed_draws_all_kinds_and_controls() -> None:
-    for letter, plan in PLANS.items():
-        known = kinds_of(letter) | set(UNSEEN_CONTROLS[letter])
-        networks = {*FRESH_NETWORKS[letter], *getattr(plan, "PUBLISHED", ())}
-        for seed in (None, 1, 200):
-            own = fault_zoo.chosen(f"unseen-{letter}", "*", seed)
-            assert {spec.control or spec.kinds[0] for spec in own} == known, (letter, seed)
-            assert {spec.network for spec in own} == networks, (letter, seed)
-            assert all(known_network(spec.network).unseen and not spec.tuning for spec in own), (letter, seed)
-            assert len({spec.name for spec in own}) == len(own) == len(plan.drawn_pairs(seed)), (letter, seed)
-        assert plan.drawn_pairs(1) == plan.drawn_pairs(1) != plan.drawn_pairs(2), letter
-        assert set(plan.FITS) <= known, letter
-        assert all(found and set(found) <= set(FRESH_NETWORKS[letter]) for found in plan.FITS.values()), letter
+    for letter in "def":
+        known = names_of(FAULTS | CONTROLS, letter)
+        networks = {*FRESH_NETWORKS[letter], *(PUBLISHED if letter == "d" else ())}
+        drawn = {seed: fault_zoo.chosen(f"unseen-{letter}", "*", seed) for seed in (None, 1, 200)}
+        for own in drawn.values():
+            assert {spec.control or spec.kinds[0] for spec in own} == known, letter
+            assert {spec.network for spec in own} == networks, letter
+            assert all(known_network(spec.network).unseen and not spec.tuning for spec in own), letter
+            assert len({spec.name for spec in own}) == len(own), letter
+        assert {spec.name for spec in drawn[1]} != {spec.name for spec in drawn[200]}, letter
+
+
+def test_the_table_names_networks_of_its_set() -> None:
+    assert all(set(row.networks) <= set(FRESH_NETWORKS[row.set]) for row in ROWS if row.networks)
+    assert len({row.kind for row in ROWS}) == len(ROWS)
 
 
 def test_samples_follow_from_the_seed() -> None:
@@ -134,11 +129,10 @@ def first_built(specs: Any, folder: Path) -> Built:
 @pytest.mark.nightly
 def test_a_kind_costs_something_and_heals_and_a_control_costs_nothing(tmp_path: Path) -> None:
     for letter, (kind, control) in BUILT.items():
-        plan, own = PLANS[letter], FRESH_NETWORKS[letter]
-        places = product(SEEDS, plan.FITS.get(kind, own))
-        ill = first_built((Spec(network, (kind,), seed=seed) for seed, network in places), tmp_path)
+        drawn = ((seed, network) for seed in SEEDS for network in drawn_networks(letter, kind, seed))
+        ill = first_built((Spec(network, (kind,), seed=seed) for seed, network in drawn), tmp_path)
         assert ill.status != "broken", ill.reason
         assert max(ill.recovery_db, ill.recovery_worst_db) >= LEAST_DB - 1 and not ill.healed.hurts, kind
-        networks = plan.FITS.get(control, own)
+        networks = CONTROLS[control].networks or FRESH_NETWORKS[letter]
         sound = first_built((Spec(network, control=control, seed=SEEDS[0]) for network in networks), tmp_path)
         assert sound.status == "control", control

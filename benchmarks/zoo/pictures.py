@@ -1,0 +1,325 @@
+"""Pictures that are composed from a seed, and what is on them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Random = np.random.Generator
+
+#: Side of a scene in pixels, and of a cell of the detector's grid.
+SCENE, CELL = 56, 8
+#: Things in a scene at most; a row of labels is (class, left, top, right, bottom) in shares of the scene, or -1.
+THINGS = 3
+
+
+def scenes(rng: Random, images: Array, labels: Array | None, count: int) -> tuple[Array, Array]:
+    """Scenes of one to three of some 28 x 28 images in other sizes before a dim background, and what is in them."""
+    found = np.zeros((count, 1, SCENE, SCENE), np.float32)
+    truth = np.full((count, THINGS, 5), -1, np.float32)
+    across = np.linspace(-1, 1, SCENE, dtype=np.float32)
+    for scene, rows in zip(found[:, 0], truth, strict=True):
+        slope = rng.uniform(-15, 15, 2).astype(np.float32)
+        scene += rng.uniform(10, 50) + slope[0] * across + slope[1] * across[:, None]
+        centres: list[Array] = []
+        for row in rows[: rng.integers(1, THINGS + 1)]:
+            side = int(rng.integers(18, 29))
+            corner = rng.integers(0, SCENE - side + 1, 2)
+            centre = corner + side / 2
+            if any(np.abs(centre - other).max() < 20 for other in centres):
+                continue
+            centres.append(centre)
+            index = int(rng.integers(len(images)))
+            pick = np.arange(side) * 28 // side
+            patch = scene[corner[0] : corner[0] + side, corner[1] : corner[1] + side]
+            np.maximum(patch, images[index, 0][np.ix_(pick, pick)], out=patch)
+            kind = -1 if labels is None else labels[index]
+            row[:] = kind, *(corner[::-1] / SCENE), *((corner[::-1] + side) / SCENE)
+    found += rng.normal(0, 4, found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), truth
+
+
+STRIP = (28, 84)
+#: Digits of a strip at most; shorter rows of labels end in -1.
+DIGITS = 5
+_FONT = (
+    "01110100011001110101110011000101110 00100011000010000100001000010001110 01110100010000100010001000100011111"
+    " 11111000100010000010000011000101110 00010001100101010010111110001000010 11111100001111000001000011000101110"
+    " 00110010001000011110100011000101110 11111000010001000100010000100001000 01110100011000101110100011000101110"
+    " 01110100011000101111000010001001100"
+)
+GLYPHS = np.array([[int(bit) for bit in glyph] for glyph in _FONT.split()], np.float32).reshape(10, 7, 5)
+
+
+def strips(rng: Random, count: int) -> tuple[Array, Array]:
+    """Strips of three to five digits in shaky print, and the digits."""
+    found = np.zeros((count, 1, *STRIP), np.float32)
+    truth = np.full((count, DIGITS), -1, np.int64)
+    for strip, row in zip(found[:, 0], truth, strict=True):
+        digits = rng.integers(0, 10, rng.integers(3, DIGITS + 1))
+        row[: len(digits)] = digits
+        paper, ink = rng.uniform(0, 70), rng.uniform(150, 255)
+        strip += paper
+        left = rng.uniform(2, STRIP[1] - 15.5 * len(digits) - 2)
+        for digit in digits:
+            _print(rng, strip, digit, left, ink - paper)
+            left += rng.uniform(14, 15.5)
+    found += rng.uniform(8, 50, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), truth
+
+
+def _print(rng: Random, strip: Array, digit: int, left: float, ink: float) -> None:
+    """One digit, 12 pixels wide or so, sheared and smoothed."""
+    height, width = rng.uniform(18, 22), rng.uniform(10.5, 13)
+    top, shear = rng.uniform(1, STRIP[0] - height - 1), rng.uniform(-0.15, 0.15)
+    start, end = max(int(left) - 4, 0), min(int(left) + 20, STRIP[1])
+    y, x = np.mgrid[0 : STRIP[0], start:end].astype(np.float32)
+    v = (y - top) / height * 7 - 0.5
+    u = (x - left - shear * (y - STRIP[0] / 2)) / width * 5 - 0.5
+    strip[:, start:end] += ink * _smooth(np.pad(GLYPHS[digit], 1), v + 1, u + 1)
+
+
+def _smooth(image: Array, y: Array, x: Array) -> Array:
+    """Values between pixels; 0 outside."""
+    low_y, low_x = (np.floor(v).astype(int).clip(0, n - 2) for v, n in zip((y, x), image.shape, strict=True))
+    part_y, part_x = (y - low_y).clip(0, 1), (x - low_x).clip(0, 1)
+    upper = image[low_y, low_x] * (1 - part_x) + image[low_y, low_x + 1] * part_x
+    lower = image[low_y + 1, low_x] * (1 - part_x) + image[low_y + 1, low_x + 1] * part_x
+    return upper * (1 - part_y) + lower * part_y
+
+
+def noisy(rng: Random, images: Array) -> Array:
+    """The same images, grainy."""
+    deviation = rng.uniform(10, 50, (len(images), 1, 1, 1))
+    return (images + deviation * rng.standard_normal(images.shape)).round().clip(0, 255).astype(np.uint8)
+
+
+#: Side of a picture of an arm in pixels, cells of a heatmap along it, and joints: shoulder, elbow, wrist.
+ARM, CELLS, JOINTS = 48, 24, 3
+
+
+def arms(rng: Random, count: int) -> tuple[Array, Array]:
+    """Pictures of a bent arm, and the joints as (x, y) in cells of the heatmap."""
+    y, x = np.mgrid[0:ARM, 0:ARM].astype(np.float32)
+    pictures = np.zeros((count, 1, ARM, ARM), np.float32)
+    joints = np.zeros((count, JOINTS, 2), np.float32)
+    for picture, own in zip(pictures[:, 0], joints, strict=True):
+        own[:] = _bent(rng)
+        picture += rng.uniform(20, 70) + rng.uniform(-0.6, 0.6) * x + rng.uniform(-0.6, 0.6) * y
+        light = rng.uniform(90, 170)
+        for start, end, width in ((own[0], own[1], 3.2), (own[1], own[2], 2.0)):
+            picture += light * _near(x, y, start, end, width)
+        picture += 40 * _near(x, y, own[0], own[0], 5.0)
+        picture -= 0.7 * light * _near(x, y, own[2], own[2], 1.6)
+    pictures += rng.uniform(3, 12, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
+    return pictures.round().clip(0, 255).astype(np.uint8), joints * CELLS / ARM
+
+
+def _bent(rng: Random) -> Array:
+    """Three joints inside the picture."""
+    while True:
+        turns = rng.uniform(0, 2 * np.pi) + np.array([0, rng.uniform(-2.2, 2.2)])
+        steps = np.stack([np.cos(turns), np.sin(turns)], 1) * rng.uniform(10, 17, (2, 1))
+        found = rng.uniform(6, ARM - 6, 2) + np.concatenate([np.zeros((1, 2)), np.cumsum(steps, 0)])
+        if found.min() > 4 and found.max() < ARM - 4:
+            return np.asarray(found)
+
+
+def _near(x: Array, y: Array, start: Array, end: Array, width: float) -> Array:
+    """1 on a line, falling off as a bell."""
+    along = end - start
+    share = ((x - start[0]) * along[0] + (y - start[1]) * along[1]) / max(float(along @ along), 1e-6)
+    share = share.clip(0, 1)
+    squares = (x - start[0] - share * along[0]) ** 2 + (y - start[1] - share * along[1]) ** 2
+    return np.asarray(np.exp(-squares / (2 * (width / 1.7) ** 2)))
+
+
+#: Side of a picture, of a map of classes, and the classes: ground, disc, square, ring.
+PLOT, MAP, KINDS = 48, 24, 4
+
+
+def plots(rng: Random, count: int) -> tuple[Array, Array]:
+    """Two to four things on a striped ground, and the class of every second pixel."""
+    y, x = np.mgrid[0:PLOT, 0:PLOT].astype(np.float32)
+    pictures = np.zeros((count, 1, PLOT, PLOT), np.float32)
+    classes = np.zeros((count, PLOT, PLOT), np.int64)
+    for picture, own in zip(pictures[:, 0], classes, strict=True):
+        turn, pace = rng.uniform(0, np.pi), rng.uniform(0.2, 0.9)
+        stripes = np.sin(pace * (x * np.cos(turn) + y * np.sin(turn)) + rng.uniform(0, 6.28))
+        picture += rng.uniform(60, 150) + rng.uniform(5, 30) * stripes
+        for _ in range(rng.integers(2, 5)):
+            kind, (mx, my), size = int(rng.integers(1, KINDS)), rng.uniform(6, PLOT - 6, 2), rng.uniform(5, 9)
+            far = np.hypot(x - mx, y - my)
+            inside = {
+                1: far < size,
+                2: np.maximum(np.abs(x - mx), np.abs(y - my)) < size * 0.9,
+                3: (far < size * 1.15) & (far > size * 0.55),
+            }[kind]
+            own[inside] = kind
+            picture[inside] = rng.choice([rng.uniform(0, 45), rng.uniform(190, 255)])
+    pictures += rng.uniform(3, 15, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
+    return pictures.round().clip(0, 255).astype(np.uint8), classes[:, ::2, ::2]
+
+
+#: Side of a colour picture; classes are three shapes, each in a warm and in a cool colour.
+BEAD, BEADS = 40, 6
+
+
+def beads(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of one thing on a ground of its own colour, and which thing it is."""
+    y, x = np.mgrid[0:BEAD, 0:BEAD].astype(np.float32)
+    kinds = rng.integers(0, BEADS, count)
+    pictures = np.zeros((count, 3, BEAD, BEAD), np.float32)
+    for picture, kind in zip(pictures, kinds, strict=True):
+        slope = rng.uniform(-1, 1, (3, 2, 1, 1))
+        picture += rng.uniform(30, 170, (3, 1, 1)) + slope[:, 0] * x + slope[:, 1] * y
+        (mx, my), size = rng.uniform(12, BEAD - 12, 2), rng.uniform(6, 10)
+        far, across = np.hypot(x - mx, y - my), np.maximum(np.abs(x - mx), np.abs(y - my))
+        shape = (far < size, (across < size) & (np.minimum(np.abs(x - mx), np.abs(y - my)) < size / 3), None)[kind // 2]
+        inside = (far < size * 1.1) & (far > size * 0.6) if shape is None else shape
+        light, dark, middle = rng.uniform(190, 255), rng.uniform(0, 70), rng.uniform(60, 200)
+        colour = (light, middle, dark) if kind % 2 == 0 else (dark, middle, light)
+        picture[:, inside] = np.array(colour, np.float32)[:, None]
+    pictures += rng.uniform(3, 14, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
+    return pictures.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of a picture of cloth, and its classes: four directions of the thread, coarse and fine.
+CLOTH, WEAVES = 24, 8
+
+
+def weaves(rng: Random, count: int) -> tuple[Array, Array]:
+    """Grainy pictures of cloth under uneven light, and the kind of weave."""
+    y, x = np.mgrid[0:CLOTH, 0:CLOTH].astype(np.float32)
+    kinds = rng.integers(0, WEAVES, count)
+    turn = (kinds % 4) * np.pi / 4 + rng.normal(0, 0.12, count)
+    pace = np.where(kinds < 4, 0.75, 1.35) * np.exp(rng.normal(0, 0.09, count))
+    along = np.cos(turn)[:, None, None] * x + np.sin(turn)[:, None, None] * y
+    thread = np.sin(pace[:, None, None] * along + rng.uniform(0, 6.28, (count, 1, 1)))
+    light = rng.uniform(70, 180, (count, 1, 1)) + rng.uniform(-1.5, 1.5, (count, 1, 1)) * (x - CLOTH / 2)
+    pictures = light + rng.uniform(12, 60, (count, 1, 1)) * thread
+    pictures += rng.uniform(5, 25, (count, 1, 1)) * rng.standard_normal(pictures.shape)
+    return pictures[:, None].round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of the small picture and of the large one.
+SMALL, LARGE = 24, 48
+
+
+def prints(rng: Random, count: int) -> tuple[Array, Array]:
+    """Small pictures, and the large ones of which they are the means of four pixels, as shares of white."""
+    y, x = np.mgrid[0:LARGE, 0:LARGE].astype(np.float32)
+    pictures = np.zeros((count, 1, LARGE, LARGE), np.float32)
+    for picture in pictures[:, 0]:
+        picture += rng.uniform(40, 200) + rng.uniform(-1, 1) * (x - 24) + rng.uniform(-1, 1) * (y - 24)
+        for _ in range(int(rng.integers(2, 6))):
+            turn, (mx, my) = rng.uniform(0, 2 * np.pi), rng.uniform(4, LARGE - 4, 2)
+            u, v = (
+                (x - mx) * np.cos(turn) + (y - my) * np.sin(turn),
+                (y - my) * np.cos(turn) - (x - mx) * np.sin(turn),
+            )
+            long, wide = rng.uniform(6, 24), rng.uniform(1.2, 7)
+            inside = np.maximum(np.abs(u) - long, np.abs(v) - wide)
+            share = np.clip(0.5 - inside, 0, 1)
+            picture += share * (rng.uniform(0, 255) - picture)
+    low = pictures.reshape(count, 1, SMALL, 2, SMALL, 2).mean((3, 5))
+    return low.round().clip(0, 255).astype(np.uint8), (pictures.clip(0, 255) / 255).astype(np.float32)
+
+
+#: Side of a picture, and people who sign.
+SHEET, PEOPLE = 28, 24
+
+
+def signatures(rng: Random, count: int) -> tuple[Array, Array]:
+    """Pairs of pictures of a signature, one above the other, and whether one hand wrote both."""
+    fixed = np.random.default_rng(92)
+    hands = fixed.uniform(5, SHEET - 5, (PEOPLE, 4, 2, 2))
+    same = rng.integers(0, 2, count)
+    first = rng.integers(0, PEOPLE, count)
+    second = np.where(same == 1, first, (first + rng.integers(1, PEOPLE, count)) % PEOPLE)
+    sheets = np.stack([_written(rng, hands[first]), _written(rng, hands[second])], 1)
+    return sheets, same.astype(np.int64)
+
+
+def _written(rng: Random, strokes: Array) -> Array:
+    """Grey pictures of strokes, a little turned, moved and stretched, on paper that is not quite even."""
+    count, middle = len(strokes), SHEET / 2 - 0.5
+    turn, size = rng.normal(0, 0.1, count), np.exp(rng.normal(0, 0.07, count))
+    turned = np.stack([np.stack([np.cos(turn), -np.sin(turn)], 1), np.stack([np.sin(turn), np.cos(turn)], 1)], 1)
+    ends = (strokes - middle) @ (turned * size[:, None, None])[:, None] + middle
+    ends = ends + rng.normal(0, 0.8, (count, 1, 1, 2)) + rng.normal(0, 0.3, ends.shape)
+    y, x = np.mgrid[0:SHEET, 0:SHEET].astype(np.float32)
+    width = rng.uniform(0.9, 1.5, (count, 1, 1))
+    ink = np.zeros((count, SHEET, SHEET))
+    for (ax, ay), (bx, by) in ends.transpose(1, 2, 3, 0)[..., None, None]:
+        dx, dy = bx - ax, by - ay
+        share = (((x - ax) * dx + (y - ay) * dy) / np.maximum(dx * dx + dy * dy, 1)).clip(0, 1)
+        squares = (x - ax - share * dx) ** 2 + (y - ay - share * dy) ** 2
+        ink = np.maximum(ink, np.exp(-squares / (2 * width**2)))
+    paper = rng.uniform(170, 240, (count, 1, 1)) + rng.uniform(-1, 1, (count, 1, 1)) * (y - middle)
+    found = paper - rng.uniform(90, 160, (count, 1, 1)) * ink + rng.normal(0, 6, ink.shape)
+    return np.asarray(found.round().clip(0, 255).astype(np.uint8))
+
+
+#: Side of a maze, and steps that lead from start to goal at most.
+GRID, TURNS = 10, 6
+
+
+def mazes(rng: Random, count: int) -> tuple[Array, Array]:
+    """Pictures of walls, start and goal in a plane each, and whether a way leads from start to goal."""
+    walls = rng.random((count, GRID, GRID)) < rng.uniform(0.25, 0.45, (count, 1, 1))
+    start = rng.integers(0, GRID, (2, count))
+    each = np.arange(count)
+    walls[each, start[0], start[1]] = False
+    near = np.zeros_like(walls)
+    near[each, start[0], start[1]] = True
+    first = near.copy()
+    for _ in range(TURNS):
+        near = _spread(near) & ~walls
+    far = near
+    for _ in range(GRID * GRID // 2):
+        far = _spread(far) & ~walls
+    reached = near & ~first
+    cut_off = ~far & ~walls
+    answers = rng.integers(0, 2, count)
+    answers = np.where(reached.any((1, 2)), answers, 0)
+    answers = np.where(cut_off.any((1, 2)), answers, 1)
+    goals = np.where(answers[:, None, None] == 1, reached, cut_off) * rng.random(walls.shape)
+    goal = np.zeros_like(walls)
+    goal.reshape(count, -1)[each, goals.reshape(count, -1).argmax(1)] = True
+    planes = np.stack([walls & ~goal, first, goal], 1)
+    return (255 * planes).astype(np.uint8), answers.astype(np.int64)
+
+
+def _spread(cells: Array) -> Array:
+    """Cells and their four neighbours."""
+    found = cells.copy()
+    found[:, 1:] |= cells[:, :-1]
+    found[:, :-1] |= cells[:, 1:]
+    found[:, :, 1:] |= cells[:, :, :-1]
+    found[:, :, :-1] |= cells[:, :, 1:]
+    return found
+
+
+#: Side of a picture, and fabrics: each is woven of three waves with colours of their own.
+FABRIC, FABRICS = 24, 8
+
+
+def fabrics(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of cloth with random phases, light and dirt, and which cloth it is."""
+    fixed = np.random.default_rng(103)
+    angles, paces = fixed.uniform(0, np.pi, (4, 3)), fixed.uniform(0.9, 2.0, (4, 3))
+    colours = fixed.normal(0, 1, (FABRICS, 3, 3))
+    kinds = rng.integers(0, FABRICS, count)
+    y, x = np.mgrid[0:FABRIC, 0:FABRIC]
+    angle = angles[kinds % 4] + rng.normal(0, 0.06, (count, 3))
+    pace = paces[kinds % 4] * np.exp(rng.normal(0, 0.05, (count, 3)))
+    phase = rng.uniform(0, 2 * np.pi, (count, 3))
+    down, across = (pace * f(angle) for f in (np.sin, np.cos))
+    waves = np.sin(down[..., None, None] * y + across[..., None, None] * x + phase[..., None, None])
+    woven = np.einsum("nwc,nwyx->ncyx", colours[kinds], waves)
+    light = rng.uniform(5, 15, (count, 1, 1, 1))
+    ground = rng.uniform(90, 165, (count, 1, 1, 1)) + rng.normal(0, 15, (count, 3, 1, 1))
+    found = ground + light * woven + rng.normal(0, 40, woven.shape)
+    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

@@ -1,0 +1,426 @@
+"""Samples that are no pictures, composed from a seed: sounds, words, tables, sensors, fields, clouds, webs."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Random = np.random.Generator
+
+#: Words of a sentence at most, tokens, topics; token 0 fills up, token 1 stands before the word that tells the topic.
+WORDS, TOKENS, TOPICS = 20, 192, 12
+MARKER, FIRST_OF_TOPICS = 1, 48
+_OF_A_TOPIC = (TOKENS - FIRST_OF_TOPICS) // TOPICS
+
+
+def sentences(rng: Random, count: int) -> tuple[Array, Array]:
+    """Sentences about two topics, of which the one behind the marker counts, and that topic."""
+    ids = np.zeros((count, WORDS), np.int64)
+    topics = rng.integers(0, TOPICS, count)
+    for row, topic in zip(ids, topics, strict=True):
+        length = rng.integers(8, WORDS + 1)
+        other = (topic + rng.integers(1, TOPICS)) % TOPICS
+        row[:length] = rng.integers(2, FIRST_OF_TOPICS, length)
+        told = rng.permutation(np.arange(1, length))
+        _speak(rng, row, told[: rng.integers(1, 4)], other)
+        place = int(rng.integers(0, length - 1))
+        row[place] = MARKER
+        _speak(rng, row, np.array([place + 1]), topic)
+    return ids, topics.astype(np.int64)
+
+
+def _speak(rng: Random, row: Array, places: Array, topic: int) -> None:
+    row[places] = FIRST_OF_TOPICS + topic * _OF_A_TOPIC + rng.integers(0, _OF_A_TOPIC, len(places))
+
+
+RATE, LENGTH = 8000, 3200
+SOUNDS = ("tone", "rising", "falling", "trembling", "vowel", "clicks", "hiss", "bursts")
+
+
+def sounds(rng: Random, count: int) -> tuple[Array, Array]:
+    """0.4 s of one of eight sounds, as loud or soft as microphones hear them, in noise; and which one it is."""
+    kinds = rng.integers(0, len(SOUNDS), count)
+    waves = np.stack([_sound(rng, SOUNDS[kind]) for kind in kinds])
+    waves /= np.abs(waves).max(1, keepdims=True)
+    waves *= np.exp(rng.uniform(np.log(0.1), np.log(0.9), (count, 1)))
+    noise = waves.std(1, keepdims=True) * 10 ** (-rng.uniform(10, 30, (count, 1)) / 20)
+    return (waves + noise * rng.standard_normal(waves.shape)).astype(np.float32), kinds.astype(np.int64)
+
+
+def _sound(rng: Random, kind: str) -> Array:
+    time = np.arange(LENGTH) / RATE
+    pitch, white = np.exp(rng.uniform(np.log(300), np.log(2500))), rng.standard_normal(LENGTH)
+    tone = np.sin(2 * np.pi * pitch * time + rng.uniform(0, 6.28))
+    if kind == "trembling":
+        return np.asarray(tone * (1 + 0.9 * np.sin(2 * np.pi * rng.uniform(10, 25) * time)))
+    if kind in ("rising", "falling"):
+        slope = rng.uniform(0.4, 1) * (1 if kind == "rising" else -0.6) / time[-1]
+        return np.asarray(np.sin(2 * np.pi * pitch * (time + slope * time**2 / 2)))
+    if kind == "vowel":
+        base, formants = rng.uniform(90, 220), (rng.uniform(300, 800), rng.uniform(900, 2400))
+        parts = np.arange(1, 3500 // base)[:, None] * base
+        strength = sum(np.exp(-(((parts - formant) / 150) ** 2)) for formant in formants) + 0.02
+        return np.asarray((strength * np.sin(2 * np.pi * parts * time)).sum(0))
+    if kind == "clicks":
+        return np.asarray(white * np.exp(-((time * rng.uniform(12, 30)) % 1) * 30))
+    if kind == "bursts":
+        return np.asarray(white * (np.sin(2 * np.pi * rng.uniform(4, 9) * time + rng.uniform(0, 6.28)) > 0) + 1e-3)
+    return np.asarray(white if kind == "hiss" else tone)
+
+
+SPEECH_RATE = 16000
+#: Samples of a packet.
+PACKET = 320
+
+
+def speech(rng: Random, count: int, length: int, lost: float = 0.0) -> Array:
+    """Clips that are like speech, in noise of 0 to 40 dB below; up to so large a share of the packets is lost."""
+    clips = np.stack([_babble(rng, length) for _ in range(count)])
+    clips *= rng.uniform(0.2, 0.9, (count, 1)) / np.abs(clips).max(1, keepdims=True)
+    noise = clips.std(1, keepdims=True) * 10 ** (-rng.uniform(0, 40, (count, 1)) / 20)
+    clips += noise * rng.standard_normal(clips.shape)
+    gaps = rng.random((count, -(-length // PACKET))) < lost * rng.random((count, 1))
+    clips *= 1 - gaps.repeat(PACKET, 1)[:, :length]
+    return clips.clip(-1, 1).astype(np.float32)
+
+
+def _babble(rng: Random, length: int) -> Array:
+    """Syllables of 80 to 300 ms one after the other: voiced, hissed or silent."""
+    wave, at, base = np.zeros(length), 0, rng.uniform(90, 230)
+    while at < length:
+        size = min(int(rng.uniform(0.08, 0.3) * SPEECH_RATE), length - at)
+        shape = np.hanning(size + 2)[1:-1] ** 0.5
+        kind = rng.choice(["voiced", "hissed", "silent"], p=[0.6, 0.2, 0.2])
+        if kind == "voiced":
+            wave[at : at + size] = shape * _voiced(rng, base, size)
+        elif kind == "hissed":
+            wave[at : at + size] = 0.15 * shape * np.diff(rng.standard_normal(size + 1))
+        at += size
+    return wave
+
+
+def _voiced(rng: Random, base: float, size: int) -> Array:
+    """Harmonics of a gliding pitch below three formants."""
+    pitch = base * np.linspace(*rng.uniform(0.8, 1.25, 2), size)
+    turns = 2 * np.pi * np.cumsum(pitch) / SPEECH_RATE
+    formants = rng.uniform((280, 900, 2300), (800, 2200, 3000))
+    parts = np.arange(1, int(4000 // base))
+    gains = sum(np.exp(-(((parts * base - formant) / 180) ** 2)) for formant in formants) + 0.02
+    wave = (gains[:, None] * np.sin(parts[:, None] * turns)).sum(0)
+    return np.asarray(wave / np.abs(wave).max())
+
+
+#: Frames and bands of a recording; words are orders of three of four syllables.
+FRAMES, BANDS = 48, 20
+VOCABULARY = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (3, 0, 1), (1, 0, 3))
+
+
+def words(rng: Random, count: int) -> tuple[Array, Array]:
+    """Levels in bands over time of one word, spoken fast or slowly, and which one it is."""
+    kinds = rng.integers(0, len(VOCABULARY), count)
+    found = np.zeros((count, FRAMES, BANDS), np.float32)
+    for levels, kind in zip(found, kinds, strict=True):
+        levels += _word(rng, VOCABULARY[kind])
+    found += rng.uniform(0.1, 0.5, (count, 1, 1)) * rng.standard_normal(found.shape)
+    return found.astype(np.float32), kinds.astype(np.int64)
+
+
+def _word(rng: Random, syllables: tuple[int, ...]) -> Array:
+    """Each syllable moves two ridges through the bands; what is silent has a low level."""
+    time, band = np.arange(FRAMES)[:, None], np.arange(BANDS)
+    levels = np.full((FRAMES, BANDS), -1.2) + rng.uniform(-0.3, 0.3, BANDS)
+    at, voice, loudness = rng.uniform(1, 9), rng.uniform(-1.2, 1.2), rng.uniform(1.6, 3.2)
+    for syllable in syllables:
+        length = rng.uniform(8, 12)
+        low, high, slope = ((4, 12, 0), (6, 9, 0.25), (2, 15, -0.2), (8, 17, 0.1))[syllable]
+        share = (time - at) / length
+        there = np.exp(-(((share - 0.5) * 2.2) ** 4))
+        for ridge in (low, high):
+            middle = ridge + voice + slope * (time - at)
+            levels = levels + loudness * there * np.exp(-(((band - middle) / 1.3) ** 2))
+        at += length + rng.uniform(0, 2.5)
+    return np.asarray(levels)
+
+
+#: Columns of a table, and classes of its rows.
+COLUMNS, GROUPS = 24, 6
+
+
+def tables(rng: Random, count: int) -> tuple[Array, Array]:
+    """Rows of a table, each column centred and divided by its deviation, and the group of each row."""
+    fixed = np.random.default_rng(77)
+    centres, mixing = fixed.normal(0, 1.1, (GROUPS, 2, 6)), fixed.normal(0, 0.5, (6, COLUMNS))
+    groups, side = rng.integers(0, GROUPS, count), rng.integers(0, 2, count)
+    hidden = centres[groups, side] + 0.75 * rng.standard_normal((count, 6))
+    columns = hidden @ mixing + 0.25 * rng.standard_normal((count, COLUMNS))
+    columns[:, 6:12] = np.expm1(np.abs(columns[:, 6:12])) * np.sign(columns[:, 6:12])  # amounts of money
+    columns[:, 12:18] = np.tanh(columns[:, 12:18])  # shares
+    columns[:, 18:22] = np.round(columns[:, 18:22] * 2)  # counts
+    columns[:, 22:] = columns[:, 22:] > 0  # yes or no
+    spread = np.repeat([1.3, 3.5, 0.75, 2.7, 0.5], [6, 6, 6, 4, 2])
+    return (columns / spread).clip(-5, 5).astype(np.float32), groups.astype(np.int64)
+
+
+#: Readings in a window; sensors: two of vibration, speed, current, temperature, pressure; states of the machine.
+READINGS, SENSORS, STATES = 96, 6, 6
+#: Mean and deviation of each sensor, in g, g, revolutions, ampere, degrees and bar.
+USUAL = ((0, 0, 24, 11, 55, 3.2), (0.35, 0.3, 3.5, 2.2, 9, 0.6))
+
+
+def machines(rng: Random, count: int) -> tuple[Array, Array]:
+    """Windows of standardized readings of a machine, and its state."""
+    states = rng.integers(0, STATES, count)
+    found = np.zeros((count, READINGS, SENSORS), np.float32)
+    for window, state in zip(found, states, strict=True):
+        window += _readings(rng, int(state))
+    mean, deviation = (np.array(v, np.float32) for v in USUAL)
+    return ((found - mean) / deviation).astype(np.float32), states.astype(np.int64)
+
+
+def _readings(rng: Random, state: int) -> Array:
+    """Sound, unbalanced, a worn bearing, a loose foot, overload, a leak."""
+    time = np.arange(READINGS)
+    speed, shake = rng.uniform(18, 30), rng.uniform(0.08, 0.2)
+    turns = 2 * np.pi * speed * time / 150 + rng.uniform(0, 6.28)
+    readings = np.zeros((READINGS, SENSORS))
+    readings[:, :2] = shake * np.stack([np.sin(turns), np.cos(turns)], 1) + rng.laplace(0, 0.05, (READINGS, 2))
+    readings[:, 2] = speed + rng.normal(0, 0.2, READINGS).cumsum() * 0.3
+    readings[:, 3] = rng.uniform(8, 13) + 0.5 * np.sin(turns / 3) + rng.normal(0, 0.3, READINGS)
+    readings[:, 4] = rng.uniform(42, 62) + rng.uniform(-0.02, 0.02) * time
+    readings[:, 5] = rng.uniform(2.8, 4) + rng.normal(0, 0.05, READINGS)
+    if state == 1:
+        readings[:, 0] += rng.uniform(0.4, 0.7) * np.sin(turns)
+    if state == 2:
+        beat = rng.integers(9, 16)
+        readings[:, :2] += rng.uniform(1.0, 2.4) * ((time + rng.integers(beat)) % beat == 0)[:, None]
+    if state == 3:
+        readings[:, 1] += rng.uniform(0.3, 0.6) * np.sign(np.sin(2 * turns))
+    if state == 4:
+        readings[:, 3] += np.linspace(1, rng.uniform(4, 8), READINGS)
+        readings[:, 4] += np.linspace(0, rng.uniform(6, 20), READINGS)
+    if state == 5:
+        readings[:, 5] -= np.linspace(0, rng.uniform(0.9, 2), READINGS)
+    return readings
+
+
+#: Things in a bag, measurements of each, and kinds of bags: each has a few things of its kind among common ones.
+BAG, MEASURES, SORTS = 24, 12, 6
+
+
+def bags(rng: Random, count: int) -> tuple[Array, Array]:
+    """Bags of measured things in any order, and the kind of the few that matter."""
+    fixed = np.random.default_rng(78)
+    centres, common = fixed.normal(0, 1.3, (SORTS, MEASURES)), fixed.normal(0, 0.9, (5, MEASURES))
+    sorts = rng.integers(0, SORTS, count)
+    found = common[rng.integers(0, 5, (count, BAG))] + 0.8 * rng.standard_normal((count, BAG, MEASURES))
+    for bag, sort in zip(found, sorts, strict=True):
+        few = rng.integers(1, 5)
+        bag[rng.permutation(BAG)[:few]] = centres[sort] + 0.6 * rng.standard_normal((few, MEASURES))
+    found[..., 8:] = np.expm1(np.abs(found[..., 8:])) / 3  # sizes, of which a few are large
+    return found.clip(-8, 8).astype(np.float32), sorts.astype(np.int64)
+
+
+#: Side of a field.
+FIELD = 32
+
+
+def swirls(rng: Random, count: int) -> tuple[Array, Array]:
+    """Vorticity of a flow in a plane without ends, and the two components of its velocity."""
+    y, x = np.mgrid[0:FIELD, 0:FIELD].astype(np.float32)
+    spins = np.zeros((count, 1, FIELD, FIELD), np.float32)
+    for spin in spins[:, 0]:
+        for _ in range(int(rng.integers(2, 7))):
+            (mx, my), size = rng.uniform(0, FIELD, 2), rng.uniform(1.2, 4.5)
+            dx, dy = (np.abs(d) for d in (x - mx, y - my))
+            squares = np.minimum(dx, FIELD - dx) ** 2 + np.minimum(dy, FIELD - dy) ** 2
+            spin += rng.choice([-1, 1]) * rng.lognormal(0.3, 0.5) * np.exp(-squares / (2 * size**2))
+    spins -= spins.mean((2, 3), keepdims=True)
+    return spins, _velocity(spins)
+
+
+def _velocity(spins: Array) -> Array:
+    """From the stream function, whose curvature is the vorticity."""
+    pace = 2j * np.pi * np.fft.fftfreq(FIELD)
+    down, across = pace[:, None], pace[None, :]
+    bend = down**2 + across**2
+    bend[0, 0] = 1
+    stream = -np.fft.fft2(spins[:, 0]) / bend
+    found = [np.fft.ifft2(stream * down).real, -np.fft.ifft2(stream * across).real]
+    return np.asarray(np.stack(found, 1) / 4, np.float32)
+
+
+#: Points of a cloud, and shapes: ball, box, tube, cone, ring, two balls.
+POINTS, SOLIDS = 64, 6
+
+
+def solids(rng: Random, count: int) -> tuple[Array, Array]:
+    """Clouds of points on the skin of a thing that is turned about its axis, and its shape."""
+    kinds = rng.integers(0, SOLIDS, count)
+    clouds = np.stack([_cloud(rng, kind) for kind in kinds])
+    turn = rng.uniform(0, 2 * np.pi, count)
+    c, s, zero, one = np.cos(turn), np.sin(turn), np.zeros(count), np.ones(count)
+    around = np.stack([np.stack(row, 1) for row in ((c, -s, zero), (s, c, zero), (zero, zero, one))], 1)
+    clouds = (clouds * rng.uniform(0.75, 1.25, (count, 1, 3))) @ around
+    clouds = clouds * rng.uniform(0.7, 1.4, (count, 1, 1)) + 0.03 * rng.standard_normal(clouds.shape)
+    return clouds.astype(np.float32), kinds.astype(np.int64)
+
+
+def _cloud(rng: Random, kind: int) -> Array:
+    angle, share = rng.uniform(0, 2 * np.pi, POINTS), rng.uniform(0, 1, POINTS)
+    ball = rng.standard_normal((POINTS, 3))
+    ball /= np.linalg.norm(ball, axis=1, keepdims=True)
+    ring = np.stack([np.cos(angle), np.sin(angle)], 1)
+    if kind == 0:
+        return np.asarray(ball)
+    if kind == 1:
+        return np.asarray(ball / np.abs(ball).max(1, keepdims=True))
+    if kind == 2:
+        return np.concatenate([ring, 2 * share[:, None] - 1], 1)
+    if kind == 3:
+        wide = np.sqrt(share)[:, None]
+        return np.concatenate([ring * wide, 1 - 2 * wide], 1)
+    if kind == 4:
+        tube = 2 * np.pi * share
+        return np.concatenate([ring * (0.75 + 0.25 * np.cos(tube))[:, None], 0.25 * np.sin(tube)[:, None]], 1)
+    upper = np.where(share < 0.5, -0.5, 0.5)[:, None] * np.array([0, 0, 1.0])
+    return np.asarray(0.5 * ball + upper)
+
+
+#: Columns of an order, what may become of it, and the trades, each of which has rules of its own.
+FIELDS, FATES, TRADES = 18, 5, 4
+
+
+def orders(rng: Random, count: int) -> tuple[Array, Array]:
+    """Rows of a table: three columns tell the trade, some are amounts with a long tail; and what becomes of each."""
+    fixed = np.random.default_rng(91)
+    centres = fixed.normal(0, 2.0, (TRADES, 3))
+    rules = fixed.normal(0, 1, (TRADES, FIELDS - 3, FATES))
+    drawn = 2 * count
+    trades = rng.integers(0, TRADES, drawn)
+    rows = rng.standard_normal((drawn, FIELDS))
+    rows[:, :3] = centres[trades] + 0.5 * rows[:, :3]
+    scores = np.einsum("nc,ncf->nf", rows[:, 3:], rules[trades])
+    best = np.sort(scores, 1)
+    clear = np.argsort(best[:, -2] - best[:, -1])[:count]  # the other half is left out: nobody could tell
+    clear = rng.permutation(clear)
+    rows[:, 14:] = np.sign(rows[:, 14:]) * np.expm1(0.6 * np.abs(rows[:, 14:]))
+    return rows[clear].clip(-4, 4).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
+
+
+#: Words in a talk, words that there are, and tongues: in each, another word follows each word.
+TALK, SAYINGS, TONGUES = 20, 24, 5
+
+
+def talks(rng: Random, count: int) -> tuple[Array, Array]:
+    """Words of talks in one of some tongues, with slips of the tongue, and the word that should follow each."""
+    fixed = np.random.default_rng(93)
+    follows = np.stack([np.roll(order, 1)[np.argsort(order)] for order in fixed.permuted(_numbers(), axis=1)])
+    tongues = rng.integers(0, TONGUES, count)
+    words = np.zeros((count, TALK), np.int64)
+    words[:, 0] = rng.integers(0, SAYINGS, count)
+    for step in range(1, TALK):
+        slips = rng.random(count) < 0.12
+        words[:, step] = np.where(slips, rng.integers(0, SAYINGS, count), follows[tongues, words[:, step - 1]])
+    return words, follows[tongues[:, None], words]
+
+
+def _numbers() -> Array:
+    return np.tile(np.arange(SAYINGS), (TONGUES, 1))
+
+
+def last_words(rng: Random, count: int) -> tuple[Array, Array]:
+    """The same with the word that follows the last one."""
+    words, following = talks(rng, count)
+    return words, following[:, -1]
+
+
+#: Nodes of a web at most, numbers at each node, and kinds: ring, chain or star; neighbours alike or unlike.
+NODES, MARKS, SHAPES = 12, 4, 6
+
+
+def webs(rng: Random, count: int) -> tuple[Array, Array]:
+    """Rows of a web's links beside what each node tells (that it is there, a charge, two measures), and its kind."""
+    kinds = rng.integers(0, SHAPES, count)
+    found = np.zeros((count, NODES, NODES + MARKS), np.float32)
+    for web, kind in zip(found, kinds, strict=True):
+        size = int(rng.integers(7, NODES + 1))
+        links = _links(int(kind) % 3, size)
+        charges = _charges(rng, links, alike=kind >= 3)
+        order = rng.permutation(NODES)[:size]
+        web[np.ix_(order, order)] = links
+        web[order, NODES] = 1
+        web[order, NODES + 1] = charges * rng.uniform(0.6, 1.4, size)
+        web[order, NODES + 2 :] = rng.normal(0, 1, (size, MARKS - 2)).clip(-3, 3)
+    return found, kinds.astype(np.int64)
+
+
+def _links(shape: int, size: int) -> Array:
+    """Ring, chain or star."""
+    links = np.zeros((size, size), np.float32)
+    for i in range(1, size):
+        links[i, 0 if shape == 2 else i - 1] = 1
+    if shape == 0:
+        links[0, size - 1] = 1
+    return links + links.T
+
+
+def _charges(rng: Random, links: Array, alike: bool) -> Array:
+    """Signs that most neighbours share, or that most do not."""
+    charges = np.zeros(len(links))
+    charges[0] = rng.choice([-1, 1])
+    for i in range(1, len(links)):
+        before = int(np.flatnonzero(links[i, :i])[0])
+        turned = rng.random() < (0.2 if alike else 0.8)
+        charges[i] = -charges[before] if turned else charges[before]
+    return charges
+
+
+#: Readings of a wave, dials beside it, tones that there may be, and what a tone may do: nothing, hold, grow, fade.
+WAVE, DIALS, TONES, COURSES = 96, 4, 5, 4
+
+
+def dials(rng: Random, count: int) -> tuple[Array, Array]:
+    """Waves of two tones, then the dials: which tone is asked for, gain, offset, noise; and what the tone does."""
+    time = np.arange(WAVE) / WAVE
+    asked, other = rng.integers(0, TONES, count), rng.integers(1, TONES, count)
+    courses, beside = rng.integers(0, COURSES, count), rng.integers(0, COURSES, count)
+    wave = _tone(rng, asked, courses, time) + _tone(rng, (asked + other) % TONES, beside, time)
+    gain, offset, noise = rng.normal(0, 0.3, count), rng.normal(0, 0.5, count), rng.uniform(0, 1.2, count)
+    wave = (wave + noise[:, None] * rng.standard_normal(wave.shape)) * np.exp(gain)[:, None] + offset[:, None]
+    knobs = np.stack([(asked - 2) / 1.5, gain * 2, offset * 2, noise * 2 - 1], 1)
+    return np.concatenate([wave, knobs], 1).clip(-6, 6).astype(np.float32), courses.astype(np.int64)
+
+
+def _tone(rng: Random, number: Array, course: Array, time: Array) -> Array:
+    pace = 4.0 * 1.6 ** number[:, None]
+    shapes = np.stack([0 * time, 0 * time + 0.6, 0.15 + time, 1.15 - time])
+    phase = rng.uniform(0, 2 * np.pi, (len(number), 1))
+    return np.asarray(shapes[course] * np.sin(2 * np.pi * pace * time + phase))
+
+
+#: Measured columns, columns that say yes for one of five each, and yields.
+NUMBERS, CHOICES, OPTIONS, YIELDS = 10, 3, 5, 5
+
+
+def groves(rng: Random, count: int) -> tuple[Array, Array]:
+    """Rows of a table in their own units, measures before choices, and what came of each."""
+    fixed = np.random.default_rng(101)
+    ends, weights = fixed.normal(0, 0.7, (YIELDS, 3)), fixed.normal(0, 1, (CHOICES, OPTIONS, YIELDS))
+    columns = np.stack([fixed.permutation(NUMBERS)[:3] for _ in range(YIELDS)])
+    means, spreads = grove_units()
+    drawn = 2 * count
+    numbers = rng.standard_normal((drawn, NUMBERS))
+    choices = rng.integers(0, OPTIONS, (drawn, CHOICES))
+    scores = 2 * np.stack([np.tanh(2 * (numbers[:, columns[y]] - ends[y])).prod(1) for y in range(YIELDS)], 1)
+    scores = scores + sum(0.5 * weights[i, choices[:, i]] for i in range(CHOICES))
+    best = np.sort(scores, 1)
+    clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
+    rows = np.concatenate([numbers * spreads + means, *np.eye(OPTIONS)[choices].transpose(1, 0, 2)], 1)
+    return rows[clear].clip(-8, 8).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
+
+
+def grove_units() -> tuple[Array, Array]:
+    """Mean and spread of each measured column."""
+    fixed = np.random.default_rng(102)
+    return fixed.normal(0, 0.8, NUMBERS), fixed.uniform(0.6, 1.8, NUMBERS)

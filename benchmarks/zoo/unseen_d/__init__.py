@@ -1,5 +1,0 @@
-"""The fourth set of faults that nobody has tuned to, with networks of its own."""
-
-from . import activations, controls, data, graph, networks, plan, weights
-
-assert all((activations, controls, data, graph, networks, plan, weights))
