@@ -1,4 +1,4 @@
-"""What collecting costs, beside plain inference and what else one could use, in ratios within one run.
+"""What collecting costs beside plain inference, in ratios within one run.
 
 For each network, contenders run in turn, each in a process of its own:
 
@@ -11,14 +11,6 @@ For each network, contenders run in turn, each in a process of its own:
     ``rounding`` and ``accumulated`` error.
 ``attributed``
     ``exact`` with attribution: the noise is divided among its sources, and remedies are simulated.
-``static``
-    ``quantmedic.collect_static``: weights, graph and quantization parameters, neither model is run.
-``diagnose``
-    collecting, judging and writing the report, on half of the samples as representative and half as validation data.
-``debug``
-    onnxruntime's ``qdq_loss_debug``: activations of both models and the errors that it computes.
-``numpy``
-    the statistics that ``exact`` gathers, as one would write them down in numpy, batch by batch.
 
 Times are without start-up (imports, loading of compiled code), which is listed beside them; sessions are built within
 the time. Ratios are formed within a round; the table shows their median and range. Memory is the largest resident
@@ -28,7 +20,6 @@ How to run, from the repository root::
 
     python benchmarks/collect.py                          # all networks, 64 samples, 3 rounds
     python benchmarks/collect.py --network mobilenet_v2 --samples 1024 --contenders plain exact fast
-    python benchmarks/collect.py --float a.onnx --quantized b.onnx --data c.npy
 """
 
 import argparse
@@ -41,33 +32,25 @@ from typing import Any
 
 import measure
 
-CONTENDERS = ("plain", "expose", "exact", "fast", "attributed", "static", "diagnose", "debug", "numpy")
-NETWORKS = ("resnet50", "mobilenet_v2", "encoder", "demo")
+CONTENDERS = ("plain", "expose", "exact", "fast", "attributed")
+NETWORKS = ("resnet50", "mobilenet_v2")
 BATCH = 8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--float", type=Path, help="a float model instead, with --quantized and --data")
-    parser.add_argument("--quantized", type=Path)
-    parser.add_argument("--data", type=Path, help=".npy with samples of the model's only input")
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--device", default="cpu", help="of plain, exact, fast, attributed and diagnose: cpu or cuda")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--folder", type=Path, default=Path("/tmp/quantmedic-benchmarks"), help="for built networks")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
+    for name in ("--float", "--quantized", "--data"):
+        parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
         child(arguments)
-        return
-    given = (arguments.float, arguments.quantized, arguments.data)
-    if any(given):
-        if not all(given):
-            parser.error("--float, --quantized and --data go together")
-        compare(arguments.float.stem, given, arguments)
         return
     for network in arguments.network:
         compare(network, prepared(network, arguments), arguments)
@@ -92,7 +75,6 @@ def prepared(network: str, arguments: argparse.Namespace) -> tuple[Path, ...]:
 def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) -> None:
     common = ["--float", str(files[0]), "--quantized", str(files[1]), "--data", str(files[2])]
     common += ["--samples", str(arguments.samples), "--threads", str(arguments.threads)]
-    common += ["--device", arguments.device]
     chosen = [name for name in CONTENDERS if name in arguments.contenders or name == "plain"]
     contenders = {name: [*common, "--contender", name] for name in chosen}
     found = measure.rounds(Path(__file__), contenders, arguments.rounds)
@@ -111,14 +93,6 @@ def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) 
             measure.spread([cost["memory"] - cost["base_memory"] for cost in costs]),
         )
         print("  ".join(cell.ljust(22) for cell in cells))
-    for a, b in (("exact", "expose"), ("static", "exact"), ("debug", "exact"), ("numpy", "exact")):
-        if a in found and b in found:
-            parts = [f"{key} {measure.ratio(found, a, b, key)}" for key in ("wall", "cpu", "memory")]
-            above = [
-                (x["memory"] - x["base_memory"]) / max(y["memory"] - y["base_memory"], 1)
-                for x, y in zip(found[a], found[b], strict=True)
-            ]
-            print(f"{a} / {b}: {', '.join(parts)}, memory above imports {measure.spread(above)}")
     observed = {
         (cost.get("observed"), cost.get("dropped")) for name in ("exact", "fast") for cost in found.get(name, [])
     }
@@ -144,16 +118,12 @@ def feeds(arguments: argparse.Namespace, name: str, size: int = BATCH) -> Iterat
 def work_plain(arguments: argparse.Namespace) -> Any:
     import onnxruntime as ort
 
-    from quantmedic.collectors.from_onnx.providers import providers_of
-
     def work() -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = arguments.threads
         # Threads that spin in one session take the cores from the other: without it the floor is lower.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        providers = providers_of(arguments.device)
-        models = (arguments.float, arguments.quantized)
-        sessions = [ort.InferenceSession(str(path), options, providers=providers) for path in models]
+        sessions = [ort.InferenceSession(str(path), options) for path in (arguments.float, arguments.quantized)]
         for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
             for session in sessions:
                 session.run(None, feed)
@@ -161,8 +131,8 @@ def work_plain(arguments: argparse.Namespace) -> Any:
     return work
 
 
-def exposed(arguments: argparse.Namespace) -> tuple[list[Any], Any]:
-    """Sessions of both models with the tensors exposed that quantmedic measures, and their pairs."""
+def exposed(arguments: argparse.Namespace) -> list[Any]:
+    """Sessions of both models with the tensors exposed that quantmedic measures."""
     from quantmedic.collectors.from_onnx.models import open_models
     from quantmedic.collectors.from_onnx.session import make_session
     from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
@@ -174,7 +144,7 @@ def exposed(arguments: argparse.Namespace) -> tuple[list[Any], Any]:
     return [
         make_session(models.float_graph.model, arguments.float, arguments.threads, exposed=twins),
         make_session(unsigned, arguments.quantized, arguments.threads, exposed=codes),
-    ], models
+    ]
 
 
 def work_expose(arguments: argparse.Namespace) -> Any:
@@ -183,52 +153,10 @@ def work_expose(arguments: argparse.Namespace) -> Any:
     import quantmedic.collectors.from_onnx.view  # noqa: F401
 
     def work() -> None:
-        sessions, _ = exposed(arguments)
+        sessions = exposed(arguments)
         for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
             for session in sessions:
                 session.run(None, feed)
-
-    return work
-
-
-def work_numpy(arguments: argparse.Namespace) -> Any:
-    import numpy as np
-
-    import quantmedic.collectors.from_onnx.view  # noqa: F401
-
-    def statistics(x: Any, axis: int) -> None:
-        over = tuple(i for i in range(x.ndim) if i != axis)
-        x.mean(over), x.std(over), x.min(over), x.max(over)
-        np.histogram(x, 2048)
-
-    def error(x: Any, y: Any, axis: int) -> None:
-        over = tuple(i for i in range(x.ndim) if i != axis)
-        d = y - x
-        d.mean(over), (d * d).mean(over), (x * d).sum(over), (x * x).mean(over), np.abs(d).max(over)
-
-    def work() -> None:
-        sessions, models = exposed(arguments)
-        names = [[value.name for value in session.get_outputs()] for session in sessions]
-        for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
-            floats, codes = (
-                feed | dict(zip(n, session.run(n, feed), strict=True))
-                for n, session in zip(names, sessions, strict=True)
-            )
-            for pair in models.pairs:
-                x, code, grid = floats[pair.twin], codes[pair.tap.tensor], pair.tap.quantizer
-                if x.dtype != np.float32:
-                    continue
-                axis = 1 if x.ndim in (2, 4) else x.ndim - 1
-                statistics(x, axis)
-                if grid is None:
-                    error(x, code, axis)
-                    continue
-                shift = 128 if code.dtype == np.uint8 and grid.signed else 0
-                error(x, (code.astype(np.float32) - grid.zero_point - shift) * grid.scale, axis)
-                rounded = np.rint(x / grid.scale) + grid.zero_point
-                kept = np.clip(rounded, grid.qmin, grid.qmax)
-                (kept != rounded).sum()
-                error(x, ((kept - grid.zero_point) * grid.scale).astype(np.float32), axis)
 
     return work
 
@@ -252,7 +180,6 @@ def collected(arguments: argparse.Namespace, mode: str, *, attribution: bool = F
             validation=arguments.data,
             samples=arguments.samples,
             threads=arguments.threads,
-            device=arguments.device,
             mode=mode,  # type: ignore[arg-type]
             attribution=attribution,
         )
@@ -271,73 +198,6 @@ def work_fast(arguments: argparse.Namespace) -> Any:
 
 def work_attributed(arguments: argparse.Namespace) -> Any:
     return collected(arguments, "exact", attribution=True)
-
-
-def work_static(arguments: argparse.Namespace) -> Any:
-    collected(arguments, "exact")  # imports and compiled code, which its time is without
-
-    def work() -> None:
-        import quantmedic
-
-        quantmedic.collect_static(arguments.float, arguments.quantized, threads=arguments.threads)
-
-    return work
-
-
-def work_diagnose(arguments: argparse.Namespace) -> Any:
-    import tempfile
-
-    import numpy as np
-
-    collected(arguments, "exact")
-    import quantmedic
-    import quantmedic.reports.write
-
-    half = arguments.samples // 2
-
-    def work() -> None:
-        data = np.load(arguments.data, mmap_mode="r")
-        with tempfile.TemporaryDirectory() as folder:
-            quantmedic.diagnose(
-                arguments.float,
-                arguments.quantized,
-                representative=data[:half],
-                validation=data[half : 2 * half],
-                threads=arguments.threads,
-                device=arguments.device,
-                output=folder,
-            )
-
-    return work
-
-
-def work_debug(arguments: argparse.Namespace) -> Any:
-    import tempfile
-
-    import onnx
-    from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            model = onnx.load(str(arguments.float))
-            self.left = feeds(arguments, model.graph.input[0].name, 1)
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self.left, None)
-
-    def work() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            activations = []
-            for path in (arguments.float, arguments.quantized):
-                augmented = str(Path(folder) / path.name)
-                qdq_loss_debug.modify_model_output_intermediate_tensors(str(path), augmented)
-                activations.append(qdq_loss_debug.collect_activations(augmented, Reader()))
-            matched = qdq_loss_debug.create_activation_matching(activations[1], activations[0])
-            qdq_loss_debug.compute_activation_error(matched)
-            weights = qdq_loss_debug.create_weight_matching(str(arguments.float), str(arguments.quantized))
-            qdq_loss_debug.compute_weight_error(weights)
-
-    return work
 
 
 if __name__ == "__main__":

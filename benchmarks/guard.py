@@ -9,7 +9,7 @@ How to run, from the repository root::
 
     python benchmarks/guard.py                                 # measures again; exit 1 where costs grew
     python benchmarks/guard.py --record                        # writes the record and the table of the manual
-    python benchmarks/guard.py --record --published /tmp/bench # with networks that published_costs.py --folder built
+    python benchmarks/guard.py --record --published /tmp/pip   # with published networks: see cost_networks.py
     python benchmarks/guard.py --page                          # writes the table of the manual only
 """
 
@@ -23,10 +23,23 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from measure import cost_of
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "figures" / "costs.json"
 CONTENDERS = ("plain", "collect", "diagnose")
+PLAIN = """
+import sys, numpy as np, onnxruntime as ort
+sessions = [ort.InferenceSession(f"{sys.argv[1]}/{name}.onnx") for name in ("float", "int8")]
+for part in ("rep", "val"):
+    with np.load(f"{sys.argv[1]}/{part}.npz") as stored:
+        data = dict(stored)
+    for i in range(len(next(iter(data.values())))):
+        for session in sessions:
+            session.run(None, {name: array[i : i + 1] for name, array in data.items()})
+"""
 ROUNDS = 3
 #: How many times the recorded figure a measured one may be.
 MAX_RATIO, MAX_MEMORY = 1.5, 1.25
@@ -78,52 +91,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="write the record and the table of the manual")
     parser.add_argument("--page", action="store_true", help="write the table of the manual from the record")
-    parser.add_argument("--published", type=Path, help="also record published networks: where they were built")
+    parser.add_argument("--published", type=Path, metavar="PACKAGES", help="also record published networks")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--published-rounds", type=int, default=1, help="these take minutes each")
     arguments = parser.parse_args()
     if arguments.page:
         write_table(read_record())
         return
-    measured = measure_guarded(arguments.rounds)
+    run_alone()
+    from cost_networks import GUARDED, PUBLISHED  # what it loads sees what was set
+
+    measured = measure_networks(GUARDED, arguments.rounds)
     if not arguments.record:
         raise SystemExit(report(measured, read_record()))
     others = kept_published()
     if arguments.published:
-        others = measure_published(arguments.published, arguments.published_rounds)
+        others = measure_networks(PUBLISHED, arguments.published_rounds, arguments.published)
     record = Record(current_commit(), {**measured, **others})
     write_record(record)
     write_table(record)
 
 
-def measure_guarded(rounds: int) -> dict[str, Costs]:
-    """The networks of the guard, on one core."""
-    run_alone()
-    import guarded_networks
+def measure_networks(names: Mapping[str, Any], rounds: int, packages: Path | None = None) -> dict[str, Costs]:
+    """Networks of ``cost_networks.py``; published ones where there are packages."""
+    import cost_networks
 
     logging.disable(logging.WARNING)  # what onnxruntime thinks of models that were not pre-processed
     found = {}
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as made:
-        for name, network in guarded_networks.NETWORKS.items():
-            folder = Path(made) / name.replace(", ", "-").replace(" ", "-")
-            guarded_networks.build(network, folder)
-            found[name] = measure_costs(folder, 2 * network.samples, rounds, guarded=True)
+        for name, network in names.items():
+            folder = cost_networks.built(name, Path(made), packages)
+            found[name] = measure_costs(folder, 2 * network.samples, rounds, guarded=packages is None)
     return found
-
-
-def measure_published(built: Path, rounds: int) -> dict[str, Costs]:
-    """Networks that ``published_costs.py`` has built, on one core."""
-    run_alone()
-    import published_costs
-
-    folders = {name: built / name.replace(" ", "-") for name in published_costs.NETWORKS}
-    missing = [str(folder) for folder in folders.values() if not (folder / "int8.onnx").is_file()]
-    if missing:
-        raise SystemExit(f"not built: {', '.join(missing)}: run benchmarks/published_costs.py --folder {built} first")
-    return {
-        name: measure_costs(folder, 2 * published_costs.NETWORKS[name].samples, rounds, guarded=False)
-        for name, folder in folders.items()
-    }
 
 
 def kept_published() -> dict[str, Costs]:
@@ -143,12 +142,10 @@ def run_alone() -> None:
 
 def measure_costs(folder: Path, samples: int, rounds: int, *, guarded: bool) -> Costs:
     """All contenders in turn; of each figure the least of all rounds."""
-    from published_costs import command, measure
-
     found = []
     for i in range(rounds):
         print(f"{folder.name}: round {i + 1} of {rounds}", file=sys.stderr, flush=True)
-        found.append({name: measure(command(name, folder)) for name in CONTENDERS})
+        found.append({name: measure_cost(command(name, folder)) for name in CONTENDERS})
     seconds, memory = ({name: min(costs[name][k] for costs in found) for name in CONTENDERS} for k in (0, 1))
     contenders = {
         name: Cost(round(seconds[name] / seconds["plain"], 2), round(memory[name])) for name in CONTENDERS[1:]
@@ -157,6 +154,27 @@ def measure_costs(folder: Path, samples: int, rounds: int, *, guarded: bool) -> 
     told = ", ".join(f"{name} {cost.ratio} ×, {cost.memory} MB" for name, cost in contenders.items())
     print(f"{folder.name}: plain {seconds['plain']:.1f} s, {told}", file=sys.stderr, flush=True)
     return Costs(samples, round(seconds["plain"], 2), contenders, guarded)
+
+
+def measure_cost(arguments: list[str]) -> tuple[float, float]:
+    """Processor seconds of a process and its children, and the largest memory of one of them in MB."""
+    cost = cost_of(arguments)
+    if cost is None:
+        raise SystemExit(f"failed: {' '.join(arguments)}")
+    return cost
+
+
+def command(contender: str, folder: Path) -> list[str]:
+    """What to run."""
+    if contender == "plain":
+        return [sys.executable, "-c", PLAIN, str(folder)]
+    models = [str(folder / "float.onnx"), str(folder / "int8.onnx")]
+    data = ["--representative", str(folder / "rep.npz"), "--validation", str(folder / "val.npz")]
+    (folder / "collected.case").unlink(missing_ok=True)
+    more = ["--no-attribution", "-o", str(folder / "collected.case")]
+    if contender == "diagnose":
+        more = ["-o", str(folder / "report")]
+    return [sys.executable, "-m", "quantmedic", contender, *models, *data, *more]
 
 
 def compare(measured: Mapping[str, Costs], recorded: Mapping[str, Costs]) -> list[str]:

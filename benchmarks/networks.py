@@ -19,8 +19,6 @@ SEED = 11
 #: Distinct samples; longer data sets repeat them at slightly changed contrast.
 DISTINCT = 64
 CALIBRATION_SAMPLES = 8
-VOCABULARY = 4096
-TOKENS = 128
 
 
 @dataclass
@@ -121,43 +119,6 @@ def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
     return net.model(_image(size), net.classifier(x, 1280, 1000), ["N", 1000])
 
 
-def encoder(layers: int = 4, width: int = 256, heads: int = 4) -> onnx.ModelProto:
-    """A transformer encoder over 128 tokens: embedding, attention, GELU, layer normalization, a classifier."""
-    net = Builder()
-    table = (net.rng.standard_normal((VOCABULARY, width))).astype(np.float32)
-    x = net.add("Gather", net.constant(table), "tokens")
-    x = net.add("Add", x, net.constant(net.rng.standard_normal((TOKENS, width)).astype(np.float32) * np.float32(0.1)))
-    for _ in range(layers):
-        x = net.norm(net.add("Add", x, _attention(net, x, width, heads)), width)
-        x = net.norm(net.add("Add", x, _mlp(net, x, width)), width)
-    pooled = net.add("ReduceMean", x, axes=[1], keepdims=0)
-    return net.model(
-        helper.make_tensor_value_info("tokens", TensorProto.INT64, ["N", TOKENS]),
-        net.linear(pooled, width, 16),
-        ["N", 16],
-    )
-
-
-def _attention(net: Builder, x: str, width: int, heads: int) -> str:
-    split = net.constant(np.array([0, TOKENS, heads, width // heads], np.int64))
-    q, k, v = (net.add("Reshape", net.linear(x, width, width), split) for _ in range(3))
-    q, v = (net.add("Transpose", t, perm=[0, 2, 1, 3]) for t in (q, v))
-    k = net.add("Transpose", k, perm=[0, 2, 3, 1])
-    scores = net.add("Mul", net.add("MatMul", q, k), net.constant(np.float32((width // heads) ** -0.5)))
-    mixed = net.add("Transpose", net.add("MatMul", net.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
-    joined = net.add("Reshape", mixed, net.constant(np.array([0, TOKENS, width], np.int64)))
-    return net.linear(joined, width, width)
-
-
-def _mlp(net: Builder, x: str, width: int) -> str:
-    y = net.linear(x, width, 4 * width)
-    erf = net.add("Erf", net.add("Mul", y, net.constant(np.float32(0.5**0.5))))
-    half = net.add(
-        "Mul", net.add("Mul", y, net.add("Add", erf, net.constant(np.float32(1)))), net.constant(np.float32(0.5))
-    )
-    return net.linear(half, 4 * width, width)
-
-
 def chain(layers: int, width: int, side: int) -> onnx.ModelProto:
     """Depthwise convolutions and activations in turn: ``layers`` operators of ``width`` channels."""
     net = Builder()
@@ -177,17 +138,6 @@ def branches(layers: int, width: int, side: int) -> onnx.ModelProto:
         x = net.relu(net.add("Add", net.conv(y, width, width, 1, gain=0.1), x))
     value = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", width, side, side])
     return net.model(value, net.classifier(x, width, 10), ["N", 10])
-
-
-def product(before: int, after: int) -> onnx.ModelProto:
-    """Two matrix multiplications of so many inputs and columns, with a ReLU between them."""
-    net, width = Builder(), 16
-    sizes = [(before, width), (width, after)]
-    weights = [net.rng.standard_normal(size).astype(np.float32) / np.float32(size[0] ** 0.5) for size in sizes]
-    names = [[net.constant(w), net.constant(np.zeros(w.shape[1], np.float32))] for w in weights]
-    x = net.add("Gemm", net.relu(net.add("Gemm", "image", *names[0])), *names[1])
-    value = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", before])
-    return net.model(value, x, ["N", after])
 
 
 def with_qdq(model: onnx.ModelProto, scale: float = 0.05, weight_scale: float = 0.02) -> onnx.ModelProto:
@@ -237,22 +187,16 @@ def with_qdq(model: onnx.ModelProto, scale: float = 0.05, weight_scale: float = 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": resnet50,
     "mobilenet_v2": mobilenet_v2,
-    "encoder": encoder,
 }
 
 
-def input_name(network: str) -> str:
-    """Name of a network's only input."""
-    return "tokens" if network == "encoder" else "image"
-
-
-def samples(network: str, count: int, start: int = 0) -> Iterator[Array]:
-    """Seeded samples one by one: 8-bit images, normalized, or tokens.
+def samples(count: int) -> Iterator[Array]:
+    """Seeded samples one by one: 8-bit images, normalized.
 
     After ``DISTINCT`` of them they come again, moved a little further each time, so that no two are the same.
     """
-    base = _distinct(network)
-    for i in range(start, start + count):
+    base = _distinct()
+    for i in range(count):
         yield np.roll(base[i % len(base)], i // len(base), axis=-1)
 
 
@@ -260,28 +204,18 @@ def data_file(network: str, count: int, folder: Path) -> Path:
     """An .npy file of samples, made once."""
     path = folder / f"{network}.{count}.npy"
     if not path.exists():
-        first = next(samples(network, 1))
+        first = next(samples(1))
         unfinished = folder / "unfinished.npy"
         array = np.lib.format.open_memmap(unfinished, "w+", first.dtype, (count, *first.shape))
-        for i, sample in enumerate(samples(network, count)):
+        for i, sample in enumerate(samples(count)):
             array[i] = sample
         array.flush()
         unfinished.rename(path)
     return path
 
 
-def _distinct(network: str) -> Array:
+def _distinct() -> Array:
     rng = np.random.default_rng(SEED)
-    if network == "encoder":
-        return rng.integers(0, VOCABULARY, (DISTINCT, TOKENS))
-    if network == "demo":
-        from quantmedic.demo import patient
-
-        _, options = patient(healthy=True)
-        with np.load(options["validation"]) as arrays:
-            stored = np.asarray(arrays["image"][:DISTINCT], np.float32)
-        declared = options["preprocessing"]["validation"]
-        return np.asarray((stored / declared.scale - declared.mean[0]) / declared.std[0], np.float32)
     coarse = rng.random((DISTINCT, 3, 14, 14)).repeat(16, axis=2).repeat(16, axis=3)
     pixels = np.rint(255 * (0.8 * coarse + 0.2 * rng.random(coarse.shape)))
     mean, std = (np.array(v).reshape(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
@@ -294,19 +228,15 @@ def build(network: str, folder: Path) -> tuple[Path, Path]:
     Returns:
         Paths of the float and of the quantized model.
     """
-    if network == "demo":
-        from quantmedic.demo import patient
-
-        return patient(healthy=True)[0]
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
-            self.left = samples(network, CALIBRATION_SAMPLES)
+            self.left = samples(CALIBRATION_SAMPLES)
 
         def get_next(self) -> dict[str, Array] | None:
             sample = next(self.left, None)
-            return None if sample is None else {input_name(network): sample[np.newaxis]}
+            return None if sample is None else {"image": sample[np.newaxis]}
 
     paths = folder / f"{network}.onnx", folder / f"{network}.int8.onnx"
     if all(path.exists() for path in paths):

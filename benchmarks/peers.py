@@ -8,8 +8,7 @@
     ``quantmedic diagnose``: causes, simulated and executed remedies, the report.
 ``peer``
     of ONNX pairs onnxruntime's ``qdq_loss_debug`` (activations of both models, their errors, those of the weights), of
-    LiteRT pairs ai-edge-quantizer's ``compare_model`` (mean squared error of every tensor), of torch modules the XQuant
-    extension of Sony's MCT (three measures of chosen layers), of which ``quantmedic.xquant`` is the drop-in.
+    LiteRT pairs ai-edge-quantizer's ``compare_model`` (mean squared error of every tensor).
 
 Contenders run in turn, each in a process of its own with one thread, start included. Costs are processor seconds of the
 process and its children, and the largest resident memory of one of them; the least of all rounds counts. A peer that
@@ -18,8 +17,7 @@ wants more than ``LIMIT`` bytes fails, for the machine has other users.
 How to run, from the repository root::
 
     python benchmarks/peers.py litert
-    python benchmarks/peers.py onnx --built /tmp/bench           # what published_costs.py --folder has built
-    python benchmarks/peers.py torch --mct /tmp/mct/bin/python   # an environment with tests/mct/requirements.txt
+    python benchmarks/peers.py onnx --packages /tmp/pip     # where published networks are: see cost_networks.py
 """
 
 import argparse
@@ -33,25 +31,25 @@ from pathlib import Path
 from typing import Any
 
 import measure
+from guard import ALONE
 
-ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-PUBLISHED = ("text-recognizer", "text-detector", "object-detector", "image-classifier", "audio-quality")
 ENDINGS = {"onnx": ".onnx", "litert": ".tflite"}
-TORCH_IMAGES, ONNX_SAMPLES = 1024, 12
+ONNX_SAMPLES = 12
 LIMIT = 12 << 30
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("frameworks", nargs="*", help="onnx, litert, torch; all by default")
+    parser.add_argument("frameworks", nargs="*", help="onnx, litert; both by default")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pairs", nargs="+", choices=PUBLISHED, default=PUBLISHED, help="of the ONNX pairs")
-    parser.add_argument("--built", type=Path, default=Path("/tmp/bench"), help="ONNX pairs, a folder each")
-    parser.add_argument(
-        "--mct", type=Path, default=Path(sys.executable), help="a Python with MCT and quantmedic's needs"
-    )
+    parser.add_argument("--packages", type=Path, default=Path("/tmp/pip"), help="published networks, for ONNX pairs")
     parser.add_argument("--child", nargs=3, metavar=("CONTENDER", "FRAMEWORK", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--build", nargs=2, metavar=("FRAMEWORK", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.build:
+        framework, folder = arguments.build
+        build(framework, Path(folder), arguments.packages)
+        return
     if arguments.child:
         contender, framework, folder = arguments.child
         resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
@@ -59,25 +57,29 @@ def main() -> None:
         return
     os.environ.update(ALONE)
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    chosen = arguments.frameworks or ["onnx", "litert", "torch"]
     print("| pair, samples | plain | collect | diagnose | peer | collect / peer, time and memory |")
     print("|---|--:|--:|--:|--:|--:|")
-    with tempfile.TemporaryDirectory(prefix="quantmedic-") as made:
-        if "onnx" in chosen:
-            for name in arguments.pairs:
-                compare(
-                    f"{name.replace('-', ' ')}, {ONNX_SAMPLES}",
-                    pair_commands("onnx", arguments.built / name),
-                    arguments.rounds,
-                )
-        if "litert" in chosen:
+    for framework in arguments.frameworks or ENDINGS:
+        with tempfile.TemporaryDirectory(prefix="quantmedic-") as made:
             # Another process builds: memory that this one took would count as that of its children.
-            subprocess.run(child("build", "litert", Path(made)), check=True, capture_output=True)
+            given = ["--build", framework, made, "--packages", str(arguments.packages)]
+            subprocess.run([sys.executable, __file__, *given], check=True, capture_output=True)
             for folder in sorted(Path(made).iterdir()):
-                compare(folder.name, pair_commands("litert", folder), arguments.rounds)
-        if "torch" in chosen:
-            subprocess.run(child("build", "torch", Path(made), arguments.mct), check=True, capture_output=True)
-            compare(f"MCT's, 28², {TORCH_IMAGES}", torch_commands(arguments.mct, Path(made)), arguments.rounds)
+                compare(folder.name, pair_commands(framework, folder), arguments.rounds)
+
+
+def build(framework: str, root: Path, packages: Path) -> None:
+    """Write both models and samples of all pairs of a framework, a folder each."""
+    if framework == "onnx":
+        import cost_networks
+
+        for name in cost_networks.PUBLISHED:
+            cost_networks.built(name, root, packages)
+    else:
+        import litert_networks
+
+        for name, network in litert_networks.NETWORKS.items():
+            litert_networks.build(network, root / f"{name}, {network.samples}")
 
 
 def pair_commands(framework: str, folder: Path) -> dict[str, list[str]]:
@@ -94,13 +96,8 @@ def pair_commands(framework: str, folder: Path) -> dict[str, list[str]]:
     }
 
 
-def torch_commands(python: Path, folder: Path) -> dict[str, list[str]]:
-    """The same of a pair of modules that Sony's toolkit made."""
-    return {name: child(name, "torch", folder, python) for name in ("plain", "collect", "diagnose", "peer")}
-
-
-def child(contender: str, framework: str, folder: Path, python: Path = Path(sys.executable)) -> list[str]:
-    return [str(python), __file__, "--child", contender, framework, str(folder)]
+def child(contender: str, framework: str, folder: Path) -> list[str]:
+    return [sys.executable, __file__, "--child", contender, framework, str(folder)]
 
 
 def compare(title: str, commands: Mapping[str, Sequence[str]], rounds: int) -> None:
@@ -173,13 +170,6 @@ def run_peer_onnx(folder: Path) -> None:
         )
 
 
-def run_build_litert(folder: Path) -> None:
-    import litert_networks
-
-    for name, network in litert_networks.NETWORKS.items():
-        litert_networks.build(network, folder / f"{name}, {network.samples}")
-
-
 def run_plain_litert(folder: Path) -> None:
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
@@ -204,55 +194,6 @@ def run_peer_litert(folder: Path) -> None:
     key, signature = next(iter(Interpreter(str(files[0])).get_signature_list().items()))
     data = {key: [dict(zip(signature["inputs"], feed.values(), strict=True)) for feed in feeds(folder)]}
     model_validator.compare_model(*(path.read_bytes() for path in files), data, num_threads=1)
-
-
-def modules(folder: Path) -> tuple[Any, Any, Any]:
-    """The network of ``xquant.py``, as Sony's toolkit quantizes it, and batches of images."""
-    import torch
-    import xquant
-
-    torch.set_num_threads(1)
-    network = xquant.trained(torch.nn.ReLU, folder)
-    calibration = xquant.images("train", xquant.TRAINING, xquant.REPRESENTATIVE)[0]
-    quantized = xquant.quantized(xquant.Variant("", network, calibration), folder)
-    return network, quantized, xquant.batches(xquant.images("t10k", 0, TORCH_IMAGES)[0])
-
-
-def run_build_torch(folder: Path) -> None:
-    """Train the network, which is kept in the folder; quantizing it is part of what every contender costs."""
-    modules(folder)
-
-
-def run_plain_torch(folder: Path) -> None:
-    import torch
-
-    network, quantized, data = modules(folder)
-    with torch.no_grad():
-        for (x,) in data():
-            network(x), quantized(x)
-
-
-def run_collect_torch(folder: Path) -> None:
-    import quantmedic
-
-    network, quantized, data = modules(folder)
-    quantmedic.collect(network, quantized, validation=data, threads=1, attribution=False)
-
-
-def run_diagnose_torch(folder: Path) -> None:
-    import quantmedic
-
-    network, quantized, data = modules(folder)
-    quantmedic.diagnose(network, quantized, validation=data, threads=1, output=folder / "report")
-
-
-def run_peer_torch(folder: Path) -> None:
-    import xquant
-
-    network, quantized, data = modules(folder)
-    report, config = xquant.tool(original=True)
-    with xquant.quiet():
-        report(network, quantized, data, data, config(str(folder / "xquant")))
 
 
 if __name__ == "__main__":

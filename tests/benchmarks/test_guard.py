@@ -4,8 +4,8 @@ from pathlib import Path
 
 import guard
 import pytest
+from cost_networks import GUARDED
 from guard import Cost, Costs, Record
-from guarded_networks import NETWORKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +53,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_record_holds_what_the_guard_measures() -> None:
     recorded = {name: costs for name, costs in guard.read_record().networks.items() if costs.guarded}
-    assert {name: costs.samples for name, costs in recorded.items()} == {n: 2 * w.samples for n, w in NETWORKS.items()}
+    assert {name: costs.samples for name, costs in recorded.items()} == {n: 2 * w.samples for n, w in GUARDED.items()}
     assert all(tuple(costs.contenders) == guard.CONTENDERS[1:] for costs in recorded.values())
 
 
