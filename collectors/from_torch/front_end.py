@@ -1,16 +1,22 @@
-"""Torch modules as a front end. Nothing here needs torch, so that files are opened where it is not installed."""
+"""Torch modules as a front end. Nothing here needs torch, so that files are opened where it is not installed.
 
+A float module by itself shows its parameters; what it computes would take data to find out.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_torch.float_model import read_torch_float
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.network import Network
-from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.facts import FloatFacts, ModelFacts, Role
 from quantmedic.engine.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch  # an optional package; who gives a module has it
 
 
 class _TorchFrontEnd:
@@ -31,7 +37,7 @@ class _TorchFrontEnd:
     ) -> tuple[Models, dict[Role, Dataset]]:
         """Open data and modules: the data tell what the modules are fed with; see ``FrontEnd``."""
         try:
-            from quantmedic.collectors.from_torch.open import open_torch  # torch is an optional package
+            from quantmedic.collectors.from_torch.models import open_torch  # torch is an optional package
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "torch":
                 raise
@@ -65,3 +71,38 @@ def _kinds(float_model: object, quantized_model: object) -> list[str]:
 
 
 FRONT_END: FrontEnd = _TorchFrontEnd()
+
+
+@runtime_checkable
+class _Module(Protocol):
+    """What is read of a ``torch.nn.Module``, so that torch need not be imported."""
+
+    def named_parameters(self) -> "Iterable[tuple[str, torch.Tensor]]": ...
+
+    def named_buffers(self) -> "Iterable[tuple[str, torch.Tensor]]": ...
+
+    def modules(self) -> "Iterable[torch.nn.Module]": ...
+
+
+def read_torch_float(module: object) -> FloatModel:
+    """What the parameters and buffers of a module tell.
+
+    Raises:
+        ModelError: It is no module.
+    """
+    if not isinstance(module, _Module):
+        raise ModelError(
+            "the float model is neither a file nor a torch.nn.Module",
+            where=type(module).__name__,
+            help="give the path of an ONNX or LiteRT file, or the module itself",
+        )
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    facts = FloatFacts(
+        format="torch",
+        operators=sum(1 for child in module.modules() if not list(child.children())),
+        constant_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
+        nonfinite_constants=len(broken),
+        first_nonfinite_constant=broken[0] if broken else None,
+    )
+    return FloatModel(ModelFacts(name=type(module).__name__, float_model=facts))

@@ -1,6 +1,7 @@
 """Quantizers among torch calls: fake quantization, conversion to codes and back, and quantized tensors."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ Kind = Literal["fake", "encode", "decode"]
 #: Scales or zero points: a tensor, or one number.
 Numbers = torch.Tensor | float
 _DTYPE_BITS = {torch.quint8: (8, False), torch.qint8: (8, True), torch.qint32: (32, True), torch.quint4x2: (4, False)}
+_BITS_IN_NAME = re.compile(r"int(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -161,3 +163,42 @@ def _to_float64(value: Numbers) -> NDArray[np.float64]:
     if isinstance(value, torch.Tensor):
         return np.asarray(value.detach().to("cpu", torch.float64).numpy())
     return np.asarray(value, np.float64)
+
+
+def stored_grid(tensor: torch.Tensor) -> tuple[Quantizer | None, torch.Tensor | None]:
+    """Grid and codes of a tensor that carries them: quantized, or of a class that holds codes and scales."""
+    if tensor.is_quantized:
+        return of_tensor(tensor), tensor
+    codes, scale = (getattr(tensor, name, None) for name in ("qdata", "scale"))
+    block = getattr(tensor, "block_size", None)
+    if not isinstance(codes, torch.Tensor) or not isinstance(scale, torch.Tensor) or block is None:
+        return None, None
+    if codes.dtype not in (torch.int8, torch.uint8) or codes.shape != tensor.shape:
+        return None, None
+    # Codes of few bits lie in bytes.
+    few = _BITS_IN_NAME.search(str(getattr(tensor, "target_dtype", codes.dtype)))
+    bits = int(few[1]) if few is not None else 8
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if codes.dtype == torch.int8 else (0, 2**bits - 1)
+    zero = getattr(tensor, "zero_point", None)
+    return block_grid(scale, zero, low, high, tensor.shape, list(block)), codes
+
+
+def quantizes_activation(tensor: torch.Tensor) -> bool:
+    """The kernel of these weights quantizes the activation too, on a grid that it computes at run time."""
+    asked = any(getattr(tensor, name, None) is not None for name in ("act_quant_kwargs", "activation_quantization"))
+    return asked and getattr(tensor, "act_quant_scale", None) is None
+
+
+def activation_grid(tensor: torch.Tensor) -> Quantizer | None:
+    """The grid that weights prescribe for the activation; None where there is none, or more than one step."""
+    scale = getattr(tensor, "act_quant_scale", None)
+    if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
+        return None
+    zero = getattr(tensor, "act_quant_zero_point", None)
+    return grid_of(scale, torch.zeros(1) if zero is None else zero, -128, 127)
+
+
+def encode_in_bytes(values: NDArray[np.float32], quantizer: Quantizer) -> NDArray[np.generic]:
+    """Codes of values, in the smallest type of whole bytes."""
+    kind = np.int8 if quantizer.signed else np.uint8
+    return quantizer.encode(values).astype(kind if quantizer.bits <= 8 else np.int32)

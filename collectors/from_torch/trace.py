@@ -1,6 +1,7 @@
 """The calls of a module's first batch, written down as a graph: operators, constants, and where codes can be read."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,15 @@ from quantmedic.collectors.from_torch.calls import tensors_of
 from quantmedic.collectors.from_torch.graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.module import is_watching, to_array
 from quantmedic.collectors.from_torch.operators import CallAsOperator, Operand, operator_of_call, plain_name
-from quantmedic.collectors.from_torch.quantizers import Quantized, of_tensor
-from quantmedic.collectors.from_torch.recorder import Call
-from quantmedic.collectors.from_torch.stored_grids import (
+from quantmedic.collectors.from_torch.quantizers import (
+    Quantized,
     activation_grid,
     encode_in_bytes,
-    moved_grid,
+    of_tensor,
     quantizes_activation,
     stored_grid,
-    unpacked_weights,
 )
+from quantmedic.collectors.from_torch.recorder import Call
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attribute, Attributes, Node, Operator, Shape, Tap, TensorSpec, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -137,7 +137,7 @@ class _Writer:
         for tensor in call.results:
             name = self._add_constant(base, tensor)
             known = self._grids.get(sources[0]) if sources else None
-            moved = moved_grid(known[0], call) if known is not None else None
+            moved = _moved_grid(known[0], call) if known is not None else None
             if moved is not None:
                 self._grids[name] = (moved, None)
 
@@ -170,7 +170,7 @@ class _Writer:
 
     def _add_operator(self, number: int, call: Call) -> None:
         found = operator_of_call(call.name, call.args, call.kwargs, call.result)
-        packed = unpacked_weights(call) if "::" in call.name else None
+        packed = _unpacked_weights(call) if "::" in call.name else None
         name = self._unique(self._operator_name(call))
         operands = [*found.inputs[:1], *packed] if packed is not None and found.op_type in _WEIGHTED else found.inputs
         inputs = [self._operand(operand, f"{name}.operand") for operand in operands]
@@ -406,3 +406,25 @@ def _attribute_value(value: object) -> Attribute | None:
         if all(isinstance(entry, kind) for entry in value):
             return tuple(value)
     return tuple(map(float, value)) if all(isinstance(entry, int | float) for entry in value) else None
+
+
+def _unpacked_weights(call: Call) -> list[Operand] | None:
+    """Weights and bias of an integer kernel, which gets them as one object."""
+    for argument in call.args:
+        unpack = getattr(argument, "unpack", None) if not isinstance(argument, torch.Tensor) else None
+        if unpack is None:
+            continue
+        weight, bias = unpack()[:2]
+        return [weight, bias]
+    return None
+
+
+def _moved_grid(quantizer: Quantizer | None, call: Call) -> Quantizer | None:
+    """The grid of a constant behind a call that may turn it."""
+    if quantizer is None or quantizer.axis is None:
+        return quantizer
+    found = operator_of_call(call.name, call.args, call.kwargs, call.result)
+    order = found.attributes.get("perm") if found.op_type == "Transpose" else None
+    if not isinstance(order, list) or quantizer.block_size:
+        return None
+    return replace(quantizer, axis=order.index(quantizer.axis % len(order)))

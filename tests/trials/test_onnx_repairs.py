@@ -16,8 +16,7 @@ from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.bias_correction import correct_model
-from quantmedic.trials.from_onnx.rounding import round_model
-from quantmedic.trials.from_onnx.windows import windows_of
+from quantmedic.trials.from_onnx.rounding import round_model, windows_of
 
 FORMS = [
     pytest.param({"quant_format": QuantFormat.QDQ}, id="QDQ"),

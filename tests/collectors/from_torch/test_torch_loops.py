@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import quantmedic
-from quantmedic.collectors.from_torch.capture import _values_to_measure
-from quantmedic.collectors.from_torch.torch_values import TORCH_LOOPS, TorchValues
+from quantmedic.collectors.from_torch.capture import TORCH_LOOPS, TorchValues, _values_to_measure
 from quantmedic.collectors.statistics import numpy_loops
 from quantmedic.collectors.statistics.accumulate import as_rows
 from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SetStatistics, TensorStatistics

@@ -29,7 +29,7 @@ class TorchKernels:
         rounding: Rounding | None = None,
         deployed: Deployed | None = None,
     ) -> Array:
-        from quantmedic.collectors.from_torch.torch_values import TorchValues
+        from quantmedic.collectors.from_torch.capture import TorchValues
 
         if deployed is not None:
             deployed = deployed._replace(codes=TorchValues(_tensor(deployed.codes)))
