@@ -91,6 +91,14 @@ class LiteTensor:
     quantizer: Quantizer | None = None
     data: Array | None = None
 
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Type of the arrays that it is read from and written to; of objects where numpy has none."""
+        try:
+            return np.dtype(self.kind.lower())
+        except TypeError:
+            return np.dtype(object)
+
 
 @dataclass(frozen=True)
 class LiteOperator:

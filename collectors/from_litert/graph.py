@@ -1,5 +1,6 @@
 """The graph of a LiteRT model, read from its translation to ONNX."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -10,45 +11,65 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from quantmedic.collectors.from_litert.file import LiteModel
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_litert.checks import BITS
+from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.flatbuffer import read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
-from quantmedic.collectors.from_litert.stored import writable_constants, write_constants
-from quantmedic.collectors.from_litert.translation import Held, Stored, translate
+from quantmedic.collectors.from_litert.translation import Held, translate
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.translated import StoredCodes, TranslatedGraph
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator, Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+#: Types whose values are handed on as the file holds them.
+_KINDS = frozenset({"FLOAT32", "INT2", "INT4", "INT8", "UINT8", "INT16", "INT32", "INT64"})
 
 
 @dataclass(kw_only=True)
-class LiteRTGraph(OnnxGraph):
-    """The graph of a LiteRT model, read from its translation.
+class LiteRTGraph(TranslatedGraph[int]):
+    """The graph of a LiteRT model; its places are the interpreter's numbers of tensors.
 
     Attributes:
         file: What the file holds.
-        places: The interpreter's number of every tensor that it has.
-        untranslated: Operators without a counterpart.
         held: Which constant of the file each initializer holds.
         grids: Grids of constants that ONNX has no types for, by the initializer that holds their real values.
     """
 
     file: LiteModel
-    places: Mapping[str, int]
-    untranslated: tuple[str, ...]
     held: Mapping[str, Held]
-    grids: Mapping[str, Stored]
+    grids: Mapping[str, StoredCodes]
 
     @property
     def coded_inputs(self) -> set[str]:
         return {name for name in self.inputs if name not in self.places}
 
     @property
-    def can_run(self) -> bool:
-        """Its ONNX model can be run: remedies can be simulated and tried."""
-        return not self.untranslated
+    def ends(self) -> dict[str, int]:
+        """Places of the outputs in the interpreter, by their names in the translation, in order."""
+        return dict(zip(self.outputs, dict.fromkeys(self.file.outputs), strict=True))
+
+    def feed(self, batch: Batch) -> dict[int, Array]:
+        """What the inputs of the file take of a batch, by their places: codes where they hold codes."""
+        arrays = feed_of(batch, self)
+        inputs = zip(self.inputs, self.file.inputs, strict=True)
+        return {place: _encode(self.file.tensors[place], arrays[name]) for name, place in inputs}
+
+    def decode(self, place: int, array: Array) -> Float32:
+        """Real values of an output, as the application makes them of codes by the parameters that its tensor has."""
+        quantizer = self.file.tensors[place].quantizer
+        if array.dtype.kind in "iu" and quantizer is not None:
+            return quantizer.dequantize(array)
+        return np.asarray(array, np.float32)
+
+    def decode_output(self, name: str, array: Array) -> Float32:
+        """Real values of an output of the translation, which may be codes as those of the file."""
+        return self.decode(self.ends[name], array)
 
     @cached_property
     def _writable(self) -> frozenset[int]:
@@ -109,10 +130,7 @@ def graph_of(model: LiteModel) -> LiteRTGraph:
     graph = _graph_of_parts(
         translation.model, model, translation.places, translation.untranslated, translation.held, translation.grids
     )
-    graph.notices += model.notices
-    if translation.untranslated:
-        kinds = ", ".join(dict.fromkeys(translation.untranslated))
-        graph.notices.append(f"operators without a counterpart in ONNX are measured, not simulated: {kinds}")
+    graph.add_notices(model.notices)
     for name in translation.hybrid:
         graph.dynamic_nodes += 1
         root = graph.root(name)
@@ -140,14 +158,20 @@ def _graph_of_parts(
     places: Mapping[str, int],
     untranslated: tuple[str, ...],
     held: Mapping[str, Held],
-    grids: Mapping[str, Stored],
+    grids: Mapping[str, StoredCodes],
 ) -> LiteRTGraph:
     parsed = parse_translation(file.path, translation)
     own = {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
     graph = LiteRTGraph(file=file, places=places, untranslated=untranslated, held=held, grids=grids, **own)
-    for name, stored in grids.items():
-        graph.constants[name] = replace(graph.constants[name], quantizer=stored.quantizer, codes=stored.codes)
+    graph.give_grids(grids)
     return graph
+
+
+def _encode(tensor: LiteTensor, array: Array) -> Array:
+    """Codes of real values, as the application makes them by the parameters of the tensor."""
+    if array.dtype.kind != "f" or tensor.dtype.kind == "f" or tensor.quantizer is None:
+        return array
+    return tensor.quantizer.encode(np.asarray(array, np.float32)).astype(tensor.dtype)
 
 
 def _bounds(op: Operator) -> tuple[float, float] | None:
@@ -155,3 +179,73 @@ def _bounds(op: Operator) -> tuple[float, float] | None:
     if {"low", "high"}.isdisjoint(op.attributes):
         return None
     return op.attributes.number("low", -np.inf), op.attributes.number("high", np.inf)
+
+
+def writable_constants(model: LiteModel) -> frozenset[int]:
+    """Places of constants that one operator reads, from bytes that no other tensor shares."""
+    raw = read_raw(model.content)
+    users = Counter(tensor.buffer for graph in raw.graphs for tensor in graph.tensors)
+    readers = Counter(place for op in model.operators for place in op.inputs)
+    return frozenset(
+        tensor.index
+        for tensor, stored in zip(model.tensors, raw.graphs[0].tensors, strict=True)
+        if tensor.data is not None
+        and tensor.kind in _KINDS
+        and users[stored.buffer] == readers[tensor.index] == 1
+        and tensor.index not in model.outputs
+    )
+
+
+def write_constants(model: LiteModel, values: Mapping[int, Array]) -> bytes:
+    """The file with other values in these constants.
+
+    Args:
+        model: The file.
+        values: Numbers as the file holds them, by place, in the file's order of axes.
+
+    Raises:
+        ModelError: A constant cannot be overwritten by itself, or does not take these numbers.
+    """
+    raw, content = read_raw(model.content), bytearray(model.content)
+    start = _address(np.frombuffer(model.content, np.uint8))
+    writable = writable_constants(model)
+    for place, numbers in values.items():
+        tensor = model.tensors[place]
+        buffer = raw.buffers[raw.graphs[0].tensors[place].buffer]
+        if place not in writable or buffer is None or tensor.data is None:
+            raise _refusal(model, place, "shares its bytes with another tensor or is not read")
+        packed = _pack(numbers, tensor.kind, tensor.data)
+        if packed is None or len(packed) != len(buffer):
+            raise _refusal(model, place, f"does not take these numbers as {tensor.kind}")
+        at = _address(buffer) - start
+        content[at : at + len(packed)] = packed
+    return bytes(content)
+
+
+def _refusal(model: LiteModel, place: int, reason: str) -> ModelError:
+    return ModelError(
+        f"the constant {model.tensors[place].name} cannot be overwritten: it {reason}", where=str(model.path)
+    )
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _pack(numbers: Array, kind: str, before: Array) -> bytes | None:
+    """Bytes of numbers, several codes of fewer than 8 bits to a byte; None where they do not fit into the type."""
+    if numbers.shape != before.shape:
+        return None
+    bits = BITS[kind]
+    if before.dtype.kind == "f":
+        return numbers.astype(before.dtype).tobytes()
+    low, end = (0, 2**bits) if kind.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    if numbers.size and (numbers.min() < low or numbers.max() >= end):
+        return None
+    if bits >= 8:
+        return numbers.astype(before.dtype).tobytes()
+    per_byte = 8 // bits
+    codes = numbers.astype(np.int8).reshape(-1).view(np.uint8) & (2**bits - 1)
+    padded = np.pad(codes, (0, -codes.size % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return bytes(np.bitwise_or.reduce(padded << shifts, axis=1).astype(np.uint8))

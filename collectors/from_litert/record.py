@@ -1,16 +1,12 @@
 """What a case says of two LiteRT models besides their statistics."""
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
-import onnx
 
-from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
-from quantmedic.collectors.measure.models import Description, Kernel
-from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.collectors.measure.models import Kernel
 
 #: Operators that take float activations and integer weights: they quantize what they read at run time.
 _HYBRID = frozenset(
@@ -32,38 +28,13 @@ _HYBRID = frozenset(
 _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
 
 
-def describe_files(float_graph: LiteRTGraph, graph: LiteRTGraph) -> Description:
-    """What two LiteRT files tell besides their graphs."""
-    sizes = [len(each.file.content) for each in (float_graph, graph)]
-    hashes = [sha256_of([each.path]) for each in (float_graph, graph)]
-    facts = ModelFacts(
-        name=graph.path.name,
-        framework="litert",
-        format=format_of(graph.file),
-        toolchain=None,
-        toolchain_marks=tuple(marks_of_files(float_graph.file, graph.file)),
-        float_ends=tuple(float_ends_of(float_graph.file, graph.file)),
-        bytes_float=sizes[0],
-        bytes_quantized=sizes[1],
-        size_ratio=sizes[1] / sizes[0],
-        training_nodes=0,
-    )
-    return Description(
-        facts,
-        half=frozenset(name for name, place in graph.places.items() if graph.file.tensors[place].kind == "FLOAT16"),
-        names=(float_graph.path.name, graph.path.name),
-        hashes=(hashes[0], hashes[1]),
-        versions={"ai_edge_litert": _installed_version(), "onnx": onnx.__version__},
-        # An application knows what its integers stand for: outputs are compared as their tensors' parameters say.
-        codes_are_outputs=False,
-    )
-
-
-def _installed_version() -> str | None:
-    try:
-        return version("ai-edge-litert")
-    except PackageNotFoundError:
-        return None
+def file_facts(floats: LiteModel, quantized: LiteModel) -> dict[str, object]:
+    """Fields of ``ModelFacts`` that two LiteRT files tell besides their graphs."""
+    return {
+        "format": format_of(quantized),
+        "toolchain_marks": tuple(marks_of_files(floats, quantized)),
+        "float_ends": tuple(float_ends_of(floats, quantized)),
+    }
 
 
 def kernels_of_file(graph: LiteRTGraph) -> dict[str, Kernel]:

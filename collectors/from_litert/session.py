@@ -15,12 +15,16 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import error_line
-from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.file import LiteModel
+from quantmedic.collectors.from_litert.graph import LiteRTGraph
+from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
 #: Samples at once with which is found out whether a model takes more than one.
 PROBED = 2
 #: Of its largest value an output may differ from that of one sample at a time, where kernels round by the batch.
@@ -237,6 +241,46 @@ def _samples_in(shapes: Mapping[int, tuple[int, ...]]) -> int:
     return max((shape[0] for shape in shapes.values() if shape), default=1)
 
 
+class Sessions:
+    """Files, and their interpreters as far as they were made."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, int, bool, bool], Session] = {}
+        self._lock = threading.Lock()
+
+    def session(self, graph: LiteRTGraph, threads: int, *, observed: bool = False, delegated: bool = True) -> Session:
+        """The interpreters of a file, made once for each way to run it; see ``Session``.
+
+        Raises:
+            ModelError: The interpreter refuses the file.
+        """
+        key = (str(graph.path), threads, observed, delegated)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = Session(graph.file, threads, observed=observed, delegated=delegated)
+            return self._made[key]
+
+    def release(self) -> None:
+        """Let go of all interpreters, which keep room for what they computed; they are made again when needed."""
+        with self._lock:
+            self._made.clear()
+
+    def runner(self, graph: LiteRTGraph, positions: Sequence[int], threads: int) -> Runner:
+        """Runs a file; returns its outputs at these positions as real values.
+
+        Raises:
+            ModelError: The interpreter refuses the file.
+        """
+        session, ends = self.session(graph, threads), list(graph.ends.values())
+        places = [ends[i] for i in positions]
+
+        def run(batch: Batch) -> list[Float32]:
+            found = session.run(graph.feed(batch), places)
+            return [graph.decode(place, found[place]) for place in places]
+
+        return run
+
+
 def is_open(model: LiteModel) -> bool:
     """The shapes of all inputs leave open how many samples a batch has."""
     shapes = [model.tensors[place].shape for place in model.inputs]
@@ -260,19 +304,11 @@ def takes_batches(session: Session, model: LiteModel) -> bool:
     return all(_is_same(together[place], [found[place] for found in alone]) for place in outputs)
 
 
-def dtype_of(tensor: LiteTensor) -> np.dtype[np.generic]:
-    """Type of the arrays that a tensor is read from and written to; of objects where numpy has none."""
-    try:
-        return np.dtype(tensor.kind.lower())
-    except TypeError:
-        return np.dtype(object)
-
-
 def _probe(model: LiteModel, place: int, rng: np.random.Generator) -> Array:
     """Two samples that differ; of an integer input without a grid zeros, for it may hold places in a table."""
     tensor = model.tensors[place]
     shape = (PROBED, *(side or 1 for side in tensor.shape[1:]))
-    kind = dtype_of(tensor)
+    kind = tensor.dtype
     if kind.kind == "f":
         return rng.random(shape).astype(kind)
     if kind.kind == "i" and tensor.quantizer is not None:

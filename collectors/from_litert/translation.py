@@ -19,6 +19,7 @@ from quantmedic.collectors.from_litert.functions import DOMAIN, OPSET, functions
 from quantmedic.collectors.from_litert.operators import OPERATORS
 from quantmedic.collectors.from_litert.site import Integers, Node, Untranslatable, Value
 from quantmedic.collectors.from_onnx.names import unique_name
+from quantmedic.collectors.from_onnx.translated import StoredCodes
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 
@@ -78,7 +79,7 @@ class Translation:
     places: Mapping[str, int]
     untranslated: tuple[str, ...]
     hybrid: tuple[str, ...] = ()
-    grids: Mapping[str, "Stored"] = field(default_factory=dict)
+    grids: Mapping[str, StoredCodes] = field(default_factory=dict)
     held: Mapping[str, "Held"] = field(default_factory=dict)
 
 
@@ -87,14 +88,6 @@ class Held(NamedTuple):
 
     place: int
     order: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Codes of a constant as the file has them, and their grid."""
-
-    codes: Array
-    quantizer: Quantizer
 
 
 def translate(model: LiteModel) -> Translation:
@@ -114,7 +107,7 @@ class _Translator:
         self.places: dict[str, int] = {}
         self.untranslated: list[str] = []
         self.hybrid: list[str] = []
-        self.grids: dict[str, Stored] = {}
+        self.grids: dict[str, StoredCodes] = {}
         self._functions: set[str] = set()
         self._taken = {tensor.name for tensor in model.tensors}
         self._writers = {place: op for op in model.operators for place in op.outputs if place >= 0}
@@ -284,14 +277,14 @@ class _Translator:
         stored_as = _stored_as(kind, codes, quantizer)
         if stored_as is None:
             self._initializer(name, quantizer.dequantize(codes))
-            self.grids[name] = Stored(codes, quantizer)
+            self.grids[name] = StoredCodes(codes, quantizer)
             return name
         self._initializer(name, codes, stored_as)
         target = self.fresh(f"{name}:values")
         self._add_grid("DequantizeLinear", name, target, name, quantizer, stored_as)
         self.values.append(_value_info(target, "FLOAT32", codes.shape))
         if kind in ("INT2", "INT64"):
-            self.grids[target] = Stored(codes, quantizer)
+            self.grids[target] = StoredCodes(codes, quantizer)
         return target
 
     def bias(self, op: LiteOperator, place: int) -> str:

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.feed import decode, feed_of, outputs_of
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
-from quantmedic.collectors.from_litert.interpreters import Interpreters
-from quantmedic.collectors.from_litert.session import Session
+from quantmedic.collectors.from_litert.session import Session, Sessions
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
@@ -48,28 +47,33 @@ class LiteRTView:
 
     def __init__(
         self,
-        files: Interpreters,
+        sessions: Sessions,
+        graphs: tuple[LiteRTGraph, LiteRTGraph],
+        match: Match,
         pairs: Mapping[int, Pair],
         first: Batch,
         threads: int,
         plain: Sequence[Array] | None = None,
     ) -> None:
-        self._files, self.pairs = files, dict(pairs)
-        alone = plain if plain is not None else files.quantized_runner(threads)(first)
-        files.release()
-        self._feature = feature_of(files.float_graph)
+        """Observe the pairs; ``graphs`` are the float and the quantized file."""
+        self._sessions, self._match, self.pairs = sessions, match, dict(pairs)
+        self._float, self._quantized = graphs
+        ends = [j for _, j in match.outputs]
+        alone = plain if plain is not None else sessions.runner(self._quantized, ends, threads)(first)
+        sessions.release()
+        self._feature = feature_of(self._float)
         self._float_places = self._floats(pairs.values())
-        self._floats_session = self._observing(files.float_graph, first, self._float_places.values(), threads)
-        places = {number: files.quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
-        self._session = self._observing(files.quantized, first, places.values(), threads)
+        self._floats_session = self._observing(self._float, first, self._float_places.values(), threads)
+        places = {number: self._quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
+        self._session = self._observing(self._quantized, first, places.values(), threads)
         self.taps: dict[int, Tap] = {number: pair.tap for number, pair in pairs.items()}
         self.observed = Faithfulness.of_outputs(alone, self.read(first).outputs[1])
 
     def _floats(self, pairs: Iterable[Pair]) -> dict[str, int]:
         """Places of the float tensors that are read, by their names: the network's outputs, too."""
-        graph = self._files.float_graph
+        graph = self._float
         names = [*(pair.twin for pair in pairs), *([self._feature] if self._feature else [])]
-        return {name: graph.places[name] for name in names} | outputs_of(graph)
+        return {name: graph.places[name] for name in names} | graph.ends
 
     def _observing(self, graph: LiteRTGraph, first: Batch, places: Iterable[int], threads: int) -> Session:
         """Interpreters that show these tensors: with the default delegate, or, where it keeps one to itself, without.
@@ -77,11 +81,11 @@ class LiteRTView:
         Raises:
             ModelError: The model fails.
         """
-        session = self._files.session(graph, threads, observed=True)
+        session = self._sessions.session(graph, threads, observed=True)
         wanted = set(places)
-        if session.readable(feed_of(first, graph), sorted(wanted)) == wanted:
+        if session.readable(graph.feed(first), sorted(wanted)) == wanted:
             return session
-        return self._files.session(graph, threads, observed=True, delegated=False)
+        return self._sessions.session(graph, threads, observed=True, delegated=False)
 
     @property
     def faithful(self) -> list[int]:
@@ -101,32 +105,32 @@ class LiteRTView:
         Raises:
             ModelError: One of them fails on this batch.
         """
-        graph, quantized, matched = self._files.float_graph, self._files.quantized, self._files.match.outputs
-        ends, theirs = ([*outputs_of(each).values()] for each in (graph, quantized))
+        graph, quantized, matched = self._float, self._quantized, self._match.outputs
+        ends, theirs = ([*each.ends.values()] for each in (graph, quantized))
         ends, theirs = [ends[i] for i, _ in matched], [theirs[j] for _, j in matched]
-        floats = self._floats_session.show(feed_of(batch, graph), [*self._float_places.values()])
+        floats = self._floats_session.show(graph.feed(batch), [*self._float_places.values()])
         places = {number: quantized.places[tap.tensor] for number, tap in self.taps.items()}
-        codes = self._session.show(feed_of(batch, quantized), [*places.values(), *theirs])
+        codes = self._session.show(quantized.feed(batch), [*places.values(), *theirs])
         return Reading(
             _Named(floats, self._float_places),
             _Named(codes, places),
             (
-                [decode(graph, place, floats[place]) for place in ends],
-                [decode(quantized, place, codes[place]) for place in theirs],
+                [graph.decode(place, floats[place]) for place in ends],
+                [quantized.decode(place, codes[place]) for place in theirs],
             ),
         )
 
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""
-        graph = self._files.float_graph
-        ends = [place for name, place in outputs_of(graph).items() if name not in graph.inputs]
-        found = self._floats_session.run(feed_of(batch, graph), ends)
+        graph = self._float
+        ends = [place for name, place in graph.ends.items() if name not in graph.inputs]
+        found = self._floats_session.run(graph.feed(batch), ends)
         return [found[place] for place in ends]
 
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None
         flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
-        graph = self._files.float_graph
+        graph = self._float
         place = graph.places[self._feature]
-        return self._floats_session.run(feed_of(replace(batch, inputs=flipped), graph), [place])[place]
+        return self._floats_session.run(graph.feed(replace(batch, inputs=flipped)), [place])[place]

@@ -80,7 +80,7 @@ def _most_departed(plain: Sequence[Array], others: Sequence[Sequence[Array]]) ->
 
 def kernel_ends(sessions: Sessions, graph: OpenVINOGraph, threads: int) -> set[Place]:
     """Tensors that a kernel of the compiled model writes, by the names of its operators."""
-    names = {names[-1] for names, _ in sessions.session(graph, threads).executed() if names}
+    names = {names[-1] for names, _ in sessions.session(graph, threads).list_kernels() if names}
     operators = graph.file.model.get_ordered_ops()
     return {
         Place(number, k)

@@ -1,19 +1,23 @@
 """The graph of an OpenVINO model, read from its translation to ONNX."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.translated import TranslatedGraph
 from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
 from quantmedic.collectors.from_openvino.file import IrModel
 from quantmedic.collectors.from_openvino.folded_factors import Factor
 from quantmedic.collectors.from_openvino.site import shape_of
 from quantmedic.collectors.from_openvino.translation import Place, translate
 from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
@@ -43,35 +47,37 @@ class Exposed:
 
 
 @dataclass(kw_only=True)
-class OpenVINOGraph(OnnxGraph):
-    """The graph of an OpenVINO model, read from its translation.
+class OpenVINOGraph(TranslatedGraph[Place]):
+    """The graph of an OpenVINO model; its places are those where OpenVINO has each tensor, or a neighbour of it.
 
     Attributes:
         file: What the files hold.
-        places: Where OpenVINO has each tensor, or the neighbour from which its values follow.
-        rescaled: How they follow, for tensors between a layer and a factor that was folded into it.
+        rescaled: How values follow from those of the neighbour, for tensors between a layer and a factor that was
+            folded into it.
         decoders: Grids of the codes that it writes, by tensor.
-        untranslated: Operators without a counterpart.
         weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
         stated: Shapes as OpenVINO infers them, by tensor.
         exposed: How tensors are shown, as far as it was found out: by what FakeQuantize writes, and other tensors.
     """
 
     file: IrModel
-    places: Mapping[str, Place]
     rescaled: Mapping[str, Rescaled]
     decoders: Mapping[str, Quantizer]
-    untranslated: tuple[str, ...]
     weights: Mapping[int, Float32]
     stated: Mapping[str, Shape]
     exposed: dict[tuple[frozenset[Place], frozenset[Place]], Exposed] = field(default_factory=dict)
 
     @property
-    def can_run(self) -> bool:
-        """Its ONNX model can be run: remedies can be simulated and tried."""
-        return not self.untranslated
+    def files(self) -> list[Path]:
+        """The .xml file and the .bin file."""
+        return self.file.files
 
-    def shown(self, name: str) -> str:
+    def feed(self, batch: Batch) -> list[Array]:
+        """What the inputs of the model take of a batch, in their order and types."""
+        fed = feed_of(batch, self)
+        return [_as_typed(fed[spec.name], spec.dtype) for spec in self.input_specs]
+
+    def shown_by(self, name: str) -> str:
         """The tensor of OpenVINO that stands for this one: of a step that is its own here alone, what that reads.
 
         Such steps move values, as the transposed operand of a MatMul.
@@ -118,10 +124,10 @@ def graph_of(file: IrModel, dropped: Dropped | None = None, factors: Sequence[Fa
         stated={name: shape for name, shape in shapes.items() if shape is not None},
         **own,
     )
-    for name, (codes, quantizer) in found.grids.items():
-        graph.constants[name] = replace(graph.constants[name], quantizer=quantizer, codes=codes)
-    graph.notices += found.notices
-    if found.untranslated:
-        kinds = ", ".join(dict.fromkeys(found.untranslated))
-        graph.notices.append(f"operators without a counterpart in ONNX are measured, not simulated: {kinds}")
+    graph.give_grids(found.grids)
+    graph.add_notices(found.notices)
     return graph
+
+
+def _as_typed(array: Array, kind: np.dtype[np.generic] | None) -> Array:
+    return array if kind is None or array.dtype == kind else array.astype(kind)

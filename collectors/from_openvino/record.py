@@ -1,15 +1,10 @@
 """What a case says of two OpenVINO models besides graphs and statistics."""
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
-import onnx
-
-from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Session
-from quantmedic.collectors.measure.models import Description, Kernel
-from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.collectors.measure.models import Kernel
 
 #: What the CPU plugin calls a kernel that reads codes, behind the name of its implementation.
 _INTEGER_KERNELS = ("_i8", "_u8")
@@ -17,36 +12,9 @@ _INTEGER_KERNELS = ("_i8", "_u8")
 _ROUNDERS = frozenset({"FakeQuantize"})
 
 
-def describe_files(float_graph: OpenVINOGraph, graph: OpenVINOGraph) -> Description:
-    """What two IRs tell besides their graphs."""
-    files = [each.file.files for each in (float_graph, graph)]
-    sizes = [sum(len(part) for part in (each.file.xml, each.file.content)) for each in (float_graph, graph)]
-    hashes = [sha256_of(own) for own in files]
-    facts = ModelFacts(
-        name=graph.path.name,
-        framework="openvino",
-        format=graph.format,
-        toolchain=toolchain_of(graph),
-        toolchain_marks=tuple(marks_of(graph)),
-        bytes_float=sizes[0],
-        bytes_quantized=sizes[1],
-        size_ratio=sizes[1] / sizes[0],
-        training_nodes=0,
-    )
-    return Description(
-        facts,
-        half=frozenset(),
-        names=(float_graph.path.name, graph.path.name),
-        hashes=(hashes[0], hashes[1]),
-        versions={"openvino": _installed_version(), "onnx": onnx.__version__},
-    )
-
-
-def _installed_version() -> str | None:
-    try:
-        return version("openvino")
-    except PackageNotFoundError:
-        return None
+def file_facts(graph: OpenVINOGraph) -> dict[str, object]:
+    """Fields of ``ModelFacts`` that a quantized IR tells besides its graph."""
+    return {"format": graph.format, "toolchain": toolchain_of(graph), "toolchain_marks": tuple(marks_of(graph))}
 
 
 def toolchain_of(graph: OpenVINOGraph) -> str | None:
@@ -67,7 +35,7 @@ def kernels_of_session(graph: OpenVINOGraph, session: Session) -> dict[str, Kern
     """
     kinds = {
         name: Kernel.INTEGER if primitive.lower().endswith(_INTEGER_KERNELS) else Kernel.FLOAT
-        for names, primitive in session.executed()
+        for names, primitive in session.list_kernels()
         for name in names
     }
     operators = graph.file.model.get_ordered_ops()

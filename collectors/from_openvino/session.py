@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.file import IrModel, import_openvino, telling_line
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.translation import Place
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
+from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import openvino
 
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
 #: What OpenVINO raises where a model fails on its data.
 _FAILURES = (RuntimeError, ValueError, TypeError)
 
@@ -95,7 +98,7 @@ class Session:
         arrays = _in_order(feed)
         return lambda: request.infer(arrays)
 
-    def executed(self) -> list[tuple[tuple[str, ...], str]]:
+    def list_kernels(self) -> list[tuple[tuple[str, ...], str]]:
         """Kernels of the compiled model: the operators of the file that each stands for, and its precision.
 
         The names are those of the file, in order; what the plugin added has none.
@@ -181,6 +184,20 @@ class Sessions:
             if key not in self._made:
                 self._made[key] = Session(graph, exposed, threads, exact=may_saturate())
             return self._made[key]
+
+    def runner(self, graph: OpenVINOGraph, positions: Sequence[int], threads: int) -> Runner:
+        """Runs a model as it is; returns its outputs at these positions.
+
+        Raises:
+            ModelError: OpenVINO refuses the model.
+        """
+        session = self.session(graph, threads)
+
+        def run(batch: Batch) -> list[Float32]:
+            found = session.run(graph.feed(batch))[0]
+            return [np.asarray(found[k], np.float32) for k in positions]
+
+        return run
 
     def forget(self, file: IrModel, kept: Sequence[Sequence[Place]]) -> None:
         """Let go of copies of a model that were made to try out what can be exposed, but for those that show these."""

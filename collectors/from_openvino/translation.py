@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.from_onnx.names import unique_name
 from quantmedic.collectors.from_onnx.session import TRANSLATED
+from quantmedic.collectors.from_onnx.translated import StoredCodes
 from quantmedic.collectors.from_openvino.code_chains import code_chain
 from quantmedic.collectors.from_openvino.constants import Held, unpack
 from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
@@ -72,7 +73,7 @@ class Translation:
     places: Mapping[str, Place]
     decoders: Mapping[str, Quantizer]
     untranslated: tuple[str, ...]
-    grids: Mapping[str, tuple[Array, Quantizer]]
+    grids: Mapping[str, StoredCodes]
     weights: Mapping[int, Float32]
     notices: tuple[str, ...]
 
@@ -98,7 +99,7 @@ class _Translator:
     places: dict[str, Place] = field(default_factory=dict)
     decoders: dict[str, Quantizer] = field(default_factory=dict)
     untranslated: list[str] = field(default_factory=list)
-    grids: dict[str, tuple[Array, Quantizer]] = field(default_factory=dict)
+    grids: dict[str, StoredCodes] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _own: set[str] = field(default_factory=set)
@@ -212,7 +213,7 @@ class _Translator:
             # What reads doubles takes nothing else.
             self._initializer(name, held.data if held.data.dtype == np.float64 else held.values)
             if quantizer is not None:
-                self.grids[name] = (held.data, quantizer)
+                self.grids[name] = StoredCodes(held.data, quantizer)
             elif held.grid is not None:
                 self.notices.append(f"the grid of the weights {held.name} has another form than channels or blocks")
             return name

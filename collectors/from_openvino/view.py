@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
-from quantmedic.collectors.from_openvino.feed import arrays_of
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Sessions
 from quantmedic.collectors.from_openvino.translation import Place
@@ -49,14 +48,14 @@ class OpenVINOView:
             for number, pair in pairs.items()
             if number not in wanted or self._quantized.places[pair.tap.tensor] in shown
         }
-        plain = self._matched(self._run(self._quantized, first), 1)
-        self.observed = Faithfulness.of_outputs(plain, self._matched(self._exposed.outputs, 1))
+        plain = self._match_outputs(self._run(self._quantized, first), 1)
+        self.observed = Faithfulness.of_outputs(plain, self._match_outputs(self._exposed.outputs, 1))
 
     def _find(self, pairs: Mapping[int, Pair], first: Batch) -> Exposed:
         graph = self._quantized
         codes = {graph.places[p.tap.tensor] for p in pairs.values() if p.tap.quantizer is not None}
         others = {graph.places[p.tap.tensor] for p in pairs.values()} - codes
-        found = find_exposable(self._sessions, graph, codes, others, arrays_of(first, graph), self._threads)
+        found = find_exposable(self._sessions, graph, codes, others, graph.feed(first), self._threads)
         self._sessions.forget(graph.file, found.copies)
         return found
 
@@ -81,7 +80,7 @@ class OpenVINOView:
             ModelError: One of them fails on this batch.
         """
         graph = self._quantized
-        fed = arrays_of(batch, graph)
+        fed = graph.feed(batch)
         shown: dict[Place, Array] = {}
         for places in self._exposed.copies:
             shown |= self._sessions.session(graph, self._threads, places).run(fed)[1]
@@ -91,7 +90,7 @@ class OpenVINOView:
         # The copy that shows the tensors may round the outputs a little otherwise.
         floats = self._floats(batch, {pair.twin for pair in self.pairs.values()})
         floats |= dict(zip(self._float.outputs, own, strict=True))
-        return Reading(floats, codes, (self._matched(own, 0), self._matched(self._run(graph, batch), 1)))
+        return Reading(floats, codes, (self._match_outputs(own, 0), self._match_outputs(self._run(graph, batch), 1)))
 
     def _codes(self, tap: Tap, shown: Mapping[Place, Array], inputs: Mapping[str, Array]) -> Array:
         """What a tap shows: codes, which the plugin has as the values that they stand for."""
@@ -109,18 +108,18 @@ class OpenVINOView:
         """Tensors of the float model by name, its inputs too."""
         graph = self._float
         wanted = sorted({*names, *([self._feature] if self._feature else []), *graph.outputs} - {*graph.inputs})
-        at = {name: graph.places[graph.shown(name)] for name in wanted}
+        at = {name: graph.places[graph.shown_by(name)] for name in wanted}
         places = sorted({*at.values()})
-        fed = arrays_of(batch, graph)
+        fed = graph.feed(batch)
         shown = self._sessions.session(graph, self._threads, places).run(fed)[1]
         found = {name: graph.values_of(name, shown[place]) for name, place in at.items()}
         return found | dict(zip(graph.inputs, fed, strict=True))
 
     def _run(self, graph: OpenVINOGraph, batch: Batch) -> list[Array]:
         """Outputs of a model as it is."""
-        return self._sessions.session(graph, self._threads).run(arrays_of(batch, graph))[0]
+        return self._sessions.session(graph, self._threads).run(graph.feed(batch))[0]
 
-    def _matched(self, outputs: Sequence[Array], side: int) -> list[Array]:
+    def _match_outputs(self, outputs: Sequence[Array], side: int) -> list[Array]:
         return [np.asarray(outputs[pair[side]], np.float32) for pair in self._match.outputs]
 
     def floats_again(self, batch: Batch) -> list[Array]:

@@ -62,15 +62,31 @@ class _TorchFrontEnd:
         raise ModelError("torch modules are not opened from files", where=str(path), help="give ONNX models")
 
     def read_float(self, model: object) -> FloatModel:
-        """What the parameters of a float module tell."""
-        return read_torch_float(model)
+        """What the parameters and buffers of a module tell.
+
+        Raises:
+            ModelError: It is no module.
+        """
+        if not isinstance(model, _Module):
+            raise ModelError(
+                "the float model is neither a file nor a torch.nn.Module",
+                where=type(model).__name__,
+                help="give the path of an ONNX or LiteRT file, or the module itself",
+            )
+        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+        facts = FloatFacts(
+            format="torch",
+            operators=sum(1 for child in model.modules() if not list(child.children())),
+            constant_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
+            nonfinite_constants=len(broken),
+            first_nonfinite_constant=broken[0] if broken else None,
+        )
+        return FloatModel(ModelFacts(name=type(model).__name__, float_model=facts))
 
 
 def _kinds(float_model: object, quantized_model: object) -> list[str]:
     return [f"float     {type(float_model).__name__}", f"quantized {type(quantized_model).__name__}"]
-
-
-FRONT_END: FrontEnd = _TorchFrontEnd()
 
 
 @runtime_checkable
@@ -84,25 +100,4 @@ class _Module(Protocol):
     def modules(self) -> "Iterable[torch.nn.Module]": ...
 
 
-def read_torch_float(module: object) -> FloatModel:
-    """What the parameters and buffers of a module tell.
-
-    Raises:
-        ModelError: It is no module.
-    """
-    if not isinstance(module, _Module):
-        raise ModelError(
-            "the float model is neither a file nor a torch.nn.Module",
-            where=type(module).__name__,
-            help="give the path of an ONNX or LiteRT file, or the module itself",
-        )
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
-    facts = FloatFacts(
-        format="torch",
-        operators=sum(1 for child in module.modules() if not list(child.children())),
-        constant_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
-        nonfinite_constants=len(broken),
-        first_nonfinite_constant=broken[0] if broken else None,
-    )
-    return FloatModel(ModelFacts(name=type(module).__name__, float_model=facts))
+FRONT_END: FrontEnd = _TorchFrontEnd()

@@ -67,6 +67,7 @@ class FrontEnd(Protocol):
     def editor(self) -> str:
         """Dotted name of the module whose ``edit(models, case, change)`` carries out changes; see ``Edited``.
 
+        Its ``LEARNS`` says whether it can learn on samples, its ``EXECUTORS``, where it has any, run prescriptions.
         A name, since what edits models stands above the collectors.
         """
 

@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from quantmedic.engine.limits import THREADS
@@ -34,6 +35,14 @@ def has_vnni() -> bool | None:
 def wants_exact_kernels() -> bool:
     """Whether integer kernels are to compute as on targets where they cannot saturate, whatever this CPU does."""
     return bool(os.environ.get(EXACT_KERNELS))
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package; None without it, and for a build under another name."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def available_threads() -> int:

@@ -1,5 +1,6 @@
 """What front ends share: two matched graphs, and the answers of a front end that can do no more than run them."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -24,11 +25,15 @@ class ModelPair:
     match: Match
     pairs: list[Pair]
 
-    framework: ClassVar[str]
     measures_operator_error: ClassVar[bool] = False
     measures_step_error: ClassVar[bool] = False
     keeps_bound: ClassVar[bool] = False
     observes_groups: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def framework(self) -> str:
+        """Name of the front end."""
 
     @property
     def input_specs(self) -> list[InputSpec]:

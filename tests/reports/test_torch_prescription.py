@@ -50,7 +50,7 @@ from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.options import mark_changes, merge_all, write  # noqa: E402
 from quantmedic.engine.rules.toolchain import choose, find_toolchain, options_in_force  # noqa: E402
 from quantmedic.trials.bench import OutOfTimeError  # noqa: E402
-from quantmedic.trials.from_torch.execute import EXECUTORS, ExecutedModule  # noqa: E402
+from quantmedic.trials.from_torch.execute import EXECUTORS, TorchMade  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
@@ -164,7 +164,7 @@ class Patient:
     calibration: Tensor
     judged: Tensor
 
-    def execute(self, code: str, deadline: float | None = None) -> ExecutedModule:
+    def execute(self, code: str, deadline: float | None = None) -> TorchMade:
         executor = next(each for each in EXECUTORS if each.toolchain == self.toolchain)
         assert executor.missing() is None and executor.version() is not None
         batches = [self.batch(part) for part in self.calibration.split(16)]
@@ -437,7 +437,7 @@ def test_training_with_quantizers_runs_as_printed() -> None:
     names: dict[str, Any] = {"model": net, "loader": x.split(16), "train": train}
     exec(compile(complete_code(text, "python", toolchain), "prescription.py", "exec"), names)
     assert len(steps) == 2
-    trained = ExecutedModule(found.models, names["quantized"])
+    trained = TorchMade(found.models, names["quantized"])
     assert found.noise(trained.runner(1)) < 0.5 * found.noise(found.models.quantized_runner(1))
 
 

@@ -24,8 +24,9 @@ from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.trials.from_litert.edit import Edited, edit
-from quantmedic.trials.from_litert.execute import AiEdgeQuantizer
+from quantmedic.trials.from_litert.edit import edit
+from quantmedic.trials.from_litert.execute import EXECUTORS
+from quantmedic.trials.from_onnx.edit import EditedTranslation
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
@@ -69,12 +70,12 @@ def opened(float_path: Path, path: Path, first: Batch) -> LiteRTModels:
     return models
 
 
-def learned(models: LiteRTModels, change: Change, fitting: Fitting) -> Edited:
+def learned(models: LiteRTModels, change: Change, fitting: Fitting) -> EditedTranslation:
     # What is learned alone reads nothing of the case.
     return edit(models.editable(), cast(Case, None), change, fitting)
 
 
-def saved(edited: Edited, path: Path) -> Path:
+def saved(edited: EditedTranslation, path: Path) -> Path:
     assert edited.save is not None
     edited.save(path)
     return path
@@ -162,7 +163,7 @@ def test_the_printed_script_heals(tmp_path: Path) -> None:
     assert code is not None and given.conflicts == () and given.mark == "run"
     tensor = read_litert(path).tensors[read_litert(path).inputs[0]].name
     models = opened(path, small, Batch({tensor: fitted}))
-    healed = AiEdgeQuantizer().execute(models, code, [Batch({tensor: fitted})], None)
+    healed = EXECUTORS[0].execute(models, code, [Batch({tensor: fitted})], None)
     judged = [Batch({tensor: signals(48)})]
     before = noise_db(models, judged, models.quantized_runner(1))
     assert noise_db(models, judged, healed.runner(1)) > before + 0.5

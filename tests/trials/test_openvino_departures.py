@@ -43,7 +43,7 @@ class Departing:
     """A session whose outputs are others, for what it shows."""
 
     def __init__(self, inner: Session) -> None:
-        self._inner, self.executed, self.call = inner, inner.executed, inner.call
+        self._inner, self.list_kernels, self.call = inner, inner.list_kernels, inner.call
 
     def run(self, feed: Any) -> Any:
         outputs, shown = self._inner.run(feed)

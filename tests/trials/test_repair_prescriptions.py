@@ -20,7 +20,7 @@ from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.trials.from_onnx.execute import OnnxRuntime
+from quantmedic.trials.from_onnx.execute import ONNX_RUNTIME, OnnxMade
 
 pytestmark = pytest.mark.thorough
 
@@ -73,7 +73,9 @@ def test_the_printed_script_heals(
     assert code is not None and given.conflicts == () and given.mark == "run"
     models = open_models(*paths)
     batches = [Batch({name: fitted[i : i + 16]}) for i in range(0, len(fitted), 16)]
-    healed = OnnxRuntime().execute(models, code, batches, None).model
+    made = ONNX_RUNTIME.execute(models, code, batches, None)
+    assert isinstance(made, OnnxMade)
+    healed = made.model
 
     def noise_db(found: onnx.ModelProto) -> float:
         (wanted,), (outputs,) = (run(each, {name: judged}).values() for each in (model, found))

@@ -2,25 +2,21 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.feed import feed_of
 from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of
-from quantmedic.collectors.from_litert.interpreters import Interpreters
 from quantmedic.collectors.from_litert.models import LiteRTModels
+from quantmedic.collectors.from_litert.session import Sessions
 from quantmedic.collectors.from_onnx.file import save_content
 from quantmedic.collectors.measure.models import Models, Runner
-from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
-from quantmedic.trials.child import run_script
+from quantmedic.engine.output_files import make_folder, write_file
+from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
 
 #: Names of the files that a prescription reads and writes, and the folder of the stored samples.
 FLOAT, MADE, STORED = "float.tflite", "int8.tflite", "calibration"
@@ -55,22 +51,15 @@ data = {{_key: _StoredSamples()}}
 
 
 @dataclass(frozen=True)
-class Made:
-    """A file that ai-edge-quantizer made anew of the float one; see ``measure.models.Edited``."""
+class LiteRTMade(Made):
+    """A file that ai-edge-quantizer made anew of the float one."""
 
     models: LiteRTModels
     graph: LiteRTGraph
-    unedited: tuple[str, ...] = ()
 
     def runner(self, threads: int) -> Runner:
         """Runs the file with interpreters; its outputs stand in the order of the float file's."""
-        places = [i for i, _ in self.models.match.outputs]
-        files = Interpreters(self.models.float_graph, self.graph, self.models.match)
-        return files.runner(self.graph, places, threads)
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """Not known: the toolchain decides which layers it quantizes."""
-        return ()
+        return Sessions().runner(self.graph, [i for i, _ in self.models.match.outputs], threads)
 
     @property
     def content(self) -> bytes:
@@ -84,40 +73,28 @@ class Made:
 
 
 @dataclass(frozen=True)
-class AiEdgeQuantizer:
-    """``ai_edge_quantizer``; see ``trials.execute.Executor``."""
+class LiteRTExecutor(ScriptExecutor):
+    """``ai_edge_quantizer``; its nightly build has another name, and no version here."""
 
-    toolchain: str = "ai-edge-quantizer"
-    supplies: frozenset[str] = frozenset({"data"})
-
-    def version(self) -> str | None:
-        """Version of ai-edge-quantizer."""
-        try:
-            return version("ai-edge-quantizer")
-        except PackageNotFoundError:
-            return None  # The nightly build has another name.
+    made: ClassVar[str] = MADE
 
     def missing(self) -> str | None:
         """Its package is not installed."""
-        return None if find_spec("ai_edge_quantizer") is not None else "the package ai-edge-quantizer is not installed"
+        return None if find_spec("ai_edge_quantizer") is not None else f"the package {self.package} is not installed"
 
-    def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Made:
-        """Run the text in an empty folder, beside the float file and the samples."""
+    def lay_out(self, models: Models, calibration: Iterable[Batch], folder: Path) -> None:
+        """Write the float file and the samples."""
         assert isinstance(models, LiteRTModels)
-        with scratch_folder() as folder:
-            write_file(folder / FLOAT, models.float_graph.file.content)
-            _store_samples(calibration, models, folder / STORED)
-            run_script(folder, code, DATA, deadline)
-            if not (folder / MADE).is_file():
-                raise ModelError(f"the script ended without writing {MADE}", where="prescription.py")
-            made = graph_of(read_litert(folder / MADE))
-            require_survival([folder / MADE])
-        if len(made.outputs) != len(models.float_graph.outputs):
-            raise ModelError(
-                f"the model that came out has {len(made.outputs)} outputs, the float model "
-                f"{len(models.float_graph.outputs)}"
-            )
-        return Made(models, made)
+        write_file(folder / FLOAT, models.float_graph.file.content)
+        _store_samples(calibration, models, folder / STORED)
+
+    def open_made(self, models: Models, path: Path) -> LiteRTMade:
+        """Read the file that the script wrote, and run it once."""
+        assert isinstance(models, LiteRTModels)
+        made = graph_of(read_litert(path))
+        require_survival([path])
+        require_as_many_outputs(made, models.float_graph)
+        return LiteRTMade(models, made)
 
 
 def _store_samples(batches: Iterable[Batch], models: LiteRTModels, folder: Path) -> None:
@@ -127,9 +104,9 @@ def _store_samples(batches: Iterable[Batch], models: LiteRTModels, folder: Path)
     number = 0
     for batch in batches:
         for start in range(0, batch.samples - side + 1, side):
-            arrays = feed_of(batch.take(slice(start, start + side)), models.float_graph)
+            arrays = models.float_graph.feed(batch.take(slice(start, start + side)))
             save_arrays(folder / f"{number:06d}.npz", {f"{k}": array for k, array in arrays.items()})
             number += 1
 
 
-EXECUTORS = (AiEdgeQuantizer(),)
+EXECUTORS = (LiteRTExecutor("ai-edge-quantizer", "ai-edge-quantizer", frozenset({"data"}), DATA),)

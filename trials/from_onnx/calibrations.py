@@ -28,7 +28,7 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.options import Options
-from quantmedic.trials.from_onnx.made import FLOAT, MADE, Made, copy_model, require_outputs
+from quantmedic.trials.from_onnx.execute import FLOAT, MADE, OnnxMade, copy_model, require_outputs
 
 #: The toolchain that is meant, as in the rules.
 TOOLCHAIN = "onnxruntime"
@@ -129,7 +129,7 @@ class OnnxCalibrations:
         extra = {k: v for k, v in _extra(options).items() if k != _PERCENTILE and k not in _OF_CALIBRATOR}
         return str(sorted(found.items())), str({**others, "extra_options": extra})
 
-    def make(self, options: Options) -> Made:
+    def make(self, options: Options) -> OnnxMade:
         """The model of these options.
 
         Raises:
@@ -155,7 +155,7 @@ class OnnxCalibrations:
             copy_model(self.models.float_graph.path, path)
         return path
 
-    def _make(self, given: dict[str, object]) -> Made:
+    def _make(self, given: dict[str, object]) -> OnnxMade:
         target = self.folder / MADE
         if self._shares:
             cache = self.folder / "ranges.json"
@@ -166,7 +166,7 @@ class OnnxCalibrations:
             toolkit.quantize_static(str(self._float), str(target), _Reader(self._feeds()), **given)
         model = load_model(target)
         require_outputs(model, self.models)
-        return Made(self.models, model)
+        return OnnxMade(self.models, model)
 
     def _feeds(self) -> Iterator[Feed]:
         return (feed_of(batch, self.models.float_graph) for batch in self.batches)

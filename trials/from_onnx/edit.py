@@ -20,6 +20,7 @@ from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Learned
+from quantmedic.trials.from_onnx import execute
 from quantmedic.trials.from_onnx.bias_correction import correct_model
 from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.dynamic import settle_dynamic, unpack_weights
@@ -36,6 +37,8 @@ from quantmedic.trials.from_onnx.rounding import round_model
 
 #: What is learned on samples can be carried out.
 LEARNS = True
+#: Toolchains whose prescriptions run here.
+EXECUTORS = execute.EXECUTORS
 #: Reads the graph of a model that stands for the file of this path.
 Reader = Callable[[Path, onnx.ModelProto], OnnxGraph]
 #: Values of the widest grid of 8-bit codes.
@@ -75,6 +78,32 @@ class Edited:
     def save(self) -> Callable[[Path], None] | None:
         """Writes the changed copy to a file."""
         return lambda path: save_model(self.model, path)
+
+
+@dataclass(frozen=True)
+class EditedTranslation:
+    """The translation of a model of another runtime with a change carried out; see ``measure.models.Edited``.
+
+    Attributes:
+        translation: The changed translation.
+        save: Writes a file of that runtime, where one can be made; a translation is none.
+    """
+
+    translation: Edited
+    save: Callable[[Path], None] | None = None
+
+    @property
+    def unedited(self) -> tuple[str, ...]:
+        """What of the change could not be carried out, or the runtime undoes by itself, in words."""
+        return self.translation.unedited
+
+    def runner(self, threads: int) -> Runner:
+        """Runs the changed translation."""
+        return self.translation.runner(threads)
+
+    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
+        """None: the translation does not show which kernels the runtime would choose."""
+        return ()
 
 
 def edit(

@@ -18,9 +18,12 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.tensors import grid_of
+from quantmedic.trials.from_torch import execute
 
 #: Nothing is learned on samples.
 LEARNS = False
+#: Toolchains whose prescriptions run here.
+EXECUTORS = execute.EXECUTORS
 
 
 @dataclass(frozen=True)

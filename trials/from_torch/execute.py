@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -22,10 +21,9 @@ from quantmedic.collectors.from_torch.calls import tensors_of
 from quantmedic.collectors.from_torch.module import as_deployed
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
 from quantmedic.collectors.measure.models import Float32, Models, Runner
-from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.bench import OutOfTimeError
+from quantmedic.trials.execute import Installed, Made
 
 #: Variable that holds the quantized module at the end of a prescription.
 RESULT = "quantized"
@@ -34,18 +32,16 @@ LINES = 5
 
 
 @dataclass(frozen=True)
-class ExecutedModule:
-    """What a prescription made of the float module; see ``measure.models.Edited``.
+class TorchMade(Made):
+    """The module that a prescription made of the float one.
 
     Attributes:
         models: The pair that it was written for.
         module: The module that it made.
-        unedited: Nothing: the whole text ran.
     """
 
     models: TorchPair
     module: torch.nn.Module
-    unedited: tuple[str, ...] = ()
 
     def runner(self, threads: int) -> Runner:
         """Runs the module; its outputs are those of the float module, in the same order."""
@@ -63,10 +59,6 @@ class ExecutedModule:
                 where=f"tensors: {graph.returned} of the float model, {len(found)} of the prescribed one",
             )
         return arrays_of(found, [graph.positions[i] for i, _ in models.match.outputs])
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """None: which kernels compute is not known."""
-        return ()
 
     @property
     def save(self) -> Callable[[Path], None] | None:
@@ -104,39 +96,22 @@ def _as_generator(given: _Batches) -> object:
 
 
 @dataclass(frozen=True)
-class TorchExecutor:
-    """Runs prescriptions for one toolchain; see ``trials.execute.Executor``.
+class TorchExecutor(Installed):
+    """Runs prescriptions for one toolchain, on the float module and the calibration data; see ``Executor``.
 
     Attributes:
-        toolchain: Its name in ``rules/toolchains.yaml``.
-        package: What has to be installed.
-        data: Name that the text has for the calibration data.
         supply: The data in the form in which the text takes them.
     """
 
-    toolchain: str
-    package: str
-    data: str
     supply: Callable[[_Batches], object]
 
     @property
-    def supplies(self) -> frozenset[str]:
-        """The float module, and the calibration data."""
-        return frozenset({"model", self.data})
+    def data(self) -> str:
+        """Name that the text has for the calibration data."""
+        (name,) = self.supplies - {"model"}
+        return name
 
-    def version(self) -> str | None:
-        """Version of the package."""
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.version(self.package)
-        return None
-
-    def missing(self) -> str | None:
-        """Why it cannot run here; None where the package is installed."""
-        return None if self.version() is not None else f"{self.package} is not installed"
-
-    def execute(
-        self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None
-    ) -> ExecutedModule:
+    def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> TorchMade:
         """Run the text on a copy of the float module.
 
         Raises:
@@ -162,7 +137,7 @@ class TorchExecutor:
             raise ModelError(f"the prescription for {self.toolchain} leaves no module {RESULT!r} behind")
         if deadline is not None and time.monotonic() > deadline:
             raise OutOfTimeError
-        return ExecutedModule(models, module)
+        return TorchMade(models, module)
 
     def _run(self, code: str, names: dict[str, object]) -> None:
         try:
@@ -196,8 +171,8 @@ def _refusal(toolchain: str, error: Exception) -> ModelError:
 
 
 EXECUTORS = (
-    TorchExecutor("FX", "torch", "loader", _as_loader),
-    TorchExecutor("PT2E", "torchao", "loader", _as_loader),
-    TorchExecutor("torchao", "torchao", "loader", _as_loader),
-    TorchExecutor("Sony MCT", "model-compression-toolkit", "gen", _as_generator),
+    TorchExecutor("FX", "torch", frozenset({"model", "loader"}), _as_loader),
+    TorchExecutor("PT2E", "torchao", frozenset({"model", "loader"}), _as_loader),
+    TorchExecutor("torchao", "torchao", frozenset({"model", "loader"}), _as_loader),
+    TorchExecutor("Sony MCT", "model-compression-toolkit", frozenset({"model", "gen"}), _as_generator),
 )

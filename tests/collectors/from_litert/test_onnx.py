@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.feed import feed_of as feed_places
 from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor, read_litert
 from quantmedic.collectors.from_litert.graph import graph_of
 from quantmedic.collectors.from_litert.models import LiteRTModels
@@ -780,7 +779,7 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
     made = runtime.Interpreter(
         model_content=model.content, experimental_op_resolver_type=_KERNELS, experimental_preserve_all_tensors=True
     )
-    given = feed_places(Batch(feeds), graph)
+    given = graph.feed(Batch(feeds))
     for place, data in given.items():
         made.resize_tensor_input(place, data.shape)
     made.allocate_tensors()

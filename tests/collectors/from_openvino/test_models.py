@@ -119,7 +119,7 @@ def test_the_search_leaves_out_what_changes_the_outputs(models, monkeypatch):
         """A copy whose outputs depart where it shows the second tensor."""
 
         def __init__(self, inner: Any, departs: bool) -> None:
-            self.inner, self.departs, self.executed = inner, departs, inner.executed
+            self.inner, self.departs, self.list_kernels = inner, departs, inner.list_kernels
 
         def run(self, feed: Any) -> Any:
             outputs, shown = self.inner.run(feed)
