@@ -205,12 +205,12 @@ _BODIES = {
 _PACK, _UNPACK = "Pack", "Unpack"
 
 
-def pack(count: int) -> str:
+def pack_function(count: int) -> str:
     """Name of the function that lays so many tensors side by side on a new axis."""
     return f"{_PACK}{count}"
 
 
-def unpack(count: int) -> str:
+def unpack_function(count: int) -> str:
     """Name of the function that takes a tensor apart along an axis of so many entries, which is dropped."""
     return f"{_UNPACK}{count}"
 

@@ -3,23 +3,385 @@
 Sources: LiteRT's schema and reference kernels for what an operator does, ONNX's operator documentation for its nodes.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from quantmedic.collectors.from_litert import shapes, windows
+from quantmedic.collectors.from_litert.functions import pack_function, unpack_function
 from quantmedic.collectors.from_litert.site import (
     FLOATS,
     Node,
     Site,
     Translate,
     Untranslatable,
+    Value,
+    activation_bounds,
     constant_integers,
+    fixed_sides,
     flag,
     function_node,
+    integer_operand,
     node_with_activation,
+    node_without_activation,
     onnx_node,
 )
+
+_INT64_MAX = np.iinfo(np.int64).max
+#: Value of the schema's enumeration of mirrorings.
+_REFLECT = 0
+#: Values of the schema's enumerations of paddings and of layouts of weights.
+_SAME, _SHUFFLED = 0, 1
+#: Orders of weights: LiteRT's to ONNX's.
+_OHWI_TO_OIHW, _OHWI_TO_IOHW, _1HWO_TO_O1HW, _DHWIO_TO_OIDHW = (0, 3, 1, 2), (3, 0, 1, 2), (3, 0, 1, 2), (4, 3, 0, 1, 2)
+
+
+def _reshape(site: Site) -> Node:
+    shape = site.integers(1) if site.has(1) else np.asarray(site.op.options.integers("newShape") or (), np.int64)
+    if shape is None:
+        return function_node("Reshape", site)
+    return Node("Reshape", [site.value(0), site.constant(shape.ravel())])
+
+
+def _with_sides(kind: str, site: Site) -> Node:
+    """Data and int64 sides or counts, which a function casts where they are computed."""
+    return Node(kind, [site.value(0), integer_operand(site, 1)], is_function=site.integers(1) is None)
+
+
+def _fill(site: Site) -> Node:
+    return Node("Expand", [site.value(1), integer_operand(site, 0)], is_function=site.integers(0) is None)
+
+
+def _squeeze(site: Site) -> Node:
+    axes = list(site.op.options.integers("squeezeDims") or ())
+    axes = axes or [axis for axis, side in enumerate(site.shape(0)) if side == 1]
+    return Node("Squeeze", [site.value(0), site.constant(axes)])
+
+
+def _expand_dims(site: Site) -> Node:
+    return Node("Unsqueeze", [site.value(0), site.constant(constant_integers(site, 1).ravel())])
+
+
+def _transpose(site: Site) -> Node:
+    return Node("Transpose", [site.value(0)], {"perm": constant_integers(site, 1).ravel().tolist()})
+
+
+def _concat(site: Site) -> Node:
+    return node_without_activation("Concat", site, axis=site.op.options.integer("axis"))
+
+
+def _pack(site: Site) -> Node:
+    axis = site.op.options.integer("axis")
+    if not site.op.inputs:
+        raise Untranslatable
+    return function_node(pack_function(len(site.op.inputs)), site, axis=axis, axes=[axis])
+
+
+def _unpack(site: Site) -> Node:
+    axis = site.op.options.integer("axis")
+    if not site.op.outputs:
+        raise Untranslatable
+    return function_node(unpack_function(len(site.op.outputs)), site, axis=axis, axes=[axis])
+
+
+def _split(site: Site) -> Node:
+    axis = int(constant_integers(site, 0).item())
+    return Node("Split", [site.value(1)], {"axis": axis, "num_outputs": len(site.op.outputs)})
+
+
+def _split_v(site: Site) -> Node:
+    axis, sizes = int(constant_integers(site, 2).item()), constant_integers(site, 1).ravel().copy()
+    if (sizes < 0).any():
+        whole = site.shape(0)[axis]
+        if whole is None:
+            raise Untranslatable
+        sizes[sizes < 0] = whole - sizes[sizes >= 0].sum()
+    return Node("Split", [site.value(0), site.constant(sizes)], {"axis": axis})
+
+
+def _slice(site: Site) -> Node:
+    begin, size = site.integers(1), site.integers(2)
+    if begin is None or size is None:
+        return function_node("SliceOfSize", site)
+    ends = np.where(size < 0, _INT64_MAX, begin + size)
+    return Node("Slice", [site.value(0), site.constant(begin.ravel()), site.constant(ends.ravel())])
+
+
+def _strided_slice(site: Site) -> Node:
+    """Masks are bits by axis; an axis that is shrunk is dropped with the one entry that was taken of it."""
+    begin, end, strides = (constant_integers(site, place).ravel().tolist() for place in (1, 2, 3))
+    masks = {
+        name: site.op.options.integer(f"{name}Mask") for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")
+    }
+    if masks["ellipsis"] or masks["newAxis"] or flag(site, "offset"):
+        raise Untranslatable
+    squeezed = []
+    for axis, stride in enumerate(strides):
+        bit = 1 << axis
+        if masks["shrinkAxis"] & bit:
+            squeezed.append(axis)
+            end[axis] = begin[axis] + 1 if begin[axis] != -1 else _INT64_MAX
+            strides[axis] = 1
+            continue
+        if masks["begin"] & bit:
+            begin[axis] = 0 if stride > 0 else _INT64_MAX
+        if masks["end"] & bit:
+            end[axis] = _INT64_MAX if stride > 0 else -_INT64_MAX
+    parts = [site.constant(values) for values in (begin, end, list(range(len(begin))), strides)]
+    if not squeezed:
+        return Node("Slice", [site.value(0), *parts])
+    return Node("Slice", [site.value(0), *parts], {"squeezed": squeezed}, is_function=True)
+
+
+def _reverse(site: Site) -> Node:
+    axes = constant_integers(site, 1).ravel()
+    last, before_first = np.full(axes.size, -1), np.full(axes.size, -_INT64_MAX)
+    ends = [site.constant(values) for values in (last, before_first, axes, last)]
+    return Node("Slice", [site.value(0), *ends])
+
+
+def _reverse_sequence(site: Site) -> Node:
+    batch, time = (site.op.options.integer(name) for name in ("batchDim", "seqDim"))
+    if sorted((batch, time)) != [0, 1]:
+        raise Untranslatable
+    return Node(
+        "ReverseSequence", [site.value(0), integer_operand(site, 1)], {"batch_axis": batch, "time_axis": time}, True
+    )
+
+
+def _pad(site: Site) -> Node:
+    value = [site.value(2)] if site.has(2) else []
+    paddings = site.integers(1)
+    if paddings is None:
+        return Node("Pad", [site.value(0), site.value(1), *value], is_function=True)
+    return Node("Pad", [site.value(0), site.constant(paddings.T.ravel()), *value])
+
+
+def _mirror_pad(site: Site) -> Node:
+    if site.op.options.integer("mode") != _REFLECT:
+        raise Untranslatable
+    return Node("Pad", [site.value(0), site.constant(constant_integers(site, 1).T.ravel())], {"mode": "reflect"})
+
+
+def _blocks(kind: str, site: Site) -> Node:
+    return function_node(kind, site, blocksize=site.op.options.integer("blockSize"))
+
+
+def _space_to_batch(site: Site) -> Node:
+    block, pads = constant_integers(site, 1).ravel(), constant_integers(site, 2)
+    _, height, width, channels = (*site.shape(0), None)[:4]
+    if len(site.shape(0)) != 4 or block.size != 2:
+        raise Untranslatable
+    sides = np.asarray(fixed_sides((height, width))) + pads.sum(axis=1)
+    (rows, columns), (high, wide) = sides // block, block
+    (depth,) = fixed_sides((channels,))
+    around = [0, *pads[:, 0], 0, 0, *pads[:, 1], 0]
+    parted, joined = [-1, rows, high, columns, wide, depth], [-1, rows, columns, depth]
+    names = [site.constant(values) for values in (around, parted, joined)]
+    return Node("SpaceToBatch", [site.value(0), *names], is_function=True)
+
+
+def _batch_to_space(site: Site) -> Node:
+    block, crops = constant_integers(site, 1).ravel(), constant_integers(site, 2)
+    if len(site.shape(0)) != 4 or block.size != 2:
+        raise Untranslatable
+    high, wide = block
+    rows, columns, depth = fixed_sides(site.shape(0)[1:])
+    parted, joined = [high, wide, -1, rows, columns, depth], [-1, rows * high, columns * wide, depth]
+    ends = [rows * high - crops[0, 1], columns * wide - crops[1, 1]]
+    names = [site.constant(np.asarray(values)) for values in (parted, joined, crops[:, 0], ends)]
+    return Node("BatchToSpace", [site.value(0), *names], is_function=True)
+
+
+def _gather(site: Site) -> Node:
+    if site.op.options.integer("batchDims"):
+        raise Untranslatable
+    return onnx_node("Gather", site, axis=site.op.options.integer("axis"))
+
+
+def _gather_nd(site: Site) -> Node:
+    return Node("GatherND", [site.value(0), integer_operand(site, 1)], {"batch_dims": 0}, is_function=True)
+
+
+def _scatter_nd(site: Site) -> Node:
+    return Node("ScatterND", [integer_operand(site, 0), site.value(1), integer_operand(site, 2)], is_function=True)
+
+
+def _embedding_lookup(site: Site) -> Node:
+    return Node("Gather", [site.value(1), site.value(0)], {"axis": 0})
+
+
+def _one_hot(site: Site) -> Node:
+    return function_node("OneHot", site, axis=site.op.options.integer("axis", -1))
+
+
+def _top_k(site: Site) -> Node:
+    return function_node("TopK", site)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Sides, strides and dilations of a window, one for each axis that it slides along."""
+
+    sides: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+    def attributes(self, site: Site) -> dict[str, Value]:
+        """Strides and padding: SAME leaves ceil(size / stride) places, the odd row of zeros behind."""
+        found: dict[str, Value] = {"strides": self.strides}
+        if site.op.options.integer("padding") != _SAME:
+            return found | {"pads": [0] * (2 * len(self.sides))}
+        sizes = site.shape(0)[1:-1]
+        if len(sizes) != len(self.sides):
+            raise Untranslatable
+        totals = [self._padding(axis, size) for axis, size in enumerate(sizes)]
+        if any(total is None for total in totals):
+            if any(dilation > 1 for dilation in self.dilations):
+                raise Untranslatable
+            return found | {"auto_pad": "SAME_UPPER"}
+        pads = fixed_sides(totals)
+        return found | {"pads": [p // 2 for p in pads] + [p - p // 2 for p in pads]}
+
+    def _padding(self, axis: int, size: int | None) -> int | None:
+        stride, reach = self.strides[axis], (self.sides[axis] - 1) * self.dilations[axis] + 1
+        if size is None:
+            return reach - 1 if stride == 1 else None
+        return max((-(-size // stride) - 1) * stride + reach - size, 0)
+
+
+def _window(site: Site, sides: Sequence[int | None], axes: str = "HW") -> _Window:
+    strides = [site.op.options.integer(f"stride{axis}", 1) for axis in axes]
+    dilations = [site.op.options.integer(f"dilation{axis}Factor", 1) for axis in axes]
+    if min([*strides, *dilations]) < 1:
+        raise Untranslatable
+    return _Window(fixed_sides(sides), strides, dilations)
+
+
+def _operands(site: Site, order: Sequence[int] | None) -> list[str]:
+    """Data, weights in this order, and the bias where there is one."""
+    if site.kind(0) not in FLOATS or site.kind(1) not in FLOATS:
+        raise Untranslatable
+    return [site.value(0), site.value(1, order), *([site.bias(2)] if site.has(2) else [])]
+
+
+def _conv(site: Site) -> Node:
+    _, height, width, depth = site.shape(1)
+    channels = site.shape(0)[-1]
+    if not depth or channels is None or channels % depth:
+        raise Untranslatable
+    window = _window(site, (height, width))
+    return _convolution(site, window, _OHWI_TO_OIHW, channels // depth)
+
+
+def _depthwise_conv(site: Site) -> Node:
+    _, height, width, outputs = site.shape(1)
+    channels = site.shape(0)[-1]
+    if not channels or outputs is None or outputs % channels:
+        raise Untranslatable
+    return _convolution(site, _window(site, (height, width)), _1HWO_TO_O1HW, channels)
+
+
+def _convolution(site: Site, window: _Window, order: Sequence[int], group: int) -> Node:
+    attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **activation_bounds(site)}
+    return Node("Conv", _operands(site, order), attributes, is_function=True)
+
+
+def _conv_3d(site: Site) -> Node:
+    depth, height, width, inputs, _ = site.shape(1)
+    if inputs is None or site.shape(0)[-1] != inputs:
+        raise Untranslatable
+    window = _window(site, (depth, height, width), "DHW")
+    node = _convolution(site, window, _DHWIO_TO_OIDHW, 1)
+    return replace(node, attributes={**node.attributes, "first": [0, 4, 1, 2, 3], "last": [0, 2, 3, 4, 1]})
+
+
+def _transpose_conv(site: Site) -> Node:
+    """The padding is that of the convolution that makes the input's size of the output's."""
+    _, height, width, _ = site.shape(1)
+    sides = fixed_sides((height, width))
+    inputs, outputs = (fixed_sides(shape[1:3]) for shape in (site.shape(2), site.result(0)))
+    strides = [site.op.options.integer(f"stride{axis}", 1) for axis in "HW"]
+    begins, ends, more = [], [], []
+    for size, target, side, stride in zip(inputs, outputs, sides, strides, strict=True):
+        same = site.op.options.integer("padding") == _SAME
+        total = max((size - 1) * stride + side - target, 0) if same else 0
+        begins.append(total // 2)
+        behind = (size - 1) * stride + side - total // 2 - target
+        ends.append(max(behind, 0))
+        more.append(max(-behind, 0))
+    if any(extra >= stride for extra, stride in zip(more, strides, strict=True)) or site.kind(2) not in FLOATS:
+        raise Untranslatable
+    operands = [site.value(2), site.value(1, _OHWI_TO_IOHW), *([site.bias(3)] if site.has(3) else [])]
+    attributes: dict[str, Value] = {
+        "strides": strides,
+        "pads": begins + ends,
+        "output_padding": more,
+        **activation_bounds(site, 2),
+    }
+    return Node("ConvTranspose", operands, attributes, is_function=True)
+
+
+def _fully_connected(site: Site) -> Node:
+    if site.op.options.integer("weightsFormat") == _SHUFFLED:
+        raise Untranslatable
+    rank, inputs, bounds = len(site.shape(0)), site.shape(1)[-1], activation_bounds(site)
+    kept = rank - 2 if flag(site, "keepNumDims") else 0
+    if kept < 0 or len(site.shape(1)) != 2:
+        raise Untranslatable
+    operands = _operands(site, None)
+    if rank == 2 and not bounds and inputs is not None and site.shape(0)[-1] == inputs:
+        return Node("Gemm", operands, {"transB": 1})
+    attributes: dict[str, Value] = {"transB": 1, **({"kept": [kept]} if kept else {}), **bounds}
+    return Node("Gemm", operands, attributes, is_function=True)
+
+
+def _batch_matmul(site: Site) -> Node:
+    """Constants are stored transposed, computed operands are transposed when they are read."""
+    if site.kind(0) not in FLOATS or site.kind(1) not in FLOATS:
+        raise Untranslatable
+    names, orders = [], []
+    for place, option in enumerate(("adjX", "adjY")):
+        plain = list(range(len(site.shape(place))))
+        turned = [*plain[:-2], plain[-1], plain[-2]] if flag(site, option) else plain
+        try:
+            names.append(site.value(place, turned))
+            orders.append(plain)
+        except Untranslatable:
+            names.append(site.value(place))
+            orders.append(turned)
+    if all(order == sorted(order) for order in orders):
+        return Node("MatMul", names)
+    return Node("MatMul", names, {"perm_a": orders[0], "perm_b": orders[1]}, is_function=True)
+
+
+def _pool(kind: str, site: Site) -> Node:
+    sides = [site.op.options.integer(name) for name in ("filterHeight", "filterWidth")]
+    attributes = {**_window(site, sides).attributes(site), "kernel_shape": sides, **activation_bounds(site)}
+    return Node(kind, [site.value(0)], attributes, is_function=True)
+
+
+def _resize(mode: str, site: Site) -> Node:
+    """LiteRT rounds the nearest place half up where it aligns corners or centres, else down."""
+    aligned, centred = (flag(site, name) for name in ("alignCorners", "halfPixelCenters"))
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel" if centred else "asymmetric",
+        "nearest_mode": "round_prefer_ceil" if aligned or centred else "floor",
+    }
+    return Node("Resize", [site.value(0), integer_operand(site, 1)], attributes, is_function=True)
+
+
+def _l2_normalization(site: Site) -> Node:
+    return node_without_activation("LpNormalization", site, axis=-1, p=2)
+
+
+def _local_response(site: Site) -> Node:
+    """ONNX divides alpha by the number of neighbours, LiteRT does not."""
+    size = 2 * site.op.options.integer("radius") + 1
+    alpha, beta, bias = (site.op.options.number(name, 0.0) for name in ("alpha", "beta", "bias"))
+    return function_node("LRN", site, size=size, alpha=alpha * size, beta=beta, bias=bias)
 
 
 def _clip_between(low: float, high: float, site: Site) -> Node:
@@ -115,8 +477,8 @@ OPERATORS: dict[str, Translate] = {
     "GELU": _gelu,
     "SOFTMAX": _softmax,
     "LOG_SOFTMAX": _log_softmax,
-    "L2_NORMALIZATION": windows.l2_normalization,
-    "LOCAL_RESPONSE_NORMALIZATION": windows.local_response,
+    "L2_NORMALIZATION": _l2_normalization,
+    "LOCAL_RESPONSE_NORMALIZATION": _local_response,
     "FAKE_QUANT": _fake_quant,
     "RSQRT": partial(function_node, "Rsqrt"),
     "SQUARE": _square,
@@ -125,17 +487,17 @@ OPERATORS: dict[str, Translate] = {
     "FLOOR_DIV": _floor_div,
     "FLOOR_MOD": _mod,
     "ZEROS_LIKE": partial(function_node, "ZerosLike"),
-    "CONV_2D": windows.conv,
-    "DEPTHWISE_CONV_2D": windows.depthwise_conv,
-    "CONV_3D": windows.conv_3d,
-    "TRANSPOSE_CONV": windows.transpose_conv,
-    "FULLY_CONNECTED": windows.fully_connected,
-    "BATCH_MATMUL": windows.batch_matmul,
-    "AVERAGE_POOL_2D": partial(windows.pool, "AveragePool"),
-    "MAX_POOL_2D": partial(windows.pool, "MaxPool"),
-    "L2_POOL_2D": partial(windows.pool, "L2Pool"),
-    "RESIZE_BILINEAR": partial(windows.resize, "linear"),
-    "RESIZE_NEAREST_NEIGHBOR": partial(windows.resize, "nearest"),
+    "CONV_2D": _conv,
+    "DEPTHWISE_CONV_2D": _depthwise_conv,
+    "CONV_3D": _conv_3d,
+    "TRANSPOSE_CONV": _transpose_conv,
+    "FULLY_CONNECTED": _fully_connected,
+    "BATCH_MATMUL": _batch_matmul,
+    "AVERAGE_POOL_2D": partial(_pool, "AveragePool"),
+    "MAX_POOL_2D": partial(_pool, "MaxPool"),
+    "L2_POOL_2D": partial(_pool, "L2Pool"),
+    "RESIZE_BILINEAR": partial(_resize, "linear"),
+    "RESIZE_NEAREST_NEIGHBOR": partial(_resize, "nearest"),
     "MEAN": partial(_reduce, "ReduceMean"),
     "SUM": partial(_reduce, "ReduceSum"),
     "REDUCE_MAX": partial(_reduce, "ReduceMax"),
@@ -146,38 +508,40 @@ OPERATORS: dict[str, Translate] = {
     "ARG_MAX": partial(_arg, "ArgMax"),
     "ARG_MIN": partial(_arg, "ArgMin"),
     "CUMSUM": _cumsum,
-    "RESHAPE": shapes.reshape,
-    "SQUEEZE": shapes.squeeze,
-    "EXPAND_DIMS": shapes.expand_dims,
-    "TRANSPOSE": shapes.transpose,
-    "CONCATENATION": shapes.concat,
-    "PACK": shapes.pack,
-    "UNPACK": shapes.unpack,
-    "SPLIT": shapes.split,
-    "SPLIT_V": shapes.split_v,
-    "SLICE": shapes.slice_,
-    "STRIDED_SLICE": shapes.strided_slice,
-    "REVERSE_V2": shapes.reverse,
-    "REVERSE_SEQUENCE": shapes.reverse_sequence,
-    "PAD": shapes.pad,
-    "PADV2": shapes.pad,
-    "MIRROR_PAD": shapes.mirror_pad,
-    "DEPTH_TO_SPACE": partial(shapes.blocks, "DepthToSpace"),
-    "SPACE_TO_DEPTH": partial(shapes.blocks, "SpaceToDepth"),
-    "SPACE_TO_BATCH_ND": shapes.space_to_batch,
-    "BATCH_TO_SPACE_ND": shapes.batch_to_space,
-    "TILE": partial(shapes.with_sides, "Tile"),
-    "BROADCAST_TO": partial(shapes.with_sides, "Expand"),
-    "FILL": shapes.fill,
+    "RESHAPE": _reshape,
+    "SQUEEZE": _squeeze,
+    "EXPAND_DIMS": _expand_dims,
+    "TRANSPOSE": _transpose,
+    "CONCATENATION": _concat,
+    "PACK": _pack,
+    "UNPACK": _unpack,
+    "SPLIT": _split,
+    "SPLIT_V": _split_v,
+    "SLICE": _slice,
+    "STRIDED_SLICE": _strided_slice,
+    "REVERSE_V2": _reverse,
+    "REVERSE_SEQUENCE": _reverse_sequence,
+    "PAD": _pad,
+    "PADV2": _pad,
+    "MIRROR_PAD": _mirror_pad,
+    "DEPTH_TO_SPACE": partial(_blocks, "DepthToSpace"),
+    "SPACE_TO_DEPTH": partial(_blocks, "SpaceToDepth"),
+    "SPACE_TO_BATCH_ND": _space_to_batch,
+    "BATCH_TO_SPACE_ND": _batch_to_space,
+    "TILE": partial(_with_sides, "Tile"),
+    "BROADCAST_TO": partial(_with_sides, "Expand"),
+    "FILL": _fill,
     "SHAPE": _shape,
     "RANK": partial(function_node, "Rank"),
     "CAST": _cast,
-    "GATHER": shapes.gather,
-    "GATHER_ND": shapes.gather_nd,
-    "SCATTER_ND": shapes.scatter_nd,
-    "EMBEDDING_LOOKUP": shapes.embedding_lookup,
-    "ONE_HOT": shapes.one_hot,
-    "TOPK_V2": shapes.top_k,
+    "GATHER": _gather,
+    "GATHER_ND": _gather_nd,
+    "SCATTER_ND": _scatter_nd,
+    "EMBEDDING_LOOKUP": _embedding_lookup,
+    "ONE_HOT": _one_hot,
+    "TOPK_V2": _top_k,
     "WHERE": partial(function_node, "NonZero"),
 }
+
+
 """Translations by the schema's names. QUANTIZE and DEQUANTIZE are not among them: they are grids, not operators."""

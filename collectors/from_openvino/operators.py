@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from quantmedic.collectors.from_openvino import normalization, shapes, windows
 from quantmedic.collectors.from_openvino.constants import Held
+from quantmedic.collectors.from_openvino.folding import REAL
 from quantmedic.collectors.from_openvino.site import (
     Site,
     Translate,
+    Untranslatable,
+    Value,
     constant_integers,
     constant_of,
     flag_of,
     integer_of,
+    integer_operand,
+    integers_of,
     number_of,
     operands,
     rank_of,
@@ -29,6 +33,367 @@ from quantmedic.collectors.from_openvino.site import (
 
 if TYPE_CHECKING:
     import openvino
+
+_CONVOLUTIONS = frozenset(
+    {"Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData"}
+)
+_INT64 = 7
+_END = np.iinfo(np.int64).max
+_PADDING = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
+_AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+
+
+def _is_normalization(op: "openvino.Node") -> bool:
+    """A factor for each channel of what a convolution wrote, held as numbers: toolchains store others as codes."""
+    shape = shape_of(op.output(0))
+    if op.get_type_name() != "Multiply" or shape is None or len(shape) < 3:
+        return False
+    factor = op.input_value(1)
+    sides = [1, shape[1], *([1] * (len(shape) - 2))]
+    if factor.get_node().get_type_name() != "Constant" or shape_of(factor) != tuple(sides) or shape[1] == 1:
+        return False
+    return factor.get_element_type().get_type_name() in REAL and _is_of_convolution(op.input_value(0).get_node())
+
+
+def _is_of_convolution(op: "openvino.Node") -> bool:
+    """A convolution, with or without its bias, and behind a quantizer or not."""
+    if op.get_type_name() == "FakeQuantize":
+        op = op.input_value(0).get_node()
+    if op.get_type_name() == "Add":
+        op = op.input_value(0).get_node()
+    return op.get_type_name() in _CONVOLUTIONS
+
+
+def _normalization(site: Site, shift: Held | None = None) -> None:
+    """BatchNormalization of mean 0 and variance 1; ``shift`` is what the Add behind it adds to each channel."""
+    gain = np.asarray(constant_of(site, 1), np.float32).ravel()
+    added = np.zeros_like(gain) if shift is None else np.asarray(shift.values, np.float32).ravel()
+    values = (gain, added, np.zeros_like(gain), np.ones_like(gain))
+    site.finish(
+        "BatchNormalization", [site.value(0), *(site.constant(each, np.float32) for each in values)], epsilon=0.0
+    )
+
+
+def _reshape(site: Site) -> None:
+    """Reshape; without ``special_zero`` a 0 is a side of length 0."""
+    allow = {} if flag_of(site, "special_zero", default=False) else {"allowzero": 1}
+    held = site.held(1)
+    if allow and held is not None and 0 not in held.values:
+        allow = {}
+    site.finish("Reshape", [site.value(0), integer_operand(site, 1)], **allow)
+
+
+def _transpose(site: Site) -> None:
+    """Transpose; an empty order reverses the axes."""
+    order = constant_integers(site, 1) or list(reversed(range(rank_of(site, 0))))
+    site.finish("Transpose", [site.value(0)], perm=order)
+
+
+def _squeeze(site: Site) -> None:
+    """Squeeze; without axes all sides of length 1 go."""
+    site.finish("Squeeze", [site.value(0), *([integer_operand(site, 1)] if site.has(1) else [])])
+
+
+def _unsqueeze(site: Site) -> None:
+    """Unsqueeze."""
+    site.finish("Unsqueeze", [site.value(0), integer_operand(site, 1)])
+
+
+def _split(site: Site) -> None:
+    """Split into equal parts, or into parts of given lengths."""
+    axis = constant_integers(site, 1)[0]
+    if site.kind == "VariadicSplit":
+        site.finish("Split", [site.value(0), integer_operand(site, 2)], axis=axis)
+    else:
+        site.finish("Split", [site.value(0)], axis=axis, num_outputs=integer_of(site, "num_splits", 1))
+
+
+def _slice(site: Site) -> None:
+    """Slice: start, stop, step, and axes where they are given."""
+    site.finish("Slice", _slice_inputs(site))
+
+
+def _slice_inputs(site: Site) -> list[str]:
+    start, stop, step = (integer_operand(site, place) for place in (1, 2, 3))
+    held = site.held(1)
+    axes = integer_operand(site, 4) if site.has(4) else None
+    if axes is None:
+        if held is None:
+            raise Untranslatable
+        axes = site.constant(np.arange(held.data.size))
+    return [site.value(0), start, stop, axes, step]
+
+
+def _strided_slice(site: Site) -> None:
+    """Slice, then Squeeze where single entries are taken; masks leave ends open."""
+    if any(integers_of(site, "ellipsis_mask")) or any(integers_of(site, "new_axis_mask")):
+        raise Untranslatable
+    starts, ends = constant_integers(site, 1), constant_integers(site, 2)
+    steps = constant_integers(site, 3) if site.has(3) else [1] * len(starts)
+    begin, end, shrink = (
+        [*integers_of(site, name), *([0] * len(starts))][: len(starts)]
+        for name in ("begin_mask", "end_mask", "shrink_axis_mask")
+    )
+    for k, step in enumerate(steps):
+        if shrink[k]:
+            ends[k], steps[k] = (starts[k] + 1) or _END, 1
+            continue
+        starts[k] = starts[k] if not begin[k] else (0 if step > 0 else _END)
+        ends[k] = ends[k] if not end[k] else (_END if step > 0 else -_END)
+    rows = [site.constant(np.array(row)) for row in (starts, ends, range(len(starts)), steps)]
+    if not any(shrink):
+        site.finish("Slice", [site.value(0), *rows])
+        return
+    cut = site.step("Slice", [site.value(0), *rows])
+    site.finish("Squeeze", [cut, site.constant(np.flatnonzero(shrink))])
+
+
+def _pad(site: Site) -> None:
+    """Pad; how much may be computed."""
+    mode = _PADDING.get(text_of(site, "pad_mode", "constant"))
+    if mode is None:
+        raise Untranslatable
+    pads = site.step("Concat", [integer_operand(site, place) for place in (1, 2)], axis=0)
+    value = [site.value(3)] if site.has(3) and mode == "constant" else []
+    site.finish("Pad", [site.value(0), pads, *value], mode=mode)
+
+
+def _gather(site: Site) -> None:
+    """Gather along one axis."""
+    if integer_of(site, "batch_dims", 0):
+        raise Untranslatable
+    site.finish("Gather", [site.value(0), site.value(1)], axis=constant_integers(site, 2)[0])
+
+
+def _gather_elements(site: Site) -> None:
+    """GatherElements."""
+    site.finish("GatherElements", operands(site), axis=integer_of(site, "axis", 0))
+
+
+def _shape_of_tensor(site: Site) -> None:
+    """Shape, in the type that the IR has."""
+    if site.onnx_type(0) == _INT64:
+        site.finish("Shape", [site.value(0)])
+    else:
+        site.finish("Cast", [site.step("Shape", [site.value(0)])], to=site.onnx_type(0))
+
+
+def _convert(site: Site) -> None:
+    """Cast."""
+    site.finish("Cast", [site.value(0)], to=site.onnx_type(0))
+
+
+def _broadcast(site: Site) -> None:
+    """Expand: by numpy's rule, or to the larger of both."""
+    if text_of(site, "mode", "numpy") not in ("numpy", "bidirectional") or site.has(2):
+        raise Untranslatable
+    site.finish("Expand", [site.value(0), integer_operand(site, 1)])
+
+
+def _tile(site: Site) -> None:
+    """Tile."""
+    site.finish("Tile", [site.value(0), integer_operand(site, 1)])
+
+
+def _concat(site: Site) -> None:
+    """Concat."""
+    site.finish("Concat", operands(site), axis=integer_of(site, "axis", 0))
+
+
+def _range(site: Site) -> None:
+    """Range, its ends in the type of what it writes."""
+    inputs = [site.step("Cast", [site.value(place)], to=site.onnx_type(0)) for place in range(3)]
+    site.finish("Range", inputs)
+
+
+def _top_k(site: Site) -> None:
+    """TopK of a fixed number."""
+    held = site.held(1)
+    if held is None or text_of(site, "sort", "value") == "index":
+        raise Untranslatable
+    count = site.constant(np.asarray(constant_of(site, 1)).reshape(1))
+    largest = int(text_of(site, "mode", "max") == "max")
+    site.finish("TopK", [site.value(0), count], axis=integer_of(site, "axis", -1), largest=largest)
+
+
+def _convolution(site: Site, bias: Held | None = None) -> None:
+    """Conv; ``bias`` is what the Add behind it adds to each channel."""
+    _convolve(site, "Conv", site.held(1), site.value(1) if site.held(1) is None else None, bias)
+
+
+def _group_convolution(site: Site, bias: Held | None = None) -> None:
+    """Conv of groups: weights ``[groups, out, in, …]`` become ``[groups · out, in, …]``."""
+    held = site.held(1)
+    if held is None:
+        raise Untranslatable
+    groups, out, *rest = held.data.shape
+    _convolve(site, "Conv", held.reshape((groups * out, *rest)), None, bias, group=groups)
+
+
+def _transposed_convolution(site: Site, bias: Held | None = None) -> None:
+    """ConvTranspose, with or without groups: weights ``[groups, in, out, …]`` become ``[groups · in, out, …]``."""
+    held, group = site.held(1), 1
+    if held is None or site.has(2):
+        raise Untranslatable
+    if site.kind.startswith("Group"):
+        group, inputs, *rest = held.data.shape
+        held = held.reshape((group * inputs, *rest))
+    more = integers_of(site, "output_padding")
+    _convolve(site, "ConvTranspose", held, None, bias, group=group, **({"output_padding": more} if any(more) else {}))
+
+
+def _convolve(
+    site: Site, kind: str, weights: Held | None, computed: str | None, bias: Held | None, **attributes: Value
+) -> None:
+    name = computed if weights is None else site.store(weights)
+    if name is None:
+        raise Untranslatable
+    inputs = [site.value(0), name]
+    if bias is not None:
+        inputs.append(site.store(bias.reshape((-1,))))
+    if weights is not None:
+        attributes["kernel_shape"] = list(weights.data.shape[2:])
+    site.finish(kind, inputs, **_window(site), **attributes)
+
+
+def _window(site: Site) -> dict[str, Value]:
+    found: dict[str, Value] = {"strides": integers_of(site, "strides")}
+    if dilations := integers_of(site, "dilations"):
+        found["dilations"] = dilations
+    return found | _padding(site)
+
+
+def _padding(site: Site) -> dict[str, Value]:
+    automatic = _AUTO.get(text_of(site, "auto_pad", "explicit"))
+    if automatic is not None:
+        return {"auto_pad": automatic}
+    return {"pads": [*integers_of(site, "pads_begin"), *integers_of(site, "pads_end")]}
+
+
+def _pool(kind: str, site: Site) -> None:
+    """MaxPool or AveragePool; indices that only the former writes are left out."""
+    rounding = text_of(site, "rounding_type", "floor")
+    if rounding not in ("floor", "ceil", "ceil_torch"):
+        raise Untranslatable
+    found = _window(site) | {"kernel_shape": integers_of(site, "kernel")}
+    if rounding != "floor":
+        found["ceil_mode"] = 1
+    if kind == "AveragePool":
+        found["count_include_pad"] = int(not flag_of(site, "exclude-pad", default=True))
+    site.finish(kind, [site.value(0)], **found)
+
+
+def _matrix_product(site: Site, bias: Held | None = None) -> None:
+    """MatMul, or Gemm where a bias follows and both operands are matrices; constants are stored as ONNX reads them."""
+    inputs = [_operand(site, place, name) for place, name in enumerate(("transpose_a", "transpose_b"))]
+    if bias is None:
+        site.finish("MatMul", inputs)
+    else:
+        site.finish("Gemm", [*inputs, site.store(bias.reshape((-1,)))])
+
+
+def _operand(site: Site, place: int, flag: str) -> str:
+    held = site.held(place)
+    if not flag_of(site, flag, default=False) or rank_of(site, place) < 2:
+        return site.value(place)
+    order = [*range(rank_of(site, place))]
+    order[-2:] = order[-1], order[-2]
+    return (
+        site.step("Transpose", [site.value(place)], perm=order) if held is None else site.store(held.transpose(order))
+    )
+
+
+def _attention(site: Site) -> None:
+    """softmax(scale · Q · Kᵀ + mask) · V, without the mask of what comes later and without masks of truth values."""
+    shape = site.shape(0)
+    if flag_of(site, "causal", default=False) or (site.has(3) and not site.is_float(3)) or site.has(5):
+        raise Untranslatable
+    if not site.has(4) and (shape is None or shape[-1] is None):
+        raise Untranslatable
+    width = shape[-1] if shape is not None else None
+    scale = site.value(4) if site.has(4) else site.constant(1.0 / np.sqrt(width or 1), np.float32)
+    order = [*range(rank_of(site, 1))]
+    order[-2:] = order[-1], order[-2]
+    product = site.step("MatMul", [site.value(0), site.step("Transpose", [site.value(1)], perm=order)])
+    scores = site.step("Mul", [product, scale])
+    if site.has(3):
+        scores = site.step("Add", [scores, site.value(3)])
+    site.finish("MatMul", [site.step("Softmax", [scores], axis=-1), site.value(2)])
+
+
+_COORDINATES = {
+    "half_pixel": "half_pixel",
+    "pytorch_half_pixel": "pytorch_half_pixel",
+    "asymmetric": "asymmetric",
+    "align_corners": "align_corners",
+}
+
+
+_MODES = {"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic", "bilinear_pillow": ""}
+
+
+_NEAREST = {
+    "round_prefer_floor": "round_prefer_floor",
+    "round_prefer_ceil": "round_prefer_ceil",
+    "floor": "floor",
+    "ceil": "ceil",
+    "simple": "",
+}
+
+
+def _interpolate(site: Site) -> None:
+    """Resize: by sizes or by scales, along the axes that are named."""
+    mode, coordinates = (
+        _MODES.get(text_of(site, "mode", "")),
+        text_of(site, "coordinate_transformation_mode", "half_pixel"),
+    )
+    nearest = _NEAREST.get(text_of(site, "nearest_mode", "round_prefer_floor"))
+    padded = any((*integers_of(site, "pads_begin"), *integers_of(site, "pads_end")))
+    if (
+        not mode
+        or not nearest
+        or padded
+        or flag_of(site, "antialias", default=False)
+        or coordinates not in _COORDINATES
+    ):
+        raise Untranslatable
+    rank = rank_of(site, 0)
+    options: dict[str, Value] = {
+        "mode": mode,
+        "coordinate_transformation_mode": _COORDINATES[coordinates],
+        "nearest_mode": nearest,
+        "cubic_coeff_a": number_of(site, "cube_coeff", -0.75),
+    }
+    # Version 4 has sizes and scales, of which an attribute chooses one; version 11 has one input for either.
+    by_scales = text_of(site, "shape_calculation_mode", "sizes") == "scales"
+    versioned = site.has(2) and _is_fourth(site)
+    place, axes_place = (2 if versioned and by_scales else 1), (3 if versioned else 2)
+    axes = constant_integers(site, axes_place) if site.has(axes_place) else list(range(rank))
+    options["axes"] = axes
+    given = constant_of(site, place) if site.held(place) is not None else None
+    if by_scales:
+        if given is None:
+            raise Untranslatable
+        site.finish("Resize", [site.value(0), "", site.constant(given.ravel(), np.float32)], **options)
+    else:
+        sizes = site.constant(given.ravel()) if given is not None else site.step("Cast", [site.value(place)], to=7)
+        site.finish("Resize", [site.value(0), "", "", sizes], **options)
+
+
+def _is_fourth(site: Site) -> bool:
+    """Sizes and scales are both there: the third input is of real values."""
+    return site.is_float(2)
+
+
+def _space_depth(kind: str, site: Site) -> None:
+    """DepthToSpace or SpaceToDepth."""
+    mode = text_of(site, "mode", "blocks_first")
+    size: dict[str, Value] = {"blocksize": int(number_of(site, "block_size", 1))}
+    if kind == "DepthToSpace":
+        size["mode"] = "DCR" if mode == "blocks_first" else "CRD"
+    elif mode != "blocks_first":
+        raise Untranslatable
+    site.finish(kind, [site.value(0)], **size)
 
 
 def _plainly(kind: str, site: Site) -> None:
@@ -200,6 +565,8 @@ _PLAIN = {
     "LogicalXor": "Xor",
     "Select": "Where",
 }
+
+
 OPERATORS: dict[str, Translate] = {
     **{kind: partial(_plainly, name) for kind, name in _PLAIN.items()},
     **{
@@ -220,57 +587,59 @@ OPERATORS: dict[str, Translate] = {
     "MVN": _normalize_variance,
     "BatchNormInference": _batch_normalization,
     "NormalizeL2": _normalize_length,
-    "Convolution": windows.convolution,
-    "GroupConvolution": windows.group_convolution,
-    "ConvolutionBackpropData": windows.transposed_convolution,
-    "GroupConvolutionBackpropData": windows.transposed_convolution,
-    "MatMul": windows.matrix_product,
-    "ScaledDotProductAttention": windows.attention,
-    "MaxPool": partial(windows.pool, "MaxPool"),
-    "AvgPool": partial(windows.pool, "AveragePool"),
-    "Interpolate": windows.interpolate,
-    "DepthToSpace": partial(windows.space_depth, "DepthToSpace"),
-    "SpaceToDepth": partial(windows.space_depth, "SpaceToDepth"),
-    "Reshape": shapes.reshape,
-    "Transpose": shapes.transpose,
-    "Squeeze": shapes.squeeze,
-    "Unsqueeze": shapes.unsqueeze,
-    "Split": shapes.split,
-    "VariadicSplit": shapes.split,
-    "Slice": shapes.slice_,
-    "StridedSlice": shapes.strided_slice,
-    "Pad": shapes.pad,
-    "Gather": shapes.gather,
-    "GatherElements": shapes.gather_elements,
-    "ShapeOf": shapes.shape_of_tensor,
-    "Convert": shapes.convert,
-    "Broadcast": shapes.broadcast,
-    "Tile": shapes.tile,
-    "Concat": shapes.concat,
-    "Range": shapes.range_,
-    "TopK": shapes.top_k,
+    "Convolution": _convolution,
+    "GroupConvolution": _group_convolution,
+    "ConvolutionBackpropData": _transposed_convolution,
+    "GroupConvolutionBackpropData": _transposed_convolution,
+    "MatMul": _matrix_product,
+    "ScaledDotProductAttention": _attention,
+    "MaxPool": partial(_pool, "MaxPool"),
+    "AvgPool": partial(_pool, "AveragePool"),
+    "Interpolate": _interpolate,
+    "DepthToSpace": partial(_space_depth, "DepthToSpace"),
+    "SpaceToDepth": partial(_space_depth, "SpaceToDepth"),
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Split": _split,
+    "VariadicSplit": _split,
+    "Slice": _slice,
+    "StridedSlice": _strided_slice,
+    "Pad": _pad,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "ShapeOf": _shape_of_tensor,
+    "Convert": _convert,
+    "Broadcast": _broadcast,
+    "Tile": _tile,
+    "Concat": _concat,
+    "Range": _range,
+    "TopK": _top_k,
 }
+
+
 #: Operators that take the Add behind them as their bias.
 BIASED = {
-    "Convolution": windows.convolution,
-    "GroupConvolution": windows.group_convolution,
-    "ConvolutionBackpropData": windows.transposed_convolution,
-    "GroupConvolutionBackpropData": windows.transposed_convolution,
-    "MatMul": windows.matrix_product,
+    "Convolution": _convolution,
+    "GroupConvolution": _group_convolution,
+    "ConvolutionBackpropData": _transposed_convolution,
+    "GroupConvolutionBackpropData": _transposed_convolution,
+    "MatMul": _matrix_product,
 }
 
 
 def translator_of(op: "openvino.Node") -> Translate | None:
     """What writes an operator in ONNX by itself; None for one without a counterpart."""
-    if normalization.is_normalization(op):
-        return normalization.normalization
+    if _is_normalization(op):
+        return _normalization
     return OPERATORS.get(op.get_type_name())
 
 
 def biased_translator_of(op: "openvino.Node") -> Callable[[Site, Held | None], None] | None:
     """What writes an operator together with the Add behind it; None for one that takes none."""
-    if normalization.is_normalization(op):
-        return normalization.normalization
+    if _is_normalization(op):
+        return _normalization
     return BIASED.get(op.get_type_name())
 
 
