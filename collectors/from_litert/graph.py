@@ -16,7 +16,8 @@ from quantmedic.collectors.from_litert.checks import BITS
 from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
 from quantmedic.collectors.from_litert.flatbuffer import read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
-from quantmedic.collectors.from_litert.translation import Held, translate
+from quantmedic.collectors.from_litert.site import Held
+from quantmedic.collectors.from_litert.translation import translate
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.translated import StoredCodes, TranslatedGraph

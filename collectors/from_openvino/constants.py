@@ -2,15 +2,40 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto, ValueInfoProto, helper
 
+from quantmedic.collectors.from_onnx.onnx_writer import open_first_side
+from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
+
+if TYPE_CHECKING:
+    import openvino
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 Places = NDArray[np.int64]
+#: Types of an IR in ONNX's; halves are handed on as float32.
+TYPES = {
+    "f32": TensorProto.FLOAT,
+    "f16": TensorProto.FLOAT,
+    "bf16": TensorProto.FLOAT,
+    "f64": TensorProto.DOUBLE,
+    "boolean": TensorProto.BOOL,
+    "string": TensorProto.STRING,
+    **{
+        f"{'u' if sign else 'i'}{bits}": TensorProto.DataType.Value(f"{sign}INT{bits}")
+        for sign in ("", "U")
+        for bits in (8, 16, 32, 64)
+    },
+}
+#: Types of constants that numpy has, or that are read as float32.
+REAL = frozenset({"f32", "f16", "bf16", "f64"})
+#: Operators that make weights of constants, or move them.
+FOLDED = frozenset({"Convert", "Subtract", "Multiply", "Reshape", "Squeeze", "Unsqueeze", "Transpose"})
 
 
 @dataclass(frozen=True)
@@ -134,3 +159,48 @@ def unpack(packed: NDArray[np.uint8], shape: Sequence[int], *, signed: bool) -> 
     """Codes of 4 bits, two to a byte with the first in the low half, as int8 or uint8 of this shape."""
     halves = np.stack([packed & 15, packed >> 4], -1).ravel()[: int(np.prod(shape, dtype=int))].reshape(shape)
     return ((halves.astype(np.int8) ^ 8) - 8).astype(np.int8) if signed else halves
+
+
+def fold(op: "openvino.Node", given: Sequence[Held]) -> Held | None:
+    """What an operator makes of constants; None where it is none of those that make weights."""
+    kind, first, data = op.get_type_name(), given[0], given[0].data
+    if kind == "Convert":
+        return _convert(op, first)
+    if kind == "Subtract":
+        return first.with_zero(given[1].values)
+    if kind == "Multiply":
+        return first.with_scale(given[1].values) or given[1].with_scale(first.values)
+    shape = shape_of(op.output(0))
+    if kind in ("Reshape", "Squeeze", "Unsqueeze") and shape is not None and None not in shape:
+        return first.reshape([side or 0 for side in shape])
+    if kind == "Transpose":
+        order = given[1].values.ravel().tolist() or list(reversed(range(data.ndim)))
+        return first.transpose([int(axis) for axis in order])
+    return None
+
+
+def _convert(op: "openvino.Node", held: Held) -> Held | None:
+    """Codes that are read as numbers; numbers of another type."""
+    kind = op.get_output_element_type(0).get_type_name()
+    if kind in REAL - {"f64"}:
+        if held.bits is not None or held.grid is not None or held.data.dtype.kind != "f":
+            return Held(held.name, held.data, held.bits, held.signed, is_real=True, grid=held.grid, zero=held.zero)
+        return replace(held, data=held.data.astype(np.float32))
+    if kind in TYPES and kind not in ("f64", "string") and held.grid is None and held.zero is None:
+        return Held(held.name, held.data.astype(helper.tensor_dtype_to_np_dtype(TYPES[kind])))
+    return None
+
+
+def value_info(name: str, output: "openvino.Output", batch: str | None = None) -> ValueInfoProto:
+    """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
+    shape = shape_of(output)
+    kind = TYPES.get(output.get_element_type().get_type_name(), TensorProto.UNDEFINED)
+    return helper.make_tensor_value_info(name, kind, None if shape is None else open_first_side(shape, batch))
+
+
+def shape_of(output: "openvino.Output") -> Shape | None:
+    """Shape of a tensor; None where its rank depends on the data, and for sides that do."""
+    partial = output.get_partial_shape()
+    if partial.rank.is_dynamic:
+        return None
+    return tuple(side.get_length() if side.is_static else None for side in partial)

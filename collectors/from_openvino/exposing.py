@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_openvino.graph import Exposed, OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Sessions
-from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.from_openvino.site import Place
 from quantmedic.collectors.measure.outputs import output_difference
 
 Array = NDArray[np.generic]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from quantmedic.collectors.from_openvino.constants import Held
-from quantmedic.collectors.from_openvino.folding import REAL
+from quantmedic.collectors.from_openvino.constants import REAL, Held, shape_of
 from quantmedic.collectors.from_openvino.site import (
     Site,
     Translate,
@@ -27,7 +26,6 @@ from quantmedic.collectors.from_openvino.site import (
     number_of,
     operands,
     rank_of,
-    shape_of,
     text_of,
 )
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.file import IrModel, import_openvino, telling_line
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
-from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.from_openvino.site import Place
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native

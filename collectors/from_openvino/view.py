@@ -10,7 +10,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Sessions
-from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.from_openvino.site import Place
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap

@@ -12,7 +12,7 @@ from builders.openvino_models import fake_quantize, openvino, rounded_weights, s
 import quantmedic
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Session, Sessions
-from quantmedic.collectors.from_openvino.translation import Place
+from quantmedic.collectors.from_openvino.site import Place
 
 pytestmark = pytest.mark.thorough
 
