@@ -51,8 +51,9 @@ ROOMS = {
         "case_file": {"data", "case_file"},
         "measure": _MEASURING,
         "from_onnx": _MEASURING | {"from_onnx"},
-        "from_litert": _MEASURING | {"from_litert", "from_onnx"},
-        "from_openvino": _MEASURING | {"from_openvino", "from_onnx"},
+        "from_translation": _MEASURING | {"from_translation", "from_onnx"},
+        "from_litert": _MEASURING | {"from_litert", "from_translation", "from_onnx"},
+        "from_openvino": _MEASURING | {"from_openvino", "from_translation", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
         "from_language_model": {"data", "native", "from_checkpoint", "from_torch", "from_language_model"},
@@ -102,7 +103,8 @@ AT_HOME = [
     (
         ("onnx",),
         (
-            *("collectors/from_onnx/", "collectors/from_litert/", "collectors/from_openvino/", "trials/from_onnx/"),
+            *("collectors/from_onnx/", "collectors/from_translation/", "collectors/from_litert/"),
+            *("collectors/from_openvino/", "trials/from_onnx/"),
             "collectors/from_device/node_dumps.py",  # reads tensors that onnxruntime serialized
         ),
     ),

@@ -20,7 +20,7 @@ from quantmedic.collectors.from_litert.site import Held
 from quantmedic.collectors.from_litert.translation import translate
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_onnx.translated import StoredCodes, TranslatedGraph
+from quantmedic.collectors.from_translation.translated_models import StoredCodes, TranslatedGraph
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator, Tap
 from quantmedic.collectors.pair.quantizer import Quantizer

@@ -17,7 +17,7 @@ from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.record import file_facts, kernels_of_file
 from quantmedic.collectors.from_litert.session import Sessions, is_open, takes_batches
 from quantmedic.collectors.from_litert.view import LiteRTView
-from quantmedic.collectors.from_onnx.translated import TranslatedFiles, shared_pairs
+from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs
 from quantmedic.collectors.measure.models import Description, Kernel, Producer, Runner
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.same_network import match_files

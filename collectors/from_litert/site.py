@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor
-from quantmedic.collectors.from_onnx.onnx_writer import OnnxWriter, Value, make_node, open_first_side
-from quantmedic.collectors.from_onnx.translated import StoredCodes
+from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Value, make_node, open_first_side
+from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 

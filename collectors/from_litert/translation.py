@@ -17,8 +17,8 @@ from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator
 from quantmedic.collectors.from_litert.functions import DOMAIN, OPSET, functions_of
 from quantmedic.collectors.from_litert.operators import OPERATORS
 from quantmedic.collectors.from_litert.site import CODES, Held, Node, Site, TensorWriter, Untranslatable, value_info
-from quantmedic.collectors.from_onnx.onnx_writer import Value, make_node
-from quantmedic.collectors.from_onnx.translated import StoredCodes
+from quantmedic.collectors.from_translation.onnx_writer import Value, make_node
+from quantmedic.collectors.from_translation.translated_models import StoredCodes
 
 Array = NDArray[np.generic]
 #: Domain of operators that have no counterpart: they are read and measured, but cannot be simulated or changed.

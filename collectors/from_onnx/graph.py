@@ -117,3 +117,13 @@ def _dtype_of(kind: int) -> np.dtype[np.generic] | None:
     """numpy's type of a number of ONNX's; None where it is not known."""
     known = kind != onnx.TensorProto.UNDEFINED and kind in onnx.TensorProto.DataType.values()
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) if known else None
+
+
+def unique_name(base: str, taken: set[str]) -> str:
+    """A name that nothing has yet, the base itself where it is free; it is taken then."""
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    taken.add(name)
+    return name

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, ValueInfoProto, helper
 
-from quantmedic.collectors.from_onnx.onnx_writer import open_first_side
+from quantmedic.collectors.from_translation.onnx_writer import open_first_side
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 

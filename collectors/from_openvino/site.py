@@ -8,9 +8,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.from_onnx.onnx_writer import OnnxWriter, Value, make_node
-from quantmedic.collectors.from_onnx.translated import StoredCodes
 from quantmedic.collectors.from_openvino.constants import FOLDED, REAL, TYPES, Held, fold, shape_of, unpack
+from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Value, make_node
+from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
 

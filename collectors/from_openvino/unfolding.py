@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.onnx_writer import unique_name
+from quantmedic.collectors.from_onnx.graph import unique_name
 from quantmedic.collectors.from_openvino.folded_factors import Factor, channel_places
 from quantmedic.collectors.from_openvino.translation import Translation
 

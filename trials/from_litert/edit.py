@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quantmedic.collectors.from_litert.graph import LiteRTGraph, parse_translation
 from quantmedic.collectors.from_onnx.file import save_content
-from quantmedic.collectors.from_onnx.translated import TranslatedPair
+from quantmedic.collectors.from_translation.translated_models import TranslatedPair
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change

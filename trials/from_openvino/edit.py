@@ -1,7 +1,7 @@
 """Carry out a change on the ONNX translation of a quantized OpenVINO model."""
 
-from quantmedic.collectors.from_onnx.translated import TranslatedPair
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
+from quantmedic.collectors.from_translation.translated_models import TranslatedPair
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change

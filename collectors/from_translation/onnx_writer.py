@@ -7,6 +7,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from quantmedic.collectors.from_onnx.graph import unique_name
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 Array = NDArray[np.generic]
@@ -91,16 +92,6 @@ class OnnxWriter:
             producer_name=producer,
             doc_string=description,
         )
-
-
-def unique_name(base: str, taken: set[str]) -> str:
-    """A name that nothing has yet, the base itself where it is free; it is taken then."""
-    name, number = base, 1
-    while name in taken:
-        number += 1
-        name = f"{base}_{number}"
-    taken.add(name)
-    return name
 
 
 def make_node(
