@@ -1,7 +1,6 @@
 """Both LiteRT models with some of their tensors observed while interpreters run them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.session import Session, Sessions
+from quantmedic.collectors.measure.model_pair import PairView, flip_channels
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
@@ -37,7 +37,7 @@ class _Named(Mapping[K, Array]):
         return len(self._places)
 
 
-class LiteRTView:
+class LiteRTView(PairView):
     """Shows numbered pairs of tensors; see ``View``.
 
     Intermediate tensors are read from interpreters that keep all of them. The default delegate then hands every
@@ -87,16 +87,9 @@ class LiteRTView:
             return session
         return self._sessions.session(graph, threads, observed=True, delegated=False)
 
-    @property
-    def faithful(self) -> list[int]:
-        """Numbers of the taps that show what is deployed."""
-        return self.observed.faithful(self.taps)
-
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
-        kept = list(numbers)
-        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
-        self.taps = {new: self.taps[old] for new, old in enumerate(kept)}
+        super().renumber(numbers)
         self._float_places = self._floats(self.pairs.values())
 
     def read(self, batch: Batch) -> Reading:
@@ -130,7 +123,6 @@ class LiteRTView:
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None
-        flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
         graph = self._float
         place = graph.places[self._feature]
-        return self._floats_session.run(graph.feed(replace(batch, inputs=flipped)), [place])[place]
+        return self._floats_session.run(graph.feed(flip_channels(batch, name, axis)), [place])[place]

@@ -14,7 +14,7 @@ class _OnnxFrontEnd(FileFrontEnd):
 
     name: ClassVar[str] = "onnx"
     title: ClassVar[str] = "ONNX"
-    editor: ClassVar[str] = "quantmedic.trials.from_onnx.edit"
+    editor: ClassVar[str] = "quantmedic.trials.from_onnx.onnx_remedies"
     takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = True
 

@@ -1,7 +1,6 @@
 """Both models with some of their tensors exposed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import ObservedModel, isolate_operators, make_session, run
 from quantmedic.collectors.measure.memory import GroupedReading
+from quantmedic.collectors.measure.model_pair import flip_channels
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of, is_coded
 from quantmedic.collectors.pair.feed import feed_of
@@ -161,8 +161,7 @@ class OnnxView:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None
         graph = self._models.float_graph
-        flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
-        feed = feed_of(replace(batch, inputs=flipped), graph)
+        feed = feed_of(flip_channels(batch, name, axis), graph)
         (features,) = run(self._floats.session, [self._feature], feed, graph.path)
         return features
 

@@ -85,7 +85,7 @@ def _candidates(op: Operator, float_graph: Graph, quantized: Graph, matched: Mat
     layer = quantized.producers.get(sources[0])
     if layer is not None and len(quantized.consumers.get(sources[0], [])) == 1:
         twin = matched.operators.get(layer.index)
-        found = _told(layer, twin, "before", gain, step, float_graph, quantized)
+        found = _find_gain(layer, twin, "before", gain, step, float_graph, quantized)
         # What a batch norm adds is in the bias of the layer.
         if found is not None and twin is not None and (shift is None or len(twin.inputs) > 2):
             yield _Candidate(Factor(twin.outputs[0], "before", sources[0], found[0], shift), found[1])
@@ -93,7 +93,7 @@ def _candidates(op: Operator, float_graph: Graph, quantized: Graph, matched: Mat
     twin = matched.operators.get(readers[0].index) if len(readers) == 1 else None
     if twin is None or shift is not None or not _reads(twin, sources[0], float_graph, quantized, matched):
         return
-    found = _told(readers[0], twin, "behind", gain, step, float_graph, quantized)
+    found = _find_gain(readers[0], twin, "behind", gain, step, float_graph, quantized)
     if found is not None:
         yield _Candidate(Factor(twin.outputs[0], "behind", op.outputs[0], found[0], None), found[1])
 
@@ -131,7 +131,7 @@ def _rounding(constant: Constant, size: int) -> Floats:
     return np.broadcast_to(np.asarray(constant.quantizer.scale, np.float64).ravel() / 2, (size,))
 
 
-def _told(
+def _find_gain(
     op: Operator, twin: Operator | None, side: Side, gain: Float32, step: Floats, float_graph: Graph, quantized: Graph
 ) -> tuple[Float32, int] | None:
     """The gain as the weights have it, and of how many channels; None where they do not have it.

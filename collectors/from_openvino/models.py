@@ -1,6 +1,6 @@
 """Two OpenVINO models that belong together: read, paired, described, and run by the CPU plugin."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -13,7 +13,6 @@ from quantmedic.collectors.from_openvino.dropped_bounds import dropped_bounds
 from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.folded_factors import folded_factors
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
-from quantmedic.collectors.from_openvino.record import file_facts, kernels_of_session
 from quantmedic.collectors.from_openvino.session import Session, Sessions, may_saturate
 from quantmedic.collectors.from_openvino.view import OpenVINOView
 from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs, translated_runner
@@ -25,8 +24,46 @@ from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import ModelError
 
+#: What the CPU plugin calls a kernel that reads codes, behind the name of its implementation.
+_INTEGER_KERNELS = ("_i8", "_u8")
+#: Operators that round, which no kernel has to itself.
+_ROUNDERS = frozenset({"FakeQuantize"})
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
+
+
+def file_facts(graph: OpenVINOGraph) -> dict[str, object]:
+    """Fields of ``ModelFacts`` that a quantized IR tells besides its graph."""
+    return {"format": graph.format, "toolchain": toolchain_of(graph), "toolchain_marks": tuple(marks_of(graph))}
+
+
+def toolchain_of(graph: OpenVINOGraph) -> str | None:
+    """The tool that quantized a model, with its version; None where the file does not tell."""
+    found = graph.file.settings.get("nncf/version")
+    return f"nncf {found}" if found else None
+
+
+def marks_of(graph: OpenVINOGraph) -> Iterator[str]:
+    """What tells the tool that quantized a model."""
+    yield from sorted(f"rt_info {key}" for key in graph.file.settings if key.startswith("nncf/"))
+
+
+def kernels_of_session(graph: OpenVINOGraph, session: Session) -> dict[str, Kernel]:
+    """How the CPU plugin computes each tensor, by the kernels of the compiled model.
+
+    A kernel stands for all operators that were fused into it.
+    """
+    kinds = {
+        name: Kernel.INTEGER if primitive.lower().endswith(_INTEGER_KERNELS) else Kernel.FLOAT
+        for names, primitive in session.list_kernels()
+        for name in names
+    }
+    operators = graph.file.model.get_ordered_ops()
+    return {
+        tensor: kinds[op.get_friendly_name()]
+        for tensor, place in graph.places.items()
+        if (op := operators[place.operator]).get_friendly_name() in kinds and op.get_type_name() not in _ROUNDERS
+    }
 
 
 @dataclass

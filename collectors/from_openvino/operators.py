@@ -75,7 +75,7 @@ def _normalization(site: Site, shift: Held | None = None) -> None:
 def _reshape(site: Site) -> None:
     """Reshape; without ``special_zero`` a 0 is a side of length 0."""
     allow = {} if flag_of(site, "special_zero", default=False) else {"allowzero": 1}
-    held = site.held(1)
+    held = site.find_constant(1)
     if allow and held is not None and 0 not in held.values:
         allow = {}
     site.finish("Reshape", [site.value(0), integer_operand(site, 1)], **allow)
@@ -113,7 +113,7 @@ def _slice(site: Site) -> None:
 
 def _slice_inputs(site: Site) -> list[str]:
     start, stop, step = (integer_operand(site, place) for place in (1, 2, 3))
-    held = site.held(1)
+    held = site.find_constant(1)
     axes = integer_operand(site, 4) if site.has(4) else None
     if axes is None:
         if held is None:
@@ -206,7 +206,7 @@ def _range(site: Site) -> None:
 
 def _top_k(site: Site) -> None:
     """TopK of a fixed number."""
-    held = site.held(1)
+    held = site.find_constant(1)
     if held is None or text_of(site, "sort", "value") == "index":
         raise Untranslatable
     count = site.constant(np.asarray(constant_of(site, 1)).reshape(1))
@@ -216,12 +216,12 @@ def _top_k(site: Site) -> None:
 
 def _convolution(site: Site, bias: Held | None = None) -> None:
     """Conv; ``bias`` is what the Add behind it adds to each channel."""
-    _convolve(site, "Conv", site.held(1), site.value(1) if site.held(1) is None else None, bias)
+    _convolve(site, "Conv", site.find_constant(1), site.value(1) if site.find_constant(1) is None else None, bias)
 
 
 def _group_convolution(site: Site, bias: Held | None = None) -> None:
     """Conv of groups: weights ``[groups, out, in, …]`` become ``[groups · out, in, …]``."""
-    held = site.held(1)
+    held = site.find_constant(1)
     if held is None:
         raise Untranslatable
     groups, out, *rest = held.data.shape
@@ -230,7 +230,7 @@ def _group_convolution(site: Site, bias: Held | None = None) -> None:
 
 def _transposed_convolution(site: Site, bias: Held | None = None) -> None:
     """ConvTranspose, with or without groups: weights ``[groups, in, out, …]`` become ``[groups · in, out, …]``."""
-    held, group = site.held(1), 1
+    held, group = site.find_constant(1), 1
     if held is None or site.has(2):
         raise Untranslatable
     if site.kind.startswith("Group"):
@@ -291,7 +291,7 @@ def _matrix_product(site: Site, bias: Held | None = None) -> None:
 
 
 def _operand(site: Site, place: int, flag: str) -> str:
-    held = site.held(place)
+    held = site.find_constant(place)
     if not flag_of(site, flag, default=False) or rank_of(site, place) < 2:
         return site.value(place)
     order = [*range(rank_of(site, place))]
@@ -368,7 +368,7 @@ def _interpolate(site: Site) -> None:
     place, axes_place = (2 if versioned and by_scales else 1), (3 if versioned else 2)
     axes = constant_integers(site, axes_place) if site.has(axes_place) else list(range(rank))
     options["axes"] = axes
-    given = constant_of(site, place) if site.held(place) is not None else None
+    given = constant_of(site, place) if site.find_constant(place) is not None else None
     if by_scales:
         if given is None:
             raise Untranslatable
@@ -422,7 +422,7 @@ def _nearest_held(end: float, held: "np.iinfo[np.signedinteger]") -> int:
 
 def _divide(site: Site) -> None:
     """Div, or Reciprocal of what one is divided by: OpenVINO converts that to a division."""
-    divided = site.held(0)
+    divided = site.find_constant(0)
     if divided is not None and site.is_float(0) and bool((divided.values == 1).all()) and divided.data.size == 1:
         site.finish("Reciprocal", [site.value(1)])
         return

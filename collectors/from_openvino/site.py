@@ -190,7 +190,7 @@ class Site:
         """Name of what it reads there."""
         return self._writer.value_of(self._source(place))
 
-    def held(self, place: int) -> Held | None:
+    def find_constant(self, place: int) -> Held | None:
         """The constant that it reads there; None where it is computed."""
         return self._writer.held_of(self._source(place))
 
@@ -290,7 +290,7 @@ def constant_of(site: Site, place: int) -> NDArray[np.generic]:
     Raises:
         Untranslatable: It is computed.
     """
-    held = site.held(place)
+    held = site.find_constant(place)
     if held is None:
         raise Untranslatable
     return held.values
@@ -318,7 +318,7 @@ def operands(site: Site) -> list[str]:
 
 def integer_operand(site: Site, place: int) -> str:
     """An input of whole numbers as int64, as ONNX wants shapes and axes; in one row where it is constant."""
-    held = site.held(place)
+    held = site.find_constant(place)
     if held is not None:
         return site.constant(held.values.ravel())
     return site.step("Cast", [site.value(place)], to=7)

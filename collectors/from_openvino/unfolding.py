@@ -87,13 +87,13 @@ def _operator(
 ) -> onnx.NodeProto:
     """The factor, or the batch norm, as a node."""
 
-    def stored(values: Float32, what: str) -> str:
+    def store(values: Float32, what: str) -> str:
         name = unique_name(f"{target}:{what}", taken)
         graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name))
         return name
 
     if factor.shift is None:
-        return helper.make_node("Mul", [source, stored(gain, "factor")], [target], target)
+        return helper.make_node("Mul", [source, store(gain, "factor")], [target], target)
     count = factor.shift.size
     parts: Mapping[str, Float32] = {
         "factor": np.broadcast_to(factor.gain, (count,)),
@@ -101,7 +101,7 @@ def _operator(
         "mean": np.zeros(count, np.float32),
         "variance": np.ones(count, np.float32),
     }
-    inputs = [source, *(stored(values, what) for what, values in parts.items())]
+    inputs = [source, *(store(values, what) for what, values in parts.items())]
     return helper.make_node("BatchNormalization", inputs, [target], target, epsilon=0.0)
 
 

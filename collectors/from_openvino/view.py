@@ -1,7 +1,6 @@
 """Both OpenVINO models with some of their tensors exposed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.session import Sessions
 from quantmedic.collectors.from_openvino.site import Place
+from quantmedic.collectors.measure.model_pair import PairView, flip_channels
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
@@ -20,7 +20,7 @@ from quantmedic.collectors.pair.tensor_pairs import Pair
 Array = NDArray[np.generic]
 
 
-class OpenVINOView:
+class OpenVINOView(PairView):
     """Shows numbered pairs of tensors; see ``View``.
 
     Outputs always come from the models as they are; copies of them show the tensors (``exposing.py``).
@@ -66,12 +66,6 @@ class OpenVINOView:
             return self.observed.faithful(self.taps)
         places, same = self._quantized.places, set(self._exposed.same)
         return [n for n, tap in self.taps.items() if tap.tensor in self._quantized.inputs or places[tap.tensor] in same]
-
-    def renumber(self, numbers: Iterable[int]) -> None:
-        """Keep only these pairs and count them from 0."""
-        kept = list(numbers)
-        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
-        self.taps = {new: self.taps[old] for new, old in enumerate(kept) if old in self.taps}
 
     def read(self, batch: Batch) -> Reading:
         """Run both models.
@@ -130,6 +124,5 @@ class OpenVINOView:
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None
-        flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
         twins = {pair.twin for pair in self.pairs.values()}
-        return self._floats(replace(batch, inputs=flipped), twins)[self._feature]
+        return self._floats(flip_channels(batch, name, axis), twins)[self._feature]

@@ -24,7 +24,7 @@ class _TorchFrontEnd:
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "torch"
-    editor: ClassVar[str] = "quantmedic.trials.from_torch.edit"
+    editor: ClassVar[str] = "quantmedic.trials.from_torch.torch_remedies"
     takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = False
 

@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from quantmedic.collectors.from_torch.twins import settle_twins
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.memory import GroupedReading, in_groups
+from quantmedic.collectors.measure.model_pair import PairView, flip_channels
 from quantmedic.collectors.measure.models import Description, Faithfulness, Kernel, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Operator, Tap
@@ -56,7 +57,7 @@ MAX_NAMED = 8
 TRACED_SAMPLES = 2
 
 
-class TorchView:
+class TorchView(PairView):
     """Shows numbered pairs of tensors; see ``View``. Every tensor of a module can be seen."""
 
     def __init__(
@@ -80,17 +81,6 @@ class TorchView:
     def _readable(pair: Pair) -> Tap:
         """A tensor on a grid that its kernel keeps to itself is seen before it."""
         return pair.tap if pair.tap.tensor else Tap(pair.root, pair.tap.quantizer, decoded=True)
-
-    @property
-    def faithful(self) -> list[int]:
-        """Numbers of the taps that show what is deployed."""
-        return self.observed.faithful(self.taps)
-
-    def renumber(self, numbers: Iterable[int]) -> None:
-        """Keep only these pairs and count them from 0."""
-        kept = list(numbers)
-        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
-        self.taps = {new: self.taps[old] for new, old in enumerate(kept)}
 
     def read(self, batch: Batch) -> Reading:
         """Run both modules; where memory is short, once for each group of tensors, when these are asked for.
@@ -137,9 +127,8 @@ class TorchView:
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None
-        flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
         capture = self._capture(self._models.float_graph, [self._feature], "float model")
-        self._models.run_float(replace(batch, inputs=flipped), capture)
+        self._models.run_float(flip_channels(batch, name, axis), capture)
         return capture.found[self._feature]
 
     @staticmethod

@@ -1,16 +1,26 @@
-"""What front ends share: two matched graphs, and the answers of a front end that can do no more than run them."""
+"""What front ends share: two matched graphs, the answers of one that can do no more than run them, and views."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.measure.models import FloatReader, FloatSteps, IsolatedOperators, Producer, Reading, View
+from quantmedic.collectors.measure.models import (
+    Faithfulness,
+    FloatReader,
+    FloatSteps,
+    IsolatedOperators,
+    Producer,
+    Reading,
+    View,
+)
 from quantmedic.collectors.pair.feed import input_specs
-from quantmedic.collectors.pair.graph import Graph, Shape
+from quantmedic.collectors.pair.graph import Graph, Shape, Tap
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import ModelError
@@ -118,3 +128,28 @@ class ModelPair:
     def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
         """What kernels add to the quantization: not known."""
         return {}
+
+
+class PairView:
+    """Numbered pairs of tensors that are observed; a front end adds how both models are read. See ``View``."""
+
+    pairs: dict[int, Pair]
+    taps: dict[int, Tap]
+    observed: Faithfulness
+
+    @property
+    def faithful(self) -> list[int]:
+        """Numbers of the taps that show what is deployed."""
+        return self.observed.faithful(self.taps)
+
+    def renumber(self, numbers: Iterable[int]) -> None:
+        """Keep only these pairs and count them from 0."""
+        kept = list(numbers)
+        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
+        self.taps = {new: self.taps[old] for new, old in enumerate(kept) if old in self.taps}
+
+
+def flip_channels(batch: Batch, name: str, axis: int) -> Batch:
+    """The batch with the channels of one input reversed."""
+    flipped = np.ascontiguousarray(np.flip(batch.inputs[name], axis))
+    return replace(batch, inputs={**batch.inputs, name: flipped})

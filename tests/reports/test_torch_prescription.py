@@ -50,7 +50,7 @@ from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.options import mark_changes, merge_all, write  # noqa: E402
 from quantmedic.engine.rules.toolchain import choose, find_toolchain, options_in_force  # noqa: E402
 from quantmedic.trials.bench import OutOfTimeError  # noqa: E402
-from quantmedic.trials.from_torch.execute import EXECUTORS, TorchMade  # noqa: E402
+from quantmedic.trials.from_torch.torch_remedies import EXECUTORS, TorchMade  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 

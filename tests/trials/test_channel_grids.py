@@ -17,7 +17,7 @@ from quantmedic.engine.formulas.change import Change, everything
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.simulate import ChannelGrid
 from quantmedic.engine.rules.remedy_kinds import change_of
-from quantmedic.trials.from_openvino.edit import edit
+from quantmedic.trials.from_openvino.openvino_remedies import edit
 from quantmedic.trials.tasks import EditTask
 
 pytestmark = pytest.mark.thorough

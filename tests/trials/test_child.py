@@ -9,7 +9,7 @@ from builders.processes import is_running
 
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.bench import OutOfTimeError
-from quantmedic.trials.child import run_script
+from quantmedic.trials.execute import run_script
 
 
 def test_a_script_finds_its_files_and_the_names_supplied(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

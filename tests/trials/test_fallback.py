@@ -20,7 +20,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.contract.fallback import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
 from quantmedic.trials.fallback import FallbackTrial
-from quantmedic.trials.from_onnx.edit import edit
+from quantmedic.trials.from_onnx.onnx_remedies import edit
 
 pytestmark = pytest.mark.thorough
 

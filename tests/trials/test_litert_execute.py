@@ -20,7 +20,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
 from quantmedic.trials.bench import OutOfTimeError
-from quantmedic.trials.from_litert.execute import EXECUTORS, MADE
+from quantmedic.trials.from_litert.litert_remedies import EXECUTORS, MADE
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")

@@ -24,9 +24,8 @@ from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.trials.from_litert.edit import edit
-from quantmedic.trials.from_litert.execute import EXECUTORS
-from quantmedic.trials.from_onnx.edit import EditedTranslation
+from quantmedic.trials.from_litert.litert_remedies import EXECUTORS, edit
+from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")

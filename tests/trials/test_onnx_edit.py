@@ -16,7 +16,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.remedy_kinds import SIMULATIONS
-from quantmedic.trials.from_onnx.edit import edit, left_integer
+from quantmedic.trials.from_onnx.onnx_remedies import edit, left_integer
 
 pytestmark = pytest.mark.thorough
 

@@ -32,7 +32,7 @@ from quantmedic.collectors.from_onnx.simulated import MIN_OPSET
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.trials.from_onnx.edit import edit, left_integer
+from quantmedic.trials.from_onnx.onnx_remedies import edit, left_integer
 
 pytestmark = pytest.mark.thorough
 

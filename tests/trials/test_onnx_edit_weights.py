@@ -13,7 +13,7 @@ from onnxruntime.quantization import QuantType
 
 from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.trials.from_onnx.edit import left_integer
+from quantmedic.trials.from_onnx.onnx_remedies import left_integer
 
 pytestmark = pytest.mark.thorough
 

@@ -10,7 +10,7 @@ from zoo.networks import NETWORKS
 from zoo.patient import healthy
 
 from quantmedic.engine.formulas.change import Targets
-from quantmedic.trials.from_onnx.edit import left_integer
+from quantmedic.trials.from_onnx.onnx_remedies import left_integer
 
 pytestmark = pytest.mark.thorough
 

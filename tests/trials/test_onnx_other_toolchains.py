@@ -20,7 +20,7 @@ from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.trials.from_onnx.execute import EXECUTORS, NEURAL_COMPRESSOR, NNCF
+from quantmedic.trials.from_onnx.onnx_remedies import EXECUTORS, NEURAL_COMPRESSOR, NNCF
 
 pytestmark = pytest.mark.nightly
 

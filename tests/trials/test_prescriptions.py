@@ -12,7 +12,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.bench import OutOfTimeError
-from quantmedic.trials.from_onnx.execute import EXECUTORS, copy_model
+from quantmedic.trials.from_onnx.onnx_remedies import EXECUTORS, copy_model
 from quantmedic.trials.split import even_batches, even_size
 
 RUNTIME = EXECUTORS[0]

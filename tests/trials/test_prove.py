@@ -25,7 +25,7 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.trials import allowance, bench, workbench
-from quantmedic.trials.from_onnx.edit import Edited, edit
+from quantmedic.trials.from_onnx.onnx_remedies import Edited, edit
 
 pytestmark = pytest.mark.thorough
 

@@ -20,7 +20,7 @@ from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.trials.from_onnx.execute import ONNX_RUNTIME, OnnxMade
+from quantmedic.trials.from_onnx.onnx_remedies import ONNX_RUNTIME, OnnxMade
 
 pytestmark = pytest.mark.thorough
 

@@ -28,7 +28,7 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.options import Options
-from quantmedic.trials.from_onnx.execute import FLOAT, MADE, OnnxMade, copy_model, require_outputs
+from quantmedic.trials.from_onnx.onnx_remedies import FLOAT, MADE, OnnxMade, copy_model, require_outputs
 
 #: The toolchain that is meant, as in the rules.
 TOOLCHAIN = "onnxruntime"

@@ -36,7 +36,7 @@ from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import pairs_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.formulas.change import Change
-from quantmedic.trials.from_onnx.edit import edit
+from quantmedic.trials.from_onnx.onnx_remedies import edit
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="ai-edge-litert is not installed")
 runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")

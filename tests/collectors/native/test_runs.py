@@ -31,7 +31,7 @@ from quantmedic.collectors.native.runs import (
 )
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.limits import RUN_SECONDS
-from quantmedic.trials.child import run_script
+from quantmedic.trials.execute import run_script
 
 WAIT = 60
 

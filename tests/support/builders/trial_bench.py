@@ -25,7 +25,7 @@ from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.rules.remedy_kinds import change_of
-from quantmedic.trials.from_onnx.edit import Edited, edit
+from quantmedic.trials.from_onnx.onnx_remedies import Edited, edit
 
 Array = NDArray[Any]
 #: Above this the output is float but for the order of sums.

@@ -1,7 +1,10 @@
-"""Prescriptions of ai-edge-quantizer, run in a process of their own."""
+"""Remedies carried out on LiteRT models: changes of the ONNX translation or of the file, and prescriptions.
+
+Prescriptions of ai-edge-quantizer run on the float file in a process of their own.
+"""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
@@ -10,14 +13,21 @@ from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of
+from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of, parse_translation
 from quantmedic.collectors.from_litert.models import LiteRTModels
 from quantmedic.collectors.from_litert.session import Sessions
 from quantmedic.collectors.from_onnx.file import save_content
-from quantmedic.collectors.measure.models import Models, Runner
+from quantmedic.collectors.from_translation.translated_models import TranslatedPair
+from quantmedic.collectors.measure.models import Fitting, Models, Runner
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import make_folder, write_file
 from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
+from quantmedic.trials.from_onnx import onnx_remedies
+from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
+#: What is learned on samples can be carried out.
+LEARNS = True
 #: Names of the files that a prescription reads and writes, and the folder of the stored samples.
 FLOAT, MADE, STORED = "float.tflite", "int8.tflite", "calibration"
 #: The user's calibration data: the stored samples, by the names that the signature of the float model gives its inputs.
@@ -48,6 +58,29 @@ class _StoredSamples:
 
 data = {{_key: _StoredSamples()}}
 """
+
+
+def edit(
+    models: TranslatedPair[LiteRTGraph], case: Case, change: Change, fitting: Fitting | None = None
+) -> EditedTranslation:
+    """The translation as a remedy would leave it; see ``onnx_remedies.edit``.
+
+    What is learned without any other change is learned only where the file has a place for it, and is written there.
+
+    Raises:
+        ModelError: Nothing of the change can be carried out.
+    """
+    in_place = bool(change.learned) and not replace(change, learned=frozenset())
+    graph = models.quantized
+    # A learner that sees the file leaves out what this has no place for.
+    read: onnx_remedies.Reader = (lambda _, model: graph.with_model(model)) if in_place else parse_translation
+    # The messages about float inputs of layers with coded weights hold for LiteRT's kernels, too.
+    edited = onnx_remedies.edit(models, case, change, fitting, runtime="LiteRT", read=read)
+
+    def save(path: Path) -> None:
+        save_content(graph.content_with(edited.model), path)
+
+    return EditedTranslation(edited, save if in_place else None)
 
 
 @dataclass(frozen=True)

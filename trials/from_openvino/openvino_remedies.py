@@ -1,4 +1,7 @@
-"""Prescriptions of NNCF for OpenVINO models, run in a process of their own."""
+"""Remedies carried out on OpenVINO models: changes of the ONNX translation, and prescriptions of NNCF.
+
+Prescriptions run on the float files in a process of their own.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,11 +15,18 @@ from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.models import OpenVINOModels
 from quantmedic.collectors.from_openvino.session import Sessions
-from quantmedic.collectors.measure.models import Models, Runner
+from quantmedic.collectors.from_translation.translated_models import TranslatedPair
+from quantmedic.collectors.measure.models import Fitting, Models, Runner
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import OutputError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import make_folder, write_file
 from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
+from quantmedic.trials.from_onnx import onnx_remedies
+from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
+#: What is learned on samples can be carried out.
+LEARNS = True
 #: Names of the files that a prescription reads and writes, and the folder of the stored batches.
 FLOAT, MADE, STORED = "float.xml", "int8.xml", "calibration"
 #: The user's calibration data: the stored batches, each a dictionary by input name as prescriptions read them, or a
@@ -44,6 +54,17 @@ class _StoredBatches:
 
 dataset = _nncf.Dataset(_StoredBatches())
 """
+
+
+def edit(
+    models: TranslatedPair[OpenVINOGraph], case: Case, change: Change, fitting: Fitting | None = None
+) -> EditedTranslation:
+    """The translation as a remedy would leave it; see ``onnx_remedies.edit``.
+
+    Raises:
+        ModelError: Nothing of the change can be carried out.
+    """
+    return EditedTranslation(onnx_remedies.edit(models, case, change, fitting, runtime="OpenVINO"))
 
 
 @dataclass(frozen=True)
