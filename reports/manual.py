@@ -82,8 +82,9 @@ def _glossary_rows(scope: str) -> Iterable[str]:
 
 
 def _name_example(fence: re.Match[str]) -> str:
-    kind = fence["kind"].strip()
-    return f"\n*{EXAMPLES.get(kind, kind)}*\n\n{fence['fence']}{fence['lang']}"
+    kind, _, rule = fence["kind"].strip().partition(" ")
+    said = EXAMPLES.get(kind, kind)
+    return f"\n*{f'{rule}: {said}' if rule else said}*\n\n{fence['fence']}{fence['lang']}"
 
 
 class _Safety(Extension):  # type: ignore[misc]  # python-markdown has no types

@@ -19,7 +19,9 @@ from quantmedic.engine.text import suggest
 from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 
 Kind = Literal["fires", "silent"]
-_EXAMPLE = re.compile(r"^```yaml (fires|silent)[ \t]*\n(.*?)^```", re.M | re.S)
+_EXAMPLE = re.compile(r"^```yaml (fires|silent)(?:[ \t]+([A-Z]\d{3}))?[ \t]*\n(.*?)^```", re.M | re.S)
+#: The first line of a page: the name of its cause, and the rules that it explains.
+_TITLE = re.compile(r"\A# \S+ \(([A-Z]\d{3}(?:, [A-Z]\d{3})*)\)$", re.M)
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,26 @@ def read_page(path: Path) -> str:
         raise RuleError("the page is not UTF-8 text", where=f"{path}: byte {error.start}") from error
 
 
-def page_examples(page: str) -> list[Example]:
-    """All examples of a manual page in their order."""
+def explained_rules(page: str) -> tuple[str, ...]:
+    """Ids of the rules that a page explains, as its title lists them; the first names its file."""
+    title = _TITLE.match(page)
+    return tuple(title[1].split(", ")) if title else ()
+
+
+def page_examples(page: str, rule: str | None = None) -> list[Example]:
+    """Examples of a manual page in their order.
+
+    Args:
+        page: The page in Markdown.
+        rule: Id of a rule; leaves out blocks that name another, as in ``yaml fires W013``. None keeps all.
+    """
     found: list[Example] = []
     for match in _EXAMPLE.finditer(page):
+        if rule is not None and match[2] not in (None, rule):
+            continue
         kind: Kind = "fires" if match[1] == "fires" else "silent"
         number = 1 + sum(example.kind == kind for example in found)
-        found.append(Example(kind, number, page.count("\n", 0, match.start()) + 1, match[2]))
+        found.append(Example(kind, number, page.count("\n", 0, match.start()) + 1, match[3]))
     return found
 
 

@@ -387,7 +387,7 @@ def _page(rule: Rule, page: str | None) -> Iterable[Remark]:
             "error", rule.id, "it has no page", (beside,), "write one with examples: quantmedic rules new --help"
         )
         return
-    kinds = {example.kind for example in page_examples(page)}
+    kinds = {example.kind for example in page_examples(page, rule.id)}
     for kind, does in (("fires", "fires"), ("silent", "stays silent")):
         if kind not in kinds:
             help_ = f"add a block that begins with ```yaml {kind} and holds facts on which the rule {does}"

@@ -194,7 +194,7 @@ def run_examples(base: RuleBase, rules: Iterable[Rule]) -> list[Tested]:
     """Run the examples on the pages of rules."""
     rules = list(rules)
     pages = _pages(rules)
-    return [_test_rule(rule, page_examples(pages.get(rule.id, "")), base) for rule in rules]
+    return [_test_rule(rule, page_examples(pages.get(rule.id, ""), rule.id), base) for rule in rules]
 
 
 def _test_rule(rule: Rule, examples: Iterable[Example], base: RuleBase) -> Tested:

@@ -9,6 +9,7 @@ from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.rules.examples import explained_rules
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: A heading of a page below its title.
@@ -48,7 +49,8 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
         return None
     # The rule that bears the name comes before others of that cause.
     first = min(rules, key=lambda rule: wanted.lower() not in (rule.id.lower(), rule.name))
-    others = [rule for rule in base.rules if rule.cause == first.cause and rule is not first]
+    shared = explained_rules(pages[first.id])
+    others = [rule for rule in base.rules if rule.cause == first.cause and rule.id not in (first.id, *shared)]
     if not others:
         return pages[first.id]
     links = ", ".join(f"[{rule.id}]({rule.id}.md) {rule.name}" for rule in others)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.files import leads_out
-from quantmedic.engine.rules.examples import read_page
+from quantmedic.engine.rules.examples import explained_rules, read_page
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.log_patterns import LogPattern
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -60,10 +60,13 @@ def rule_folder() -> Path:
 def load_manuals(rules: RuleBase) -> dict[str, str]:
     """Manual pages by rule id, general pages as ``general/NAME``; a user's page lies beside its rule.
 
+    Rules of one cause may share a page: its title lists them, and each id leads to it.
+
     A rule without a page gets a short one from its own words; the page ``index`` lists all.
     """
     folder = _data_folder("manuals")
     pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    pages |= {code: text for text in [*pages.values()] for code in explained_rules(text)}
     pages |= {
         f"general/{path.stem}": path.read_text(encoding="utf-8") for path in sorted((folder / "general").glob("*.md"))
     }
@@ -73,7 +76,7 @@ def load_manuals(rules: RuleBase) -> dict[str, str]:
             pages[rule.id] = read_page(beside)
         elif rule.id not in pages:
             remedies = "\n".join(f"- {rules.remedies[name].title}" for name in rule.remedies)
-            pages[rule.id] = f"# {rule.name} ({rule.id})\n\n{rule.message}\n\n## What to do\n\n{remedies}\n"
+            pages[rule.id] = f"# {rule.name} ({rule.id})\n\n{rule.message}\n\n## Fix\n\n{remedies}\n"
     pages["index"] += _page_list(rules, pages)
     return pages
 

@@ -209,7 +209,7 @@ def _first_paragraph(page: str) -> str:
     """What a page of the manual says first, without links and marks."""
     for block in page.split("\n\n"):
         lines = [line for line in block.strip().splitlines() if not line.startswith("#")]
-        if lines and not lines[0].startswith(("|", "```", "- ", "* ")):
+        if lines and not lines[0].startswith(("|", "```", "- ", "* ", "Also called: ")):
             return visible(without_links(" ".join(line.strip() for line in lines)).replace("`", ""))
     return ""
 

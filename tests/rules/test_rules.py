@@ -15,7 +15,7 @@ from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.snippets import render_snippet, render_snippets
 from quantmedic.engine.rules.conditions import All, Any_, Condition
 from quantmedic.engine.rules.evaluate import Finding, Unknown, evaluate, render_message
-from quantmedic.engine.rules.examples import example_case, example_values, page_examples
+from quantmedic.engine.rules.examples import example_case, example_values, explained_rules, page_examples
 from quantmedic.engine.rules.lint import lint
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Remedy
@@ -28,7 +28,8 @@ MANUALS = Path(str(files("quantmedic.manuals")))
 BASE = load_rules([RULES_FOLDER])
 RULES = {rule.id: rule for rule in BASE.rules}
 ROOT = Path(__file__).parents[2]
-HEADINGS = ["What it is", "Why it hurts", "How it was measured", "What to do", "Examples", "References"]
+HEADINGS = ["Detection", "Fix", "Examples", "References"]
+OLD = ["What it is", "Why it hurts", "How it was measured", "What to do", "Examples", "References"]
 LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 NUMERIC = ("gt", "ge", "lt", "le")
 GENERAL = {path.stem for path in (MANUALS / "general").glob("*.md")}
@@ -73,13 +74,17 @@ NAMED_CASE = CaseFacts.model_validate(
 )
 
 
+PAGES = load_manuals(BASE)
+
+
 def page(rule: Rule) -> str:
-    return (MANUALS / f"{rule.id}.md").read_text(encoding="utf-8")
+    """The page that explains the rule; rules of one cause may share it."""
+    return PAGES[rule.id]
 
 
 def examples(rule: Rule, kind: str) -> list[tuple[int, dict[str, Any]]]:
     """Number and facts of the examples of a page."""
-    return [(each.number, example_values(each)) for each in page_examples(page(rule)) if each.kind == kind]
+    return [(each.number, example_values(each)) for each in page_examples(page(rule), rule.id) if each.kind == kind]
 
 
 def judge(rule: Rule, facts: dict[str, Any]) -> Any:
@@ -127,20 +132,27 @@ def test_own_evidence_of_harm_is_stated_only_where_it_is_needed() -> None:
     assert all("without asking for harm" in remark.message for remark in remarks)
 
 
-def test_rule_and_cause_have_one_name_or_the_page_says_why() -> None:
+def test_rule_and_cause_have_one_name_or_the_page_names_both() -> None:
     def wrong(rule: Rule) -> Iterator[str]:
-        text = " ".join(page(rule).split())
-        alike = [other for other in BASE.rules if other.cause == rule.cause and other is not rule]
-        stated = f"Its cause is named `{rule.cause}`, like that of "
-        if rule.name != rule.cause and not alike:
+        if rule.name == rule.cause:
+            return
+        if not [other for other in BASE.rules if other.cause == rule.cause and other is not rule]:
             yield "a cause of one rule is called what its rule is called"
-        if (stated in text) != (rule.name != rule.cause):
-            yield f"say {stated!r} where the names differ, and only there"
-        elif rule.name != rule.cause:
-            sentence = text.partition(stated)[2].partition(": ")[0]
-            yield from (other.id for other in alike if f"[{other.name}]({other.id}.md)" not in sentence)
+        yield from (name for name in (rule.name, rule.cause) if name not in page(rule))
 
     assert not of_each(wrong)
+
+
+def test_a_page_explains_the_rules_of_its_title() -> None:
+    """Its first rule names the file; where there are several, all are of one cause, and examples name theirs."""
+    for path in sorted(MANUALS.glob("[A-Z][0-9]*.md")):
+        text = path.read_text(encoding="utf-8")
+        explained = [RULES[code] for code in explained_rules(text)]
+        assert explained and explained[0].id == path.stem, path
+        assert len({rule.cause for rule in explained}) == 1, path
+        named = re.findall(r"^```yaml (?:fires|silent) (\S+)$", text, re.M)
+        assert set(named) == ({rule.id for rule in explained} if len(explained) > 1 else set()), path
+        assert not (len(explained) > 1 and re.search(r"^```yaml (?:fires|silent)$", text, re.M)), path
 
 
 def test_message_states_the_problem() -> None:
@@ -163,16 +175,16 @@ def test_repair_of_data_set_rules_is_recalibration() -> None:
 def test_page_has_title_headings_and_both_verdicts() -> None:
     def wrong(rule: Rule) -> Iterator[object]:
         text = page(rule)
-        if not text.startswith(f"# {rule.name} ({rule.id})\n"):
+        if not text.startswith(f"# {RULES[explained_rules(text)[0]].name} ("):
             yield "the title"
-        if (headings := re.findall(r"^## (.+)$", text, re.M)) != HEADINGS:
+        if (headings := re.findall(r"^## (.+)$", text, re.M)) not in (HEADINGS, OLD):
             yield headings
         if not re.search(r"^When not to:", text, re.M):
             yield "say when not to follow it"
         nodes = [rule.when, *([rule.experiment.when] if rule.experiment is not None else [])]
         asked = {condition.threshold for node in nodes for condition in positive(node)} - {None}
         if unnamed := {name for name in asked if f"`{name}`" not in text}:
-            yield f"explain under 'How it was measured': {unnamed}"
+            yield f"explain under 'Detection': {unnamed}"
 
     assert not of_each(wrong)
 
