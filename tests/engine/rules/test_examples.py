@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.examples import Outcome, example_case, example_values, page_examples, run_example
+from quantmedic.engine.rules.examples import (
+    Outcome,
+    example_case,
+    example_values,
+    explained_rules,
+    page_examples,
+    run_example,
+)
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase, Threshold
@@ -57,6 +64,13 @@ def run(text: str, rule: Rule = RULE, kind: str = "silent") -> Outcome:
 def test_examples_are_found_in_order_with_number_and_line() -> None:
     found = [(example.kind, example.number, example.line) for example in page_examples(PAGE)]
     assert found == [("fires", 1, 3), ("silent", 1, 12), ("fires", 2, 16)]
+
+
+def test_a_shared_page_lists_its_rules_and_keeps_their_examples_apart() -> None:
+    page = "# some-defect (U001, U002)\n\n```yaml fires U001\na: 1\n```\n\n```yaml fires U002\na: 2\n```\n"
+    assert explained_rules(page) == ("U001", "U002") and explained_rules("# Words\n") == ()
+    assert [example.text for example in page_examples(page, "U002")] == ["a: 2\n"]
+    assert [example.number for example in page_examples(page)] == [1, 2]
 
 
 def test_outcome_names_the_facts_that_decided() -> None:
