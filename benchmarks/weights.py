@@ -184,7 +184,7 @@ def run(contender: str, kind: str, folder: str, threads: int) -> None:
     """Compare both, or read and dequantize them, and print what it cost behind the imports."""
     ours, theirs = Path(folder) / "float", Path(folder) / "quantized"
     if contender == "quantmedic":
-        from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
+        from quantmedic.collectors.from_checkpoint.compare_checkpoints import collect_checkpoints
 
         other = theirs / "model.gguf" if kind == "Q4_K" else theirs
         measure.report(

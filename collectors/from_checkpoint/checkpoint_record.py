@@ -1,14 +1,17 @@
 """Two compared checkpoints as the record of a case: its operators, its model, and what is told above all findings."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from quantmedic.collectors.from_checkpoint.checkpoint_name import name_of
-from quantmedic.collectors.from_checkpoint.comparison import Layer, Pair
+from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
 from quantmedic.collectors.from_checkpoint.containers import framework_of
-from quantmedic.collectors.from_checkpoint.declared_facts import declared_facts
-from quantmedic.collectors.from_checkpoint.exchanged_layers import with_twins
-from quantmedic.collectors.from_checkpoint.gain_changes import GainChanges, gain_changes
-from quantmedic.collectors.from_checkpoint.output_gains import SPREAD
+from quantmedic.collectors.from_checkpoint.declared.declared_facts import declared_facts
+from quantmedic.collectors.from_checkpoint.layers.exchanged_layers import with_twins
+from quantmedic.collectors.from_checkpoint.layers.gain_changes import GainChanges, gain_changes
+from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint
 from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT
 from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
@@ -26,11 +29,17 @@ WEIGHTS_ALONE = (
 NO_CONFIG = "the quantized folder has no config.json, which runtimes need"
 #: Where no other file has the settings, either.
 NOTHING_SAID = "and nothing says how activations and a K/V cache are quantized"
+#: Fewer layers have no usual error.
+MIN_PEERS = 5
+#: Deviation that is always taken for granted, in dB: layers of random weights agree to a hundredth.
+LEAST_DEVIATION_DB = 0.1
+#: Format, bits and granularity.
+Kind = tuple[str | None, int | None, str | None]
 
 
 def record_of(found: list[Layer], pair: Pair, version: str) -> CaseRecord:
     changes = gain_changes(found, pair)
-    facts = with_twins(found, changes.facts, pair)
+    facts = _with_peers(with_twins(found, changes.facts, pair))
     operators = tuple(
         OperatorRecord(
             index=index,
@@ -194,3 +203,31 @@ def _gain_notices(facts: Sequence[WeightFacts]) -> list[str]:
 
 def _layers_hold(number: int) -> str:
     return "1 layer holds" if number == 1 else f"{number} layers hold"
+
+
+def _with_peers(facts: Sequence[WeightFacts]) -> list[WeightFacts]:
+    """The facts with how far each layer is below those of its kind; unknown where there are fewer than 5."""
+    kinds: dict[Kind, list[float]] = {}
+    for weight in facts:
+        if (sqnr := _finite_sqnr(weight)) is not None:
+            kinds.setdefault(_peer_kind(weight), []).append(sqnr)
+    return [_among_peers(weight, kinds.get(_peer_kind(weight), [])) for weight in facts]
+
+
+def _among_peers(weight: WeightFacts, levels: Sequence[float]) -> WeightFacts:
+    own = _finite_sqnr(weight)
+    if own is None or len(levels) < MIN_PEERS:
+        return weight.model_copy(update={"peers": len(levels) or None})
+    median = float(np.median(levels))
+    deviation = max(float(np.median(np.abs(np.array(levels) - median))), LEAST_DEVIATION_DB)
+    gap = median - own
+    return weight.model_copy(update={"peers": len(levels), "peer_gap_db": gap, "peer_zscore": 0.6745 * gap / deviation})
+
+
+def _peer_kind(weight: WeightFacts) -> Kind:
+    return weight.format, weight.quantizer.bits, weight.quantizer.granularity
+
+
+def _finite_sqnr(weight: WeightFacts) -> float | None:
+    sqnr = weight.rounding.sqnr_db
+    return sqnr if sqnr is not None and math.isfinite(sqnr) and weight.format is not None else None

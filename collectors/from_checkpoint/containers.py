@@ -1,23 +1,28 @@
 """The containers that checkpoints come in: safetensors files, packages of Core ML, and GGUF files of llama.cpp."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.collectors.from_checkpoint.core_ml.package import is_core_ml, open_core_ml
-from quantmedic.collectors.from_checkpoint.fused_experts import with_single_experts
 from quantmedic.collectors.from_checkpoint.gguf.checkpoint import is_gguf, open_gguf
-from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
-from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed.packed_weights import packed_layers
+from quantmedic.collectors.from_checkpoint.packed.small_floats import small_float_layer
 from quantmedic.collectors.from_checkpoint.safetensors_file import (
     INDEX_ENDING,
     SAFETENSORS,
     Checkpoint,
+    Stored,
     open_checkpoint,
 )
 from quantmedic.engine.errors import ModelError
 
 #: A checkpoint, its quantized layers by name, and why others cannot be read.
 Opened = tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]
+_BLOCKS, _SCALES = "_blocks", "_scales"
+_BYTES, _LENGTH = 16, 32
+_MAX_EXPERTS = 4096
 
 
 def open_both(float_path: Path, quantized_path: Path) -> tuple[Opened, Opened]:
@@ -58,3 +63,47 @@ def framework_of(path: Path) -> str:
     if is_core_ml(path):
         return "coreml"
     return "gguf" if is_gguf(path) else "safetensors"
+
+
+def with_single_experts(
+    floats: Checkpoint, quantized: Checkpoint
+) -> tuple[Checkpoint, Checkpoint, dict[str, PackedLayer]]:
+    """Both checkpoints with a tensor per expert where the quantized one holds them in blocks, and their layers."""
+    bases = [*_find_fused(floats.tensors, quantized.tensors)]
+    if not bases:
+        return floats, quantized, {}
+    whole, packed = dict(floats.tensors), dict(quantized.tensors)
+    layers: dict[str, PackedLayer] = {}
+    for base in bases:
+        blocks, scales, own = packed.pop(f"{base}{_BLOCKS}"), packed.pop(f"{base}{_SCALES}"), whole.pop(base)
+        outputs, groups = blocks.shape[1:3]
+        for number in range(blocks.shape[0]):
+            name = f"{base}.{number}"
+            parts = {
+                "weight_packed": _part(blocks, number, f"{name}.weight_packed", (outputs, groups * _BYTES)),
+                "weight_scale": _part(scales, number, f"{name}.weight_scale", (outputs, groups)),
+            }
+            whole[f"{name}.weight"] = _part(own, number, f"{name}.weight", own.shape[1:])
+            packed |= {part.name: part for part in parts.values()}
+            layers[name] = replace(small_float_layer(name, parts), is_turned=True)
+    return replace(floats, tensors=whole), replace(quantized, tensors=packed), layers
+
+
+def _find_fused(floats: Mapping[str, Stored], packed: Mapping[str, Stored]) -> Iterator[str]:
+    """Names of tensors of experts that fit together."""
+    for name, blocks in packed.items():
+        base = name.removesuffix(_BLOCKS)
+        scales, own = packed.get(f"{base}{_SCALES}"), floats.get(base)
+        if base == name or scales is None or own is None or not own.is_float or len(blocks.shape) != 4:
+            continue
+        experts, outputs, groups, width = blocks.shape
+        fits = own.shape == (experts, groups * _LENGTH, outputs) and scales.shape == (experts, outputs, groups)
+        is_known = blocks.dtype == scales.dtype == "U8" and width == _BYTES
+        if fits and is_known and 0 < experts <= _MAX_EXPERTS:
+            yield base
+
+
+def _part(stored: Stored, number: int, name: str, shape: tuple[int, ...]) -> Stored:
+    """One of the tensors that lie behind one another."""
+    offset = stored.offset + number * (stored.nbytes // stored.shape[0])
+    return Stored(name, stored.path, stored.dtype, shape, offset)

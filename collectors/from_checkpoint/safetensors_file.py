@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.group_sums import from_half, look_up
+from quantmedic.collectors.from_checkpoint.layers.group_sums import from_half, look_up
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.files import require_regular
 from quantmedic.engine.json_text import read_json

@@ -33,6 +33,8 @@ _BLOCK = re.compile(r"\.\d+\.")
 #: Tables of words have at least so many rows for each column; the inner width of an MLP is at least this many times the
 #: hidden size, which shared keys and values make smaller in attention.
 _TABLE, _INNER = 4, 1.5
+#: Last part of their names: Mixtral, Qwen and DeepSeek; GPT-OSS and Llama 4; llama.cpp.
+_ROUTERS = frozenset({"gate", "router", "ffn_gate_inp", "shared_expert_gate"})
 
 
 def role_of(name: str, shape: Sequence[int] = (), hidden: int | None = None) -> TensorRole | None:
@@ -70,3 +72,11 @@ def _role_by_shape(name: str, shape: Sequence[int], hidden: int | None) -> Tenso
     if _BLOCK.search(name) is None:
         return "embedding" if shape[1] == hidden and other >= _TABLE * hidden else None
     return "mlp" if other >= _INNER * hidden else "attention"
+
+
+def is_router_of_experts(name: str, tensors: Mapping[str, Stored]) -> bool:
+    """Whether a weight is a router's, by its name and shape and because there are experts."""
+    shape = tensors[name].shape
+    if name.removesuffix(".weight").rpartition(".")[2] not in _ROUTERS or len(shape) != 2 or shape[0] > shape[1]:
+        return False
+    return any("expert" in other or "_exps" in other for other in tensors if other != name)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
-from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import slices
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Values
-from quantmedic.collectors.from_checkpoint.weight_slices import slices
 from quantmedic.engine.errors import ModelError
 
 #: Prefixes that tools put before the names of all tensors, or leave out.

@@ -8,7 +8,7 @@ from torch import nn
 
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
-from quantmedic.collectors.from_checkpoint.collect import compare_opened
+from quantmedic.collectors.from_checkpoint.compare_checkpoints import compare_opened
 from quantmedic.collectors.from_checkpoint.containers import Opened
 from quantmedic.collectors.from_language_model.collect import language_facts, perplexity_facts
 from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from quantmedic.collectors.from_checkpoint.routers import is_router_of_experts
+from quantmedic.collectors.from_checkpoint.tensor_roles import is_router_of_experts
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
 from quantmedic.collectors.from_language_model.bench import Bench, Gain
 from quantmedic.collectors.from_language_model.runs import Run

@@ -6,8 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from quantmedic.collectors.from_checkpoint.kv_scales import cache_scale, name_of_cache_scale
-from quantmedic.collectors.from_checkpoint.stored_scales import INPUT_SCALES, INVERSE_SCALE, StoredScales, stored_scales
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
+    INPUT_SCALES,
+    INVERSE_SCALE,
+    StoredScales,
+    cache_scale,
+    name_of_cache_scale,
+    stored_scales,
+)
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.experts import layers_of_expert
 from quantmedic.collectors.from_language_model.grids import Grid

@@ -7,8 +7,7 @@ Known are compressed-tensors (``input_activations``, ``kv_cache_scheme``), Model
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quantmedic.collectors.from_checkpoint.declared_layers import NamedModules, declared
-from quantmedic.collectors.from_checkpoint.name_patterns import exact_or_regex
+from quantmedic.collectors.from_checkpoint.declared.declared_layers import NamedModules, declared, exact_or_regex
 from quantmedic.collectors.from_language_model.grids import Grid, Strategy
 
 Settings = Mapping[str, object]

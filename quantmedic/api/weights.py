@@ -12,7 +12,7 @@ from quantmedic.api.options import TokenSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
+from quantmedic.collectors.from_checkpoint.compare_checkpoints import collect_checkpoints
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.rules.rulebase import RuleBase

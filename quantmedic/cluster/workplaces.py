@@ -15,7 +15,7 @@ from quantmedic.api.searches.fallbacks import GoalOptions, open_fallback
 from quantmedic.api.sensitivities import open_experiment
 from quantmedic.cluster.answers import StoredCase, load_stored
 from quantmedic.cluster.jobs import Job, read_job
-from quantmedic.collectors.from_checkpoint.collect import CheckpointPair, open_checkpoints
+from quantmedic.collectors.from_checkpoint.compare_checkpoints import CheckpointPair, open_checkpoints
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.slice_run import SliceRun
 from quantmedic.collectors.native.runs import time_limit

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.from_checkpoint.core_ml.decompression import Decompressed, Decompressor
 from quantmedic.collectors.from_checkpoint.core_ml.program import TYPES, Operation, Value, as_array, read_operations
-from quantmedic.collectors.from_checkpoint.core_ml.weights import Decompressed, Decompressor
-from quantmedic.collectors.from_checkpoint.packed_layer import Block, PackedLayer, Reading, even_groups
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import Block, PackedLayer, Reading, even_groups
 from quantmedic.collectors.from_checkpoint.safetensors_file import FLOATS, Checkpoint, Stored, Values
 from quantmedic.engine import files
 from quantmedic.engine.errors import ModelError

@@ -8,8 +8,8 @@ import pytest
 from builders import checkpoints as made
 from builders.nf4 import nf4
 
-from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
-from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 
 PATIENT = "model.layers.1.mlp.down_proj"

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.group_sums import group_sums, numpy_sums
-from quantmedic.collectors.from_checkpoint.weight_fields import Grid
+from quantmedic.collectors.from_checkpoint.layers.group_sums import group_sums, numpy_sums
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid
 from quantmedic.engine.case.facts import WeightFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, QuantmedicError
@@ -279,7 +279,7 @@ def test_strangers_and_swapped_arguments_are_refused(float_folder: Path, tmp_pat
 
 @pytest.mark.nightly
 def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from quantmedic.collectors.from_checkpoint import weight_slices
+    from quantmedic.collectors.from_checkpoint.layers import weight_slices
 
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
     one = quantmedic.collect_weights(float_folder, quantized, threads=1).record
@@ -418,7 +418,7 @@ def test_memory_does_not_grow_with_the_layers(tmp_path: Path) -> None:
 
 def test_compiled_loops_are_kept_apart_from_the_source() -> None:
     """Files that pip does not know would survive an uninstall and hide the next install."""
-    loops = pytest.importorskip("quantmedic.collectors.from_checkpoint.group_loops")
+    loops = pytest.importorskip("quantmedic.collectors.from_checkpoint.layers.group_loops")
     kept = Path(loops._fill_sums._cache.cache_path)
     assert not kept.is_relative_to(Path(loops.__file__).parent)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 
-from quantmedic.collectors.from_checkpoint.name_patterns import expression
+from quantmedic.collectors.from_checkpoint.declared.declared_layers import expression
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.thorough

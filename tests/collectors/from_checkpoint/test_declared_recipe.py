@@ -7,7 +7,7 @@ import pytest
 from builders.strange_configurations import strange_configurations
 from hypothesis import given
 
-from quantmedic.collectors.from_checkpoint.declared_recipe import declared_recipe, is_per_channel
+from quantmedic.collectors.from_checkpoint.declared.declared_facts import declared_recipe, is_per_channel
 
 WEIGHTS = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 64, "dynamic": False}
 

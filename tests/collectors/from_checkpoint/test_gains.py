@@ -10,8 +10,8 @@ from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.bias_gains import is_left_unscaled
-from quantmedic.collectors.from_checkpoint.output_gains import ChannelGains, left_gain
+from quantmedic.collectors.from_checkpoint.layers.gain_changes import is_left_unscaled
+from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains, left_gain
 from quantmedic.engine.case.facts import WeightFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 

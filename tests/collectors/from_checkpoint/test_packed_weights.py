@@ -10,9 +10,13 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.from_checkpoint.packed_codes import unpack_padded_words, unpack_words
-from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
-from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
+    PackedLayer,
+    Settings,
+    unpack_padded_words,
+    unpack_words,
+)
+from quantmedic.collectors.from_checkpoint.packed.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import Values, open_checkpoint
 
 GPTQ_V2 = {"quant_method": "gptq", "checkpoint_format": "gptq_v2"}

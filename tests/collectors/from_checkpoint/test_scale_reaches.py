@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from builders import checkpoints as made
 
-from quantmedic.collectors.from_checkpoint.running_grids import running_grids
-from quantmedic.collectors.from_checkpoint.scale_reaches import asked_inputs
+from quantmedic.collectors.from_checkpoint.declared.declared_facts import running_grids
+from quantmedic.collectors.from_checkpoint.declared.scale_reaches import asked_inputs
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 WIDTH, HEADS, KEPT, SIZE = 32, 4, 2, 8

@@ -13,8 +13,8 @@ from builders import small_floats as small
 from builders.tiers import others_nightly
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
-from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.engine.contract.diagnosis import Diagnosis
 

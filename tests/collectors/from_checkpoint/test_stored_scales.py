@@ -8,8 +8,8 @@ import pytest
 from builders import checkpoints as made
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.running_grids import running_grids
-from quantmedic.collectors.from_checkpoint.stored_scales import StoredScales, stored_scales
+from quantmedic.collectors.from_checkpoint.declared.declared_facts import running_grids
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import StoredScales, stored_scales
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.console import render_console
 

@@ -1,0 +1,1 @@
+"""What a configuration declares of a quantized checkpoint, against what its tensors are."""

@@ -1,0 +1,352 @@
+"""Facts of a quantized checkpoint by itself: what its configuration declares against what its tensors are."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from quantmedic.collectors.from_checkpoint.checkpoint_pair import Pair, differs
+from quantmedic.collectors.from_checkpoint.declared.declared_layers import declared, departures, modules_of
+from quantmedic.collectors.from_checkpoint.declared.scale_reaches import cache_reaches, input_reaches
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import StoredScales, kv_scales, stored_scales
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+
+#: Scales of fused parts are different from here on.
+_ALIKE = 1.01
+#: Keys that say nothing of what is computed, or that quantization may change.
+_OTHER = (
+    "quantization_config",
+    "compression_config",
+    "torch_dtype",
+    "dtype",
+    "transformers_version",
+    "use_cache",
+    "auto_map",
+    "attn_implementation",
+)
+_HIDDEN = "_"
+#: Depth to which tables are compared, and differences that are kept.
+_DEPTH, _KEPT = 4, 8
+#: Keys of ``QuantizationArgs`` that say how numbers are quantized; a recipe with others is refused. Observers are left
+#: out, which are chosen by the recipe, and names of them differ between releases.
+_KEYS = (
+    "num_bits",
+    "type",
+    "symmetric",
+    "strategy",
+    "group_size",
+    "block_structure",
+    "dynamic",
+    "actorder",
+    "scale_dtype",
+    "zp_dtype",
+)
+_PARTS = ("weights", "input_activations", "output_activations")
+#: Orders of columns that recipes no longer take.
+_REMOVED_ORDERS = ("group", "dynamic", True)
+#: More groups, or patterns of layers, are not written into a recipe.
+_MOST = 64
+_LONGEST = 200
+#: Layers that vLLM, SGLang and TensorRT-LLM put together, by the last part of their names.
+_FUSED: tuple[tuple[str, ...], ...] = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate_proj", "up_proj"),
+    ("w1", "w3"),
+    ("q_a_proj", "kv_a_proj_with_mqa"),
+)
+#: Scales of a whole tensor beside scales per block; kernels take one for all parts.
+_SCALES = ("weight_global_scale", "weight_scale_2")
+#: Algorithms of ModelOpt that leave activations in float.
+_WEIGHTS_ALONE = ("W4A16", "W8A16", "W4A16_AWQ", "NVFP4_W4A16", "W4A16_NVFP4")
+
+
+#: Type of what has scales of which the configuration says nothing.
+_UNSAID = "scales are stored, and no configuration says of which type"
+_NO_SCALES = StoredScales()
+_HEADS, _TABLES = ("lm_head", "output", "embed_out"), ("embed_tokens", "token_embd", "wte")
+
+
+def declared_facts(pair: Pair) -> dict[str, object]:
+    """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
+    differences = config_differences(pair.floats.config, pair.quantized.config)
+    stored = stored_scales(pair.quantized.tensors, pair.floats.tensors)
+    told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings, stored)}
+    if differences is not None:
+        told |= {"config_differences": differences, "differing_settings": len(differences)}
+    told |= {**_weight_facts(pair.quantized.settings), **_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}
+    return {**told, **_layer_facts(pair), **_tied_facts(pair)}
+
+
+def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
+    """How weights were quantized, which a new run has to be told again."""
+    said = Settings.of(settings)
+    return {
+        **declared_recipe(settings),
+        "declared_group_size": -1 if is_per_channel(settings) else said.group_size,
+        "declared_symmetric": said.symmetric,
+        "declared_order": said.activation_order,
+    }
+
+
+def _kv_facts(pair: Pair) -> dict[str, object]:
+    weights = [pair.names[name] for name in pair.floats.tensors if name in pair.names]
+    found = kv_scales(pair.quantized.settings, weights, pair.quantized.tensors)
+    if found.asked is None or not found.blocks:
+        return {}
+    counted = _count_names("kv_missing", found.missing)
+    return {"kv_cache": found.asked, "kv_blocks": found.blocks, "kv_of_one": len(found.of_one), **counted}
+
+
+def _reach_facts(pair: Pair) -> dict[str, object]:
+    cache, inputs = cache_reaches(pair), input_reaches(pair)
+    return {
+        **_extreme("cache_reach", cache.usual, -1),
+        **_extreme("cache_excess", cache.most, 1),
+        **_extreme("cache_steps", cache.steps, -1),
+        **_extreme("input_reach", inputs.usual, -1),
+    }
+
+
+def _extreme(name: str, found: Mapping[str, float], sign: int) -> dict[str, object]:
+    """The largest figure, or with a sign of -1 the smallest, and which scale has it."""
+    known = [scale for scale in found if isfinite(found[scale])]
+    if not known:
+        return {}
+    worst = max(known, key=lambda scale: sign * found[scale])
+    return {name: found[worst], f"{name}_scale": worst}
+
+
+def _fused_facts(pair: Pair) -> dict[str, object]:
+    found = fused_scales(pair.layers, pair.quantized.tensors)
+    if found.worst is None:
+        return {}
+    return {
+        "fused_layers": len(found.ratios),
+        "fused_ratio": found.ratios[found.worst],
+        "fused_differing": sum(ratio > _ALIKE for ratio in found.ratios.values()),
+        "first_fused": found.worst,
+    }
+
+
+def _layer_facts(pair: Pair) -> dict[str, object]:
+    said = declared(pair.quantized.settings)
+    if not said.ignores and not said.schemes:
+        return {}
+    tensors = pair.quantized.tensors
+    floats = [
+        name.removesuffix(".weight")
+        for name, tensor in tensors.items()
+        if name.endswith(".weight") and tensor.is_float and len(tensor.shape) == 2
+    ]
+    found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
+    return {
+        **_count_names("idle_targets", found.idle_targets, "first_idle_target"),
+        **_count_names("idle_ignores", found.idle_ignores, "first_idle_ignore"),
+        **_count_names("declared_float", found.quantized),
+        **_count_names("declared_quantized", found.left),
+        **_count_names("unmet_overrides", found.unmet, "first_unmet_override"),
+    }
+
+
+def _tied_facts(pair: Pair) -> dict[str, object]:
+    config = pair.quantized.config
+    if not is_tied(config):
+        return {}
+    return {"untied": untied(config, pair.quantized.tensors, pair.layers, differs) or ""}
+
+
+def _count_names(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
+    return {name: len(found), first or f"first_{name}": found[0] if found else None}
+
+
+def config_differences(floats: Mapping[str, object], quantized: Mapping[str, object]) -> tuple[str, ...] | None:
+    """Settings that both name and that differ, as ``key: quantized (float)``; None where one has no configuration.
+
+    A key that one alone has may be a default of the other's version, and does not count.
+    """
+    if not floats or not quantized:
+        return None
+    found = [f"{key}: {theirs} ({mine})" for key, mine, theirs in _pairs(floats, quantized, "", _DEPTH)]
+    return tuple(found[:_KEPT])
+
+
+def _pairs(
+    floats: Mapping[str, object], quantized: Mapping[str, object], prefix: str, depth: int
+) -> Iterator[tuple[str, object, object]]:
+    for key in sorted(floats.keys() & quantized.keys()):
+        if key in _OTHER or key.startswith(_HIDDEN) or key.endswith("_token_id"):
+            continue
+        mine, theirs = floats[key], quantized[key]
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and depth:
+            yield from _pairs(mine, theirs, f"{prefix}{key}.", depth - 1)
+        elif mine != theirs:
+            yield f"{prefix}{key}"[:80], str(mine)[:60], str(theirs)[:60]
+
+
+def declared_recipe(settings: Mapping[str, object]) -> dict[str, object]:
+    """Fields of ``CheckpointFacts``: ``config_groups`` and ``kv_cache_scheme`` as JSON.
+
+    None where the configuration has none, or more than a recipe is read for.
+    """
+    groups = settings.get("config_groups")
+    known = {str(name): found for name, group in _items(groups) if (found := _group(group)) is not None}
+    is_whole = 0 < len(known) == len(_items(groups)) <= _MOST and all(len(name) <= _LONGEST for name in known)
+    cache = _arguments(settings.get("kv_cache_scheme"))
+    return {
+        "declared_groups": json.dumps(known) if is_whole else None,
+        "declared_cache": json.dumps(cache) if cache else None,
+    }
+
+
+def is_per_channel(settings: Mapping[str, object]) -> bool:
+    """Weights of all groups have one scale per output channel."""
+    weights = [group.get("weights") for _, group in _items(settings.get("config_groups")) if isinstance(group, Mapping)]
+    return bool(weights) and all(isinstance(own, Mapping) and own.get("strategy") == "channel" for own in weights)
+
+
+def _items(value: object) -> list[tuple[object, object]]:
+    return list(value.items()) if isinstance(value, Mapping) else []
+
+
+def _group(group: object) -> dict[str, object] | None:
+    """One entry of ``config_groups``; None where it names no layers, or is not of this form."""
+    targets = group.get("targets") if isinstance(group, Mapping) else None
+    if not isinstance(group, Mapping) or not isinstance(targets, list) or not 0 < len(targets) <= _MOST:
+        return None
+    if not all(isinstance(each, str) and len(each) <= _LONGEST for each in targets):
+        return None
+    return {"targets": targets, **{part: own for part in _PARTS if (own := _arguments(group.get(part)))}}
+
+
+def _arguments(found: object) -> dict[str, object]:
+    if not isinstance(found, Mapping):
+        return {}
+    given = {key: found[key] for key in _KEYS if _is_plain(found.get(key))}
+    if given.get("actorder") in _REMOVED_ORDERS:
+        del given["actorder"]
+    return given
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list):
+        return len(value) == 2 and all(isinstance(each, int) for each in value)
+    return isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= _LONGEST)
+
+
+@dataclass(frozen=True)
+class FusedScales:
+    """What was found of layers that are computed as one.
+
+    Attributes:
+        ratios: Largest over smallest scale of the parts, by the name of what they are put together into.
+    """
+
+    ratios: Mapping[str, float]
+
+    @property
+    def worst(self) -> str | None:
+        """The one whose scales differ most."""
+        return max(self.ratios, key=lambda name: self.ratios[name], default=None)
+
+
+def fused_scales(layers: Iterable[str], tensors: Mapping[str, Stored]) -> FusedScales:
+    """Ratios of the scales of parts, of all fused layers that have such scales."""
+    known = set(layers)
+    found: dict[str, float] = {}
+    for name in sorted(known):
+        parent, _, last = name.rpartition(".")
+        group = next((group for group in _FUSED if group[0] == last), None)
+        if group is None:
+            continue
+        scales = [*_scales_of([f"{parent}.{part}".lstrip(".") for part in group], tensors)]
+        if len(scales) > 1:
+            found[f"{parent}.{'/'.join(group)}".lstrip(".")] = max(scales) / min(scales)
+    return FusedScales(found)
+
+
+def _scales_of(names: Sequence[str], tensors: Mapping[str, Stored]) -> Iterator[float]:
+    for name in names:
+        stored = next((tensors[f"{name}.{part}"] for part in _SCALES if f"{name}.{part}" in tensors), None)
+        value = float(stored.floats().ravel()[0]) if stored is not None and stored.is_float and stored.size == 1 else 0
+        if value > 0:
+            yield value
+
+
+def running_grids(settings: Mapping[str, object], stored: StoredScales = _NO_SCALES) -> str | None:
+    """Inputs of layers and K/V cache with the types that the configuration asks for; None where both stay in float.
+
+    Args:
+        settings: The configuration of the quantization.
+        stored: Scales that the checkpoint has: where there are any, something is quantized, said or not.
+    """
+    inputs, cache = (", ".join(dict.fromkeys(found)) for found in (_inputs(settings), _cache(settings)))
+    inputs, cache = inputs or (_UNSAID if stored.inputs else ""), cache or (_UNSAID if stored.caches else "")
+    parts = [f"{what} ({how})" for what, how in (("inputs of layers", inputs), ("K/V cache", cache)) if how]
+    return " and ".join(parts) or None
+
+
+def _inputs(settings: Mapping[str, object]) -> Iterator[str]:
+    algorithm, groups = settings.get("quant_algo"), settings.get("config_groups")
+    if isinstance(algorithm, str) and algorithm.upper() not in (*_WEIGHTS_ALONE, "NONE"):
+        yield algorithm
+    elif isinstance(groups, Mapping):
+        schemes = (group.get("input_activations") for group in groups.values() if isinstance(group, Mapping))
+        yield from (_words(scheme) for scheme in schemes if isinstance(scheme, Mapping))
+    elif settings.get("quant_method") == "fp8":
+        yield "float8"
+
+
+def _cache(settings: Mapping[str, object]) -> Iterator[str]:
+    algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
+    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
+        yield algorithm
+    elif isinstance(scheme, Mapping):
+        yield _words(scheme)
+
+
+def _words(scheme: Mapping[str, object]) -> str:
+    return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
+
+
+def untied(
+    config: Mapping[str, object],
+    tensors: Mapping[str, Stored],
+    layers: Collection[str],
+    differs: Callable[[Stored, Stored], bool],
+) -> str | None:
+    """What is wrong with tied weights; None where nothing is, or nothing is tied.
+
+    Args:
+        config: Of the quantized checkpoint.
+        tensors: Its tensors.
+        layers: Names of its quantized layers.
+        differs: Some element of two tensors differs.
+    """
+    if not is_tied(config):
+        return None
+    head, table = _find(_HEADS, tensors, layers), _find(_TABLES, tensors, layers)
+    if head is None or table is None:
+        return None
+    quantized = [name in layers for name in (head, table)]
+    if quantized[0] != quantized[1]:
+        return f"{head if quantized[0] else table} is quantized and {table if quantized[0] else head} is not"
+    if all(quantized):
+        return None
+    pair = tensors[f"{head}.weight"], tensors[f"{table}.weight"]
+    if pair[0].shape != pair[1].shape or differs(*pair):
+        return f"{head} and {table} hold different numbers"
+    return None
+
+
+def is_tied(config: Mapping[str, object]) -> bool:
+    """The output weights are the embeddings."""
+    text = config.get("text_config")
+    own = text.get("tie_word_embeddings") if isinstance(text, Mapping) else None
+    return (config.get("tie_word_embeddings") if own is None else own) is True
+
+
+def _find(words: Collection[str], tensors: Mapping[str, Stored], layers: Collection[str]) -> str | None:
+    """The module of a checkpoint with one of these names."""
+    names = [*layers, *(name.removesuffix(".weight") for name in tensors if name.endswith(".weight"))]
+    return next((name for name in names if name.rpartition(".")[2] in words), None)

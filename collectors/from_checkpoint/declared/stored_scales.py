@@ -1,0 +1,124 @@
+"""Scales of inputs and of the K/V cache that a checkpoint stores, whatever its configuration says of their use."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Values, natural_order
+
+#: Layers that make keys, by which blocks with a cache are counted.
+_KEYS = re.compile(r"(.*\.)?(k_proj|qkv_proj|c_attn|kv_a_proj_with_mqa|query_key_value|Wqkv)\.[^.]+")
+#: Those of them that make a latent vector, which is cached with the scale of keys.
+_LATENT, _LATENT_KINDS = ("kv_a_proj_with_mqa",), ("k",)
+#: Names of the scales below the attention of a block: compressed-tensors, its older form, ModelOpt, llama.cpp's kin.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "k": ("k_scale", "k_proj.k_scale", "k_proj.output_scale", "attn.k_scale", "k_cache.scale"),
+    "v": ("v_scale", "v_proj.v_scale", "v_proj.output_scale", "attn.v_scale", "v_cache.scale"),
+}
+#: All of them.
+CACHE_SCALES = tuple(name for names in _NAMES.values() for name in names)
+#: Types whose small scales ModelOpt raises to 1 on purpose.
+_CLAMPED = frozenset(("fp8",))
+#: Names of the scale of inputs beside ``weight``; the second is multiplied where the others divide.
+INVERSE_SCALE = "input_global_scale"
+INPUT_SCALES = ("input_scale", INVERSE_SCALE, "act_scale", "activation_scale")
+
+
+@dataclass(frozen=True)
+class KvScales:
+    """What was found of the scales of the cache.
+
+    Attributes:
+        asked: Type of codes that the configuration asks for; None where it asks for none, or for scales while running.
+        blocks: Attention layers.
+        missing: Those without a scale of K or of V, in order.
+        of_one: Those whose scales are both 1, as they are where nothing was calibrated.
+    """
+
+    asked: str | None = None
+    blocks: int = 0
+    missing: list[str] = field(default_factory=list)
+    of_one: list[str] = field(default_factory=list)
+
+
+def kv_scales(settings: Mapping[str, object], names: Iterable[str], tensors: Mapping[str, Stored]) -> KvScales:
+    """Scales of the cache in a quantized checkpoint.
+
+    Args:
+        settings: Its configuration of the quantization.
+        names: Names of all weights, in the quantized checkpoint.
+        tensors: Its tensors.
+    """
+    asked = asked_cache(settings)
+    if asked is None:
+        return KvScales()
+    makers = {match[1] or "": match[2] for name in names if (match := _KEYS.fullmatch(name))}
+    found = KvScales(asked, len(makers))
+    for block, maker in sorted(makers.items()):
+        scales = [_scale_of(block, kind, tensors) for kind in (_LATENT_KINDS if maker in _LATENT else _NAMES)]
+        if None in scales:
+            found.missing.append(block.rstrip("."))
+        elif asked not in _CLAMPED and all(scale == 1.0 for scale in scales):
+            found.of_one.append(block.rstrip("."))
+    return found
+
+
+def asked_cache(settings: Mapping[str, object]) -> str | None:
+    """Type of the codes of the cache that a configuration asks for, with scales that are stored."""
+    scheme = settings.get("kv_cache_scheme")
+    if isinstance(scheme, Mapping) and scheme.get("dynamic") is not True:
+        return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
+    algorithm = settings.get("kv_cache_quant_algo")
+    return algorithm.lower() if isinstance(algorithm, str) and algorithm.lower() != "none" else None
+
+
+def _scale_of(block: str, kind: str, tensors: Mapping[str, Stored]) -> float | None:
+    """The scale of a block: one number, or the largest of one per head."""
+    found = cache_scale(block, kind, tensors)
+    return None if found is None else float(found.max())
+
+
+def cache_scale(block: str, kind: str, tensors: Mapping[str, Stored]) -> Values | None:
+    """The scale of K or V of a block as it is stored: one number, or one per head; None where there is none.
+
+    Args:
+        block: Name of the attention, with a dot behind it.
+        kind: ``k`` or ``v``.
+        tensors: Of the checkpoint.
+    """
+    name = name_of_cache_scale(block, kind, tensors)
+    stored = None if name is None else tensors[name]
+    return stored.floats().ravel() if stored is not None and stored.is_float and stored.size else None
+
+
+def name_of_cache_scale(block: str, kind: str, tensors: Mapping[str, Stored]) -> str | None:
+    """What the tensor with the scale is called; None where there is none. See ``cache_scale``."""
+    return next((f"{block}{name}" for name in _NAMES[kind] if f"{block}{name}" in tensors), None)
+
+
+@dataclass(frozen=True)
+class StoredScales:
+    """Names of tensors, in their order.
+
+    Attributes:
+        inputs: Scales of inputs of layers.
+        caches: Scales of keys and of values.
+    """
+
+    inputs: tuple[str, ...] = ()
+    caches: tuple[str, ...] = ()
+
+
+def stored_scales(names: Iterable[str], floats: Collection[str]) -> StoredScales:
+    """The scales among the tensors of a quantized checkpoint.
+
+    Args:
+        names: Of its tensors.
+        floats: Names that the network has anyway: what it calls a scale itself is a parameter like others.
+    """
+    added = sorted((name for name in names if name not in floats), key=natural_order)
+    return StoredScales(*(tuple(n for n in added if _ends(n, parts)) for parts in (INPUT_SCALES, CACHE_SCALES)))
+
+
+def _ends(name: str, parts: Iterable[str]) -> bool:
+    return any(name.endswith(f".{part}") for part in parts)

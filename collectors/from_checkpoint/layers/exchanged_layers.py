@@ -1,0 +1,134 @@
+"""Layers whose stored weights are those of another layer of the float checkpoint."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import stored_source
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import UnreadableLayerError
+from quantmedic.collectors.pair.weight_grids import ALIKE, ALIKE_ROUNDED, cosine
+from quantmedic.engine.case.facts import WeightFacts
+
+#: Output and input channels that are compared: of 2048 unlike weights the cosine is within 0.1 of 0.
+_ROWS, _COLUMNS = 8, 256
+#: Layers for which another is looked for, at most.
+_MOST = 256
+#: Shape of float weights.
+Shape = tuple[int, ...]
+
+
+def with_twins(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair) -> list[WeightFacts]:
+    """The facts, those of strange layers with the layer that their weights are of; nothing where there is none."""
+    strange = [layer for layer, own in zip(found, facts, strict=True) if _is_strange(own)][:_MOST]
+    if not strange:
+        return list(facts)
+    names = {layer.name for layer in strange}
+    others: dict[Shape, list[str]] = {}
+    for layer in found:
+        others.setdefault(pair.floats.tensors[layer.name].shape, []).append(layer.name)
+    rows = _FloatRows(pair)
+    twins = {layer.name: _twin_of(layer, pair, others, rows) for layer in found if layer.name in names}
+    exchanges = _exchanges(twins, [layer.name for layer in found])
+    return [
+        own.model_copy(update=twins[layer.name] | exchanges[layer.name]) if layer.name in names else own
+        for layer, own in zip(found, facts, strict=True)
+    ]
+
+
+def _exchanges(twins: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> dict[str, dict[str, object]]:
+    """How each strange layer and its twin stand to each other, in words; nothing where it has none.
+
+    Args:
+        twins: What was found of the strange layers.
+        names: Of all layers.
+    """
+    partner = {name: f"{twin['twin']}.weight" for name, twin in twins.items() if twin}
+    mutual = {name for name, other in partner.items() if partner.get(other) == name}
+    places = {name: _blocks_apart(name, partner[name]) for name in mutual}
+    found: dict[str, dict[str, object]] = {}
+    for name in twins:
+        if name not in partner:
+            found[name] = {}
+            continue
+        said = "which changed places with it" if name in mutual else "which does not hold those of this one in turn"
+        both = places.get(name)
+        if both is not None and _are_whole(both, names, places):
+            said = f"as all of {both[0]} and {both[1]} changed places"
+        found[name] = {"twin_exchange": said}
+    return found
+
+
+def _blocks_apart(name: str, other: str) -> tuple[str, str] | None:
+    """The two blocks, or experts, that two layers are the same part of, in order; None where names differ otherwise."""
+    one, two = name.split("."), other.split(".")
+    apart = [k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b]
+    if len(one) != len(two) or len(apart) != 1 or not one[apart[0]].isdigit() or not two[apart[0]].isdigit():
+        return None
+    first, second = sorted((one[: apart[0] + 1], two[: apart[0] + 1]), key=lambda parts: int(parts[-1]))
+    return ".".join(first), ".".join(second)
+
+
+def _are_whole(blocks: tuple[str, str], names: Sequence[str], places: Mapping[str, tuple[str, str] | None]) -> bool:
+    """All layers of both blocks changed places."""
+    own = [name for name in names if name.startswith(tuple(f"{block}." for block in blocks))]
+    return len(own) > 2 and all(places.get(name) == blocks for name in own)
+
+
+def _is_strange(own: WeightFacts) -> bool:
+    kept = own.similarity_kept if own.similarity_kept is not None else own.similarity
+    return kept is not None and kept < ALIKE_ROUNDED
+
+
+class _FloatRows:
+    """Corners of float weights, each read once."""
+
+    def __init__(self, pair: Pair) -> None:
+        """Nothing is read yet."""
+        self._pair = pair
+        self._known: dict[str, Values] = {}
+
+    def read(self, name: str) -> Values:
+        """Corner ``[rows, inputs]`` of a tensor."""
+        if name not in self._known:
+            tensor = self._pair.floats.tensors[name]
+            count = min(tensor.shape[0], _ROWS)
+            values = tensor.floats(slice(0, count)).reshape(count, -1)
+            self._known[name] = np.ascontiguousarray(values[:, :_COLUMNS])
+        return self._known[name]
+
+
+def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], rows: _FloatRows) -> dict[str, object]:
+    stored = _stored_rows(layer, pair)
+    own = rows.read(layer.name)
+    if stored is None or stored.shape != own.shape:
+        return {}
+    names = [name for name in others[pair.floats.tensors[layer.name].shape] if name != layer.name]
+    best, name = max(_cosines(stored, names, rows), default=(0.0, ""))
+    if best <= ALIKE or cosine(stored, own) >= ALIKE:
+        return {}
+    return {"twin": name.removesuffix(".weight"), "twin_similarity": best}
+
+
+def _cosines(stored: Values, names: Sequence[str], rows: _FloatRows) -> Iterator[tuple[float, str]]:
+    for name in names:
+        yield cosine(stored, rows.read(name)), name
+
+
+def _stored_rows(layer: Layer, pair: Pair) -> Values | None:
+    """A corner of what is stored, in the order of the inputs; None where it cannot be read."""
+    count = min(pair.floats.tensors[layer.name].shape[0], _ROWS)
+    packed = pair.layers.get(layer.quantized_name.removesuffix("weight").removesuffix("."))
+    if packed is None:
+        twin = pair.quantized.tensors.get(layer.quantized_name)
+        return None if twin is None else twin.floats(slice(0, count)).reshape(count, -1)[:, :_COLUMNS]
+    try:
+        part = stored_source(packed)(slice(0, min(max(count, packed.unit), packed.shape[0])))
+    except UnreadableLayerError:
+        return None
+    values = part.values
+    if part.order is not None:
+        values = np.empty_like(part.values)
+        values[:, part.order] = part.values
+    return np.nan_to_num(values[:count, :_COLUMNS], nan=0.0, posinf=0.0, neginf=0.0)

@@ -1,0 +1,153 @@
+"""Gains of all layers of two checkpoints together: what they explain, and what is left of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
+from quantmedic.collectors.from_checkpoint.layers.input_gains import (
+    NormChange,
+    Reader,
+    Surroundings,
+    explained_changes,
+    with_left_inputs,
+)
+from quantmedic.collectors.from_checkpoint.layers.norms import has_offset_norms, misfolded_norms
+from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD, with_left_gains
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+from quantmedic.engine.case.facts import WeightFacts
+
+Floats = NDArray[np.float64]
+#: Channels count from this gain on, and where the bias is not next to nothing beside the others.
+_GAIN, _LEAST_BIAS = 1.1, 1e-3
+#: Most of these channels have to show it.
+_SHARE, _LEAST_CHANNELS = 0.5, 4
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GainChanges:
+    """What the gains of two checkpoints tell.
+
+    Attributes:
+        facts: Facts of all layers, in order.
+        rescaled: Layers with gains of their inputs.
+        misfolded: Norms that were divided in the way of another architecture.
+        unexplained: Tensors that changed, and no gains explain it.
+        unscaled_biases: Biases that were not multiplied with their weights.
+    """
+
+    facts: Sequence[WeightFacts]
+    rescaled: Sequence[str]
+    misfolded: Sequence[str]
+    unexplained: Sequence[str]
+    unscaled_biases: Sequence[str]
+
+
+def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
+    """What is left of the gains of layers, and what their gains explain."""
+    tensors = pair.floats.tensors
+    altered = frozenset(size for name in pair.altered for size in tensors[name].shape)
+    facts = with_left_gains([layer.facts for layer in found], [layer.gains for layer in found], altered)
+    vectors = [(name, tensors[name], _twin(name, pair)) for name in pair.altered if len(tensors[name].shape) == 1]
+    has_offset = has_offset_norms(pair.floats.config)
+    misfolded = misfolded_norms(vectors, {layer.name: layer.gains.inputs for layer in found}, has_offset=has_offset)
+    offset = None if has_offset is None else float(has_offset)
+    changes = [
+        NormChange(name, _numbers(before), _numbers(after), offset, name in misfolded)
+        for name, before, after in vectors
+    ]
+    readers = [
+        Reader(layer.name, len(layer.gains.columns) or prod(tensors[layer.name].shape[1:]), weight, layer.gains)
+        for layer, weight in zip(found, facts, strict=True)
+    ]
+    explained = explained_changes(changes, readers)
+    lost = frozenset(tensors[name].shape[0] for name in pair.missing if len(tensors[name].shape) == 1)
+    facts = with_left_inputs(readers, Surroundings(changes, lost, partial(_scales_beside, pair)))
+    settled = {*misfolded, *(change.name for change in explained)}
+    return GainChanges(
+        facts,
+        [each.name for each in facts if each.name and (each.input_gain_ratio or 1.0) > SPREAD],
+        misfolded,
+        [name for name in pair.altered if name not in settled],
+        [*_unscaled_biases(found, facts, pair), *_unscaled_norm_biases(explained, pair)],
+    )
+
+
+def _twin(name: str, pair: Pair) -> Stored:
+    return pair.quantized.tensors[pair.names[name]]
+
+
+def _numbers(tensor: Stored) -> Floats:
+    return tensor.floats().astype(np.float64)
+
+
+def _scales_beside(pair: Pair, name: str, size: int) -> list[Floats]:
+    """Vectors of this size that the quantized checkpoint alone has in the block of a layer, and their inverses."""
+    block = name.removesuffix(".weight").rpartition(".")[0]
+    known = {pair.names[each] for each in pair.floats.tensors if each in pair.names}
+    found = [
+        _numbers(tensor)
+        for other, tensor in pair.quantized.tensors.items()
+        if other not in known and tensor.is_float and tensor.size == size and _is_within(other, block, pair.names, name)
+    ]
+    with np.errstate(divide="ignore"):
+        return [each for own in found for each in (own.ravel(), 1.0 / own.ravel())]
+
+
+def _is_within(other: str, block: str, names: Mapping[str, str], name: str) -> bool:
+    """A tensor stands in the block of a layer, by its name in the quantized checkpoint."""
+    own = names.get(name, name).removesuffix(".weight").rpartition(".")[0]
+    return other.startswith((f"{own}.", f"{block}."))
+
+
+def _unscaled_biases(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair) -> list[str]:
+    """Biases of layers that stayed as they were while the weights of their outputs have gains.
+
+    Gains that no layer undoes are wrong themselves: then it is not the bias that was forgotten.
+    """
+    names = [
+        (f"{layer.name.removesuffix('weight')}bias", np.array(layer.gains.rows, float))
+        for layer, own in zip(found, facts, strict=True)
+        if layer.gains.rows and not own.left_gain_channels
+    ]
+    return [name for name, gains in names if _stays(name, gains, pair)]
+
+
+def _unscaled_norm_biases(explained: Sequence[NormChange], pair: Pair) -> list[str]:
+    """Biases of norms that stayed as they were while the norm was divided by gains."""
+    names = [(f"{change.name.removesuffix('weight')}bias", change) for change in explained]
+    return [name for name, change in names if all(_stays(name, factor, pair) for factor in change.factors)]
+
+
+def _stays(name: str, gains: Floats, pair: Pair) -> bool:
+    if name not in pair.floats.tensors or pair.names.get(name) not in pair.quantized.tensors:
+        return False
+    before, after = pair.floats.tensors[name], _twin(name, pair)
+    return before.is_float and after.is_float and is_left_unscaled(_numbers(before), _numbers(after), gains)
+
+
+def is_left_unscaled(before: Floats, after: Floats, gains: Floats) -> bool:
+    """The bias stayed as it was, or nearly so, where weights were multiplied by gains of their outputs.
+
+    Gains are known up to a factor in common, and so is what the bias was multiplied with.
+    """
+    if before.shape != gains.shape or after.shape != gains.shape:
+        return False
+    counted = (np.abs(before) > _LEAST_BIAS * np.sqrt(np.mean(np.square(before)))) & (gains > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved, wanted = np.log(after / before), np.log(gains)
+    counted &= np.isfinite(moved) & np.isfinite(wanted)
+    if not counted.any():
+        return False
+    moved, wanted = moved[counted], wanted[counted]
+    wanted = wanted - np.median(wanted)
+    loud = np.abs(wanted) > np.log(_GAIN)
+    if loud.sum() < _LEAST_CHANNELS:
+        return False
+    moved = moved - np.median(moved)
+    return bool((np.abs(moved - wanted) > np.abs(wanted) / 2)[loud].mean() > _SHARE)

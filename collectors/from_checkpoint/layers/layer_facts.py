@@ -1,0 +1,227 @@
+"""Facts of one quantized layer of a checkpoint: its float weights against the stored ones, a slice at a time.
+
+What grows with the layer are a few numbers per group and per output channel; float weights are never held whole.
+"""
+
+import math
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.layers.expected_rounding import Steps, expected_rounding, moved_share
+from quantmedic.collectors.from_checkpoint.layers.layer_probes import (
+    GAIN_ROWS,
+    better_reading,
+    gains_of_values,
+    packed_gains,
+    probed_similarity,
+)
+from quantmedic.collectors.from_checkpoint.layers.layer_totals import Fields, LayerTotals
+from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid, Values
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import (
+    Part,
+    Source,
+    StoredSource,
+    align,
+    common_gains,
+    slices,
+    stored_source,
+    sum_slice,
+)
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+from quantmedic.collectors.pair.weight_grids import ALIKE_ROUNDED, CERTAIN
+from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
+
+#: Distinct values of a group tell a grid where they are at most half as many as its weights.
+_DISTINCT_SHARE = 0.5
+_GROUP_SIZES = (1024, 512, 256, 128, 64, 32, 16)
+_GRID_ROWS = 32
+#: Real numbers without a grid are at least as fine as this.
+_BITS_WITHOUT_GRID = 16
+#: Weights that are held against rounding at once, and what their output channels are a multiple of in all formats.
+_HELD, _UNIT = 1 << 18, 32
+#: Facts that need a step, which real numbers do not have.
+_NEEDS_STEP = ("misplaced_share", "clipped_share", "end_share", "outlier_groups", "outlier_noise_share")
+_NEEDS_GROUPS = (
+    *("groups", "dead_groups", "dead_share", "dead_group", "worst_group_sqnr_db", "worst_group"),
+    *("misscaled_groups", "misscaled_group", "group_gain", "broken_scales", "broken_scale"),
+)
+
+Granularity = Literal["per_tensor", "per_channel", "per_block"]
+#: Of float8 E4M3: the largest number, and the first that is not subnormal; the highest bit is the sign.
+_SIGN, _LARGEST, _NORMAL = 0x7F, 0x7E, 0x08
+#: Of exponents of two: the largest, and the smallest that float32 holds without becoming subnormal.
+_LARGEST_POWER, _NORMAL_POWER = 254, 1
+
+
+@dataclass
+class Measured:
+    """Facts of one layer, what its channels are multiplied with, and what is worth a notice."""
+
+    facts: WeightFacts
+    gains: ChannelGains = field(default_factory=ChannelGains)
+    notices: list[str] = field(default_factory=list)
+
+
+def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Measured:
+    """Facts of a layer whose codes are understood.
+
+    Raises:
+        UnreadableLayerError: Its codes turn out not to fit together.
+        ModelError: A file cannot be read.
+    """
+    outputs, inputs = layer.shape
+    gains = packed_gains(layer, source)
+    totals = LayerTotals(inputs)
+    stored = stored_source(layer)
+    spans = list(slices(outputs, inputs, layer.unit))
+    # Without groups a channel is one group, and its outliers are computed as in other models.
+    some = slice(0, min(outputs, GAIN_ROWS))
+    common = common_gains(some, source, stored, gains.columns) if layer.groups == 1 else None
+    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, gains.columns, common), spans):
+        totals.add(sums)
+    quantizer = _packed_quantizer(layer, totals)
+    similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
+    found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, outputs, gains.columns, quantizer)
+    reading = better_reading(layer, source)
+    if reading is not None:
+        found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
+    if layer.block_scales is not None:
+        found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
+    if layer.low is None:
+        found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps", "grid_gain_db"))
+    found |= {
+        "similarity": similar,
+        "similarity_kept": _share_kept(similar, found),
+        "found_as": "same" if similar > ALIKE_ROUNDED else "other",
+        "format": layer.format,
+        "quantizer": quantizer,
+        "group_size": layer.group_size,
+        "input_gain_ratio": gains.ratio,
+    }
+    own = ChannelGains.of_sides(*totals.output_gains(), gains)
+    return Measured(WeightFacts.model_validate(found), own, totals.notices)
+
+
+def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts:
+    granularity: Granularity = "per_channel" if totals.scales_differ else "per_tensor"
+    if layer.groups > 1:
+        granularity = "per_block"
+    zero = totals.first_zero
+    return QuantizerFacts(
+        scale=totals.scale_max,
+        scale_min=totals.scale_min,
+        zero_point=int(zero) if zero is not None and zero.is_integer() else None,
+        bits=layer.bits,
+        signed=layer.signed,
+        symmetric=totals.zeros_are({0.0} if layer.signed else {2.0 ** (layer.bits - 1)}),
+        granularity=granularity,
+        axis=0 if granularity != "per_tensor" else None,
+        dynamic=False,
+        power_of_two=totals.power_of_two,
+    )
+
+
+def _beside_rounding(
+    source: Source, stored: StoredSource, outputs: int, column_gains: Values | None, quantizer: QuantizerFacts
+) -> Fields:
+    """What rounding to nearest leaves of some output channels, and what is stored; nothing without a grid."""
+    if quantizer.bits is None:
+        return {}
+    width = source(slice(0, 1)).shape[1]
+    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // width // _UNIT, 1) * _UNIT))
+    part = stored(rows)
+    x, y = (np.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0) for z in (source(rows), part.values))
+    x, _ = align(x, replace(part, values=y), column_gains)
+    span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
+    steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
+    found = expected_rounding(x, y, steps)
+    return {
+        "grid_similarity": found.similarity,
+        "grid_gain_db": found.gain_db,
+        "lost_inputs": found.lost_inputs,
+        "moved_share": moved_share(x, y, part.grid, part.starts),
+    }
+
+
+def _share_kept(similar: float, found: Fields) -> float | None:
+    expected = found.get("grid_similarity")
+    return similar / expected if isinstance(expected, float) and expected > 0 else None
+
+
+def measure_values(source: Source, stored: Source, shape: tuple[int, int], workers: Executor) -> Measured:
+    """Facts of weights stored as real numbers: with a grid where few distinct values show one."""
+    outputs, inputs = shape
+    bits, size = found_grid(stored, shape)
+    count = -(-inputs // size) if size else 1
+    starts = np.minimum(np.arange(count + 1, dtype=np.int64) * (size or inputs), inputs)
+
+    def part(rows: slice) -> Part:
+        nothing = np.full((rows.stop - rows.start, count), np.nan, np.float32)
+        return Part(stored(rows), Grid(nothing, nothing, nothing), starts)
+
+    gains = gains_of_values(source, stored, outputs, bits or _BITS_WITHOUT_GRID)
+    totals = LayerTotals(inputs)
+    spans = list(slices(outputs, inputs, 1))
+    some = slice(0, min(outputs, GAIN_ROWS))
+    common = common_gains(some, source, part, gains.columns) if count == 1 else None
+    for sums in workers.map(lambda rows: sum_slice(rows, source, part, gains.columns, common), spans):
+        totals.add(sums)
+    granularity: Granularity = "per_block" if count > 1 else "per_channel"
+    quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
+    found = totals.facts(None) | _beside_rounding(source, part, outputs, gains.columns, quantizer)
+    if bits is None:
+        found |= dict.fromkeys(_NEEDS_GROUPS)
+    found |= dict.fromkeys(_NEEDS_STEP)
+    found |= {
+        "similarity": totals.cosine,
+        "similarity_kept": _share_kept(totals.cosine, found),
+        "format": "fake-quantized" if bits is not None else None,
+        "quantizer": quantizer,
+        "group_size": (size or inputs) if bits is not None else None,
+        "input_gain_ratio": gains.ratio,
+    }
+    own = ChannelGains.of_sides(*totals.output_gains(), gains)
+    return Measured(WeightFacts.model_validate(found), own, totals.notices)
+
+
+def found_grid(stored: Source, shape: tuple[int, int]) -> tuple[int | None, int | None]:
+    """Bits and group size (None: one per output channel) by the distinct values; None where they show no grid."""
+    outputs, inputs = shape
+    rows = np.unique(np.linspace(0, outputs - 1, min(_GRID_ROWS, outputs)).astype(int))
+    sample = np.concatenate([stored(slice(int(row), int(row) + 1)) for row in rows])
+    best: tuple[int, int] | None = None
+    for size in (inputs, *(size for size in _GROUP_SIZES if size < inputs and inputs % size == 0)):
+        distinct = _most_distinct(sample.reshape(-1, size))
+        bits = max(math.ceil(math.log2(distinct)), 1)
+        if distinct > _DISTINCT_SHARE * size or bits > 8:
+            continue
+        if best is None or bits < best[0]:
+            best = (bits, size)
+    if best is None:
+        return None, None
+    return best[0], None if best[1] == inputs else best[1]
+
+
+def _most_distinct(groups: Values) -> int:
+    ordered = np.sort(groups, axis=1)
+    return int(((ordered[:, 1:] != ordered[:, :-1]).sum(axis=1) + 1).max())
+
+
+def end_shares(scales: Stored) -> dict[str, float]:
+    """Facts: shares of the scales that are the largest number, one left out, and of those that are subnormal.
+
+    A tensor's scale is chosen so that one block gets the largest number.
+    """
+    is_power = scales.dtype == "U8"
+    largest, normal = (_LARGEST_POWER, _NORMAL_POWER) if is_power else (_LARGEST, _NORMAL)
+    top = low = 0
+    for rows in slices(scales.rows, scales.size // scales.rows, 1):
+        codes = scales.load(rows).view(np.uint8) & np.uint8(0xFF if is_power else _SIGN)
+        top += int((codes >= largest).sum())
+        low += int(((codes < normal) & (codes > 0)).sum()) if not is_power else int((codes < normal).sum())
+    return {"block_scale_top_share": max(top - 1, 0) / scales.size, "block_scale_low_share": low / scales.size}

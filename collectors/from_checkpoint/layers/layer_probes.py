@@ -1,0 +1,193 @@
+"""Computed from a few output channels of a layer: other readings of its codes, and gains of its channels."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Integers, Values
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import Source, row_gains, stored_source
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Reading, UnreadableLayerError
+from quantmedic.collectors.pair.weight_grids import (
+    ALIKE_ROUNDED,
+    CERTAIN,
+    balance_gains,
+    cosine,
+    known_sqnr_db,
+    power_of,
+    similarity,
+)
+
+#: Output channels on which other readings of the codes are tried.
+PROBED = 64
+#: Output channels from which gains of input channels are computed; with fewer, rounding noise would look like gains.
+MIN_GAIN_ROWS, GAIN_ROWS = 32, 256
+#: Of numbers that were not rounded to codes a few are enough: a router has no more outputs than experts.
+_MIN_EXACT_ROWS, MOST_CODE_BITS = 4, 8
+#: Gains count where they explain this share of what the weights differ by (1 - cosine²).
+GAIN_EXPLAINS = 0.75
+#: Rounds of least squares between the gains of rows and of columns.
+_GAIN_ROUNDS = 5
+#: Another round is not worth it where the last one has changed no gain by more than this share of it.
+_SETTLED = 0.002
+#: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: clipping
+#: and coarse rounding shrink a channel by up to a half, and erased ones are not alike.
+_LOUD, _QUIET, _ALIKE = 1.25, 0.5, 0.95
+#: Gains are above the noise of rounding where their variance is this many times as large as rounding makes it, and no
+#: less than this.
+_NOISE_RATIO, _LEAST_VARIANCE = 4.0, 0.01**2
+
+
+@dataclass
+class Gains:
+    """What stored weights are multiplied with against the float ones.
+
+    Attributes:
+        columns: Factor of each input channel; None where no gains are found.
+        ratio: Largest factor over the smallest; None where it is not known.
+        slight: Factors that are above the noise, although too small to be taken out; None where there are none.
+        alike: Cosine of stored and float weights of each input channel.
+    """
+
+    columns: Values | None = None
+    ratio: float | None = None
+    slight: Values | None = None
+    alike: Values | None = None
+
+    def in_order(self, order: Integers) -> "Gains":
+        """The same of channels that were sorted by this order."""
+        return Gains(
+            _restore_order(self.columns, order),
+            self.ratio,
+            _restore_order(self.slight, order),
+            _restore_order(self.alike, order),
+        )
+
+
+@dataclass(frozen=True)
+class BetterReading:
+    """The best other way to read the codes, and how much better it is than the declared one, in dB."""
+
+    name: str
+    gain_db: float
+
+
+def better_reading(layer: PackedLayer, source: Source) -> BetterReading | None:
+    """The best of the other ways to read the codes, whether it gains or loses; None where none is known."""
+    if not layer.alternatives:
+        return None
+    rows = slice(0, min(layer.shape[0], PROBED))
+    now = _reading_sqnr(layer, source, rows, layer.declared)
+    others = {name: _reading_sqnr(layer, source, rows, other) for name, other in layer.alternatives.items()}
+    known = {name: sqnr for name, sqnr in others.items() if sqnr is not None and math.isfinite(sqnr)}
+    if now is None or not math.isfinite(now) or not known:
+        return None
+    best = max(known, key=lambda name: known[name])
+    return BetterReading(best, known[best] - now)
+
+
+def probed_similarity(layer: PackedLayer, source: Source, plain: float) -> float:
+    """Cosine of stored and float weights with their gains taken out, of some rows; at least ``plain``."""
+    x, y = _probe(layer, source, slice(0, min(layer.shape[0], GAIN_ROWS)), layer.declared)
+    return max(plain, similarity(y[:, :, None], x[:, :, None]))
+
+
+def packed_gains(layer: PackedLayer, source: Source) -> Gains:
+    """``channel_gains`` of a layer whose codes are understood."""
+    rows = slice(0, min(layer.shape[0], GAIN_ROWS))
+    gains = channel_gains(*_probe(layer, source, rows, layer.declared), layer.bits)
+    order = stored_source(layer)(rows).order
+    return gains if order is None else gains.in_order(order)
+
+
+def _restore_order(values: Values | None, order: Integers) -> Values | None:
+    if values is None:
+        return None
+    found = np.empty_like(values)
+    found[order] = values
+    return found
+
+
+def gains_of_values(source: Source, stored: Source, outputs: int, bits: int) -> Gains:
+    """``channel_gains`` of weights that are stored as real numbers, on a grid of so many bits or on none."""
+    rows = slice(0, min(outputs, GAIN_ROWS))
+    return channel_gains(_finite_or_zero(source(rows)), _finite_or_zero(stored(rows)), bits)
+
+
+def channel_gains(x: Values, y: Values, bits: int) -> Gains:
+    """Gains of input channels, where they (with gains of output channels) explain what stored weights differ by.
+
+    Args:
+        x: Float weights of some output channels, ``[rows, inputs]``.
+        y: The stored ones.
+        bits: Bits of their codes.
+    """
+    if len(x) < (MIN_GAIN_ROWS if bits <= MOST_CODE_BITS else _MIN_EXACT_ROWS):
+        return Gains()
+    columns, alike = _column_gains(x, y)
+    sizes = np.abs(columns[columns != 0])
+    if sizes.size and (_explain_most(x, y, bits) or _some_stand_out(columns, alike)):
+        return Gains(columns, float(sizes.max() / sizes.min()), alike=alike)
+    return Gains(ratio=1.0, slight=columns if _are_above_noise(columns, alike, len(x)) else None, alike=alike)
+
+
+def _explain_most(x: Values, y: Values, bits: int) -> bool:
+    """Gains of rows and columns explain most of what the weights differ by."""
+    plain = cosine(y, x)
+    if plain > CERTAIN and bits <= 4:  # Nothing but rounding; of more bits less is left by rounding.
+        return False
+    even = cosine(*(balance_gains(a[:, :, None]) for a in (y, x)))
+    return even >= ALIKE_ROUNDED and 1 - even**2 <= (1 - GAIN_EXPLAINS) * (1 - plain**2)
+
+
+def _some_stand_out(columns: Values, alike: Values) -> bool:
+    """Some channel has a gain of its own, and is the float one but for it."""
+    known = np.log(columns[(alike > _ALIKE) & (columns > 0)])
+    own = known - np.median(known) if known.size else known
+    return bool((own > np.log(_LOUD)).any() or (own < np.log(_QUIET)).any())
+
+
+def _are_above_noise(columns: Values, alike: Values, rows: int) -> bool:
+    """The gains of channels that are alike differ by more than rounding makes them."""
+    kept = (alike > _ALIKE) & (columns > 0)
+    if kept.sum() < MIN_GAIN_ROWS:
+        return False
+    noise = float(np.mean((1 / alike[kept] ** 2 - 1) / rows))
+    return float(np.log(columns[kept]).var()) > max(_NOISE_RATIO * noise, _LEAST_VARIANCE)
+
+
+def _column_gains(x: Values, y: Values) -> tuple[Values, Values]:
+    """Gains of input channels beside those of output channels, and the cosines that they leave."""
+    columns = np.ones(x.shape[1], np.float32)
+    turned = np.ascontiguousarray(y.T)
+    for _ in range(_GAIN_ROUNDS):
+        scaled = x * columns
+        scaled *= row_gains(scaled, y)
+        across = np.ascontiguousarray(scaled.T)
+        change = row_gains(across, turned).ravel()
+        columns = columns * change
+        if np.abs(change - np.median(change)).max() < _SETTLED:
+            break
+    product = np.einsum("ij,ij->i", across, turned, dtype=np.float64)
+    norms = np.sqrt(power_of(across) * power_of(turned))
+    alike = np.divide(product, norms, out=np.zeros(len(norms)), where=norms > 0)
+    return columns, alike.astype(np.float32)
+
+
+def _probe(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> tuple[Values, Values]:
+    """Float and stored weights of some rows, in the same order of inputs; those that are not finite are 0."""
+    x, part = source(rows), stored_source(layer, reading)(rows)
+    if part.order is not None:
+        x = np.ascontiguousarray(x[:, part.order])
+    if x.shape != part.values.shape:
+        raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(part.values.shape)}")
+    return _finite_or_zero(x), _finite_or_zero(part.values)
+
+
+def _finite_or_zero(values: Values) -> Values:
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _reading_sqnr(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> float | None:
+    x, y = _probe(layer, source, rows, reading)
+    return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))

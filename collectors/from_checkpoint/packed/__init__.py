@@ -1,0 +1,1 @@
+"""Quantized layers as tools pack them into tensors: one module per format."""

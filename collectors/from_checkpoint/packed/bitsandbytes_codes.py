@@ -1,0 +1,140 @@
+"""Layers of 4 bits of bitsandbytes: NF4 and FP4, codes into a table, with a largest magnitude per block.
+
+``weight`` bytes hold two codes each, the first in the high bits; ``weight.absmax`` has a number per block, in a row
+over all outputs, or with nested statistics a byte that stands for one in ``weight.nested_quant_map``, times the number
+of its own block in ``weight.nested_absmax``, plus an offset. The rest is told by JSON in ``weight.quant_state…``.
+"""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
+    Block,
+    PackedLayer,
+    Parts,
+    Reading,
+    even_groups,
+    require,
+    require_parts,
+)
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Values
+
+#: Names of the tensors with JSON, by the kind of codes.
+STATES: Mapping[str, str] = {
+    "nf4": "weight.quant_state.bitsandbytes__nf4",
+    "fp4": "weight.quant_state.bitsandbytes__fp4",
+}
+#: Parts of the names of a layer's tensors.
+PARTS = ("weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map", *STATES.values())
+#: JSON of a layer is some hundred bytes.
+_MOST_BYTES = 1 << 16
+_CODES, _NESTED_CODES = 16, 256
+
+
+def is_bitsandbytes(parts: Parts) -> bool:
+    """The layer has 4 bits of bitsandbytes."""
+    return any(name in parts for name in STATES.values())
+
+
+def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
+    """A layer of NF4 or FP4.
+
+    Raises:
+        UnreadableLayerError: Its tensors do not fit together.
+    """
+    kind = next(kind for kind, key in STATES.items() if key in parts)
+    codes, absmax, table = require_parts(parts, "weight", "weight.absmax", "weight.quant_map")
+    state = _state_of(parts[STATES[kind]])
+    shape, length = state.get("shape"), state.get("blocksize")
+    require(isinstance(shape, list) and len(shape) > 1 and all(map(_is_size, shape)), f"its shape is {shape}")
+    require(_is_size(length), f"its blocksize is {length}")
+    assert isinstance(shape, list) and isinstance(length, int)  # which has just been required
+    outputs, inputs = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
+    require(inputs % length == 0, f"blocks of {length} reach over outputs of {inputs} inputs")
+    groups = inputs // length
+    fits = codes.dtype == "U8" and codes.size * 2 == outputs * inputs and codes.rows == codes.size
+    require(fits, f"codes have type {codes.dtype} and shape {list(codes.shape)} for {outputs} x {inputs} weights")
+    require(absmax.size == outputs * groups, f"absmax has shape {list(absmax.shape)} for {outputs} x {groups} blocks")
+    values = _table(table, _CODES)
+    magnitudes = _read_nested(parts, absmax, state) if absmax.dtype == "U8" else absmax
+    starts = even_groups(inputs, groups)
+
+    def read_block(rows: slice, reading: Reading) -> Block:
+        count = rows.stop - rows.start
+        found = codes.load(slice(rows.start * inputs // 2, rows.stop * inputs // 2)).reshape(count, -1)
+        scale = _magnitudes_of(magnitudes, slice(rows.start * groups, rows.stop * groups)).reshape(count, groups)
+        return Block(values[_high_first(found)], scale, np.zeros_like(scale), starts)
+
+    return PackedLayer(
+        name=name,
+        format=f"bitsandbytes {kind}",
+        shape=(outputs, inputs),
+        bits=4,
+        groups=groups,
+        low=None,
+        high=None,
+        signed=True,
+        read=read_block,
+        declared=Reading(),
+        alternatives={},
+        unit=2 if inputs % 2 else 1,
+    )
+
+
+class _Nested:
+    """Magnitudes that are bytes themselves."""
+
+    def __init__(self, codes: Stored, table: Values, absmax: Values, length: int, offset: float) -> None:
+        self._codes, self._table, self._absmax, self._length = codes, table, absmax, length
+        self._offset = np.float32(offset)
+
+    def floats(self, rows: slice) -> Values:
+        """Those of some blocks."""
+        places = np.arange(rows.start, rows.stop) // self._length
+        found: Values = self._table[self._codes.load(rows)] * self._absmax[places] + self._offset
+        return found
+
+
+def _magnitudes_of(source: Stored | _Nested, rows: slice) -> Values:
+    return source.floats(rows).ravel()
+
+
+def _read_nested(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> _Nested:
+    table, own = require_parts(parts, "weight.nested_quant_map", "weight.nested_absmax")
+    length, offset = state.get("nested_blocksize"), state.get("nested_offset")
+    require(_is_size(length), f"its nested_blocksize is {length}")
+    require(isinstance(offset, int | float), f"its nested_offset is {offset}")
+    assert isinstance(length, int) and isinstance(offset, int | float)  # which has just been required
+    require(own.is_float and own.size == -(-absmax.size // length), f"nested_absmax has shape {list(own.shape)}")
+    return _Nested(absmax, _table(table, _NESTED_CODES), own.floats().ravel(), length, float(offset))
+
+
+def _table(stored: Stored, size: int) -> Values:
+    require(stored.is_float and stored.size == size, f"{stored.name} has shape {list(stored.shape)}, not {size}")
+    return stored.floats().ravel()
+
+
+def _high_first(codes: Array) -> Array:
+    """Both codes of each byte, the high bits first."""
+    found = np.empty((len(codes), 2 * codes.shape[1]), np.uint8)
+    found[:, 0::2] = codes >> np.uint8(4)
+    found[:, 1::2] = codes & np.uint8(15)
+    return found
+
+
+def _state_of(stored: Stored) -> Mapping[str, object]:
+    require(stored.dtype == "U8" and stored.size <= _MOST_BYTES, f"{stored.name} is no text")
+    try:
+        found = json.loads(stored.load().tobytes().decode())
+    except (ValueError, RecursionError):
+        found = None
+    require(isinstance(found, dict), f"{stored.name} is no JSON object")
+    state: Mapping[str, object] = found
+    return state
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40

@@ -1,0 +1,184 @@
+"""Layers of GPTQ and AWQ: both call their codes ``qweight``, and pack them along different axes.
+
+* GPTQ (AutoGPTQ, GPTQModel): ``qweight`` int32 ``[inputs · bits / 32, outputs]`` packs codes along the inputs,
+  ``qzeros`` ``[groups, outputs · bits / 32]`` along the outputs, ``scales`` ``[groups, outputs]``, ``g_idx``
+  ``[inputs]``. The v1 format stores zero points less 1; v2 (``checkpoint_format: gptq_v2``) as they are.
+* AWQ (AutoAWQ, GEMM version): ``qweight`` int32 ``[inputs, outputs · bits / 32]`` and ``qzeros`` pack along the
+  outputs, eight 4-bit codes per word in the order 0 2 4 6 1 3 5 7.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
+    AWQ_ORDER,
+    REVERSED_ORDER,
+    WORD,
+    Block,
+    PackedLayer,
+    Parts,
+    Reading,
+    Settings,
+    even_groups,
+    group_columns,
+    in_column_order,
+    matrix_shape,
+    require,
+    require_parts,
+    sort_by_group,
+    unpack_words,
+)
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+
+_AWQ = Reading(order=AWQ_ORDER, zero_order=AWQ_ORDER)
+_AWQ_ALTERNATIVES: Mapping[str, Reading] = {
+    "codes in the order of a word instead of AWQ's": Reading(),
+    "codes in the order of a word, zero points in AWQ's": replace(_AWQ, order=None),
+    "zero points in the order of a word, codes in AWQ's": replace(_AWQ, zero_order=None),
+    "codes in the reverse order of a word": Reading(REVERSED_ORDER, REVERSED_ORDER),
+    "zero points 1 higher, as GPTQ v1 stores them": replace(_AWQ, zero_shift=1),
+    "zero points 1 lower": replace(_AWQ, zero_shift=-1),
+}
+
+
+def gptq_or_awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose codes are called ``qweight``.
+
+    Raises:
+        UnreadableLayerError: Its tensors fit neither format.
+    """
+    words, scales = require_parts(parts, "qweight", "scales")
+    _, width = matrix_shape(words, "qweight")
+    _, outputs = matrix_shape(scales, "scales")
+    return _gptq_layer(name, parts, settings) if width == outputs else _awq_layer(name, parts, settings)
+
+
+def _awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    words, scales = require_parts(parts, "qweight", "scales")
+    inputs, width = matrix_shape(words, "qweight")
+    groups, outputs = matrix_shape(scales, "scales")
+    bits = width * WORD // outputs
+    require(
+        bits == 4 and width * WORD == outputs * bits,
+        f"qweight {list(words.shape)} fits neither GPTQ nor AWQ with scales {list(scales.shape)}",
+    )
+    require(groups <= inputs, f"{groups} groups of {inputs} inputs")
+    (zeros,) = require_parts(parts, "qzeros")
+    require(zeros.shape == (groups, width), f"qzeros has shape {list(zeros.shape)}, not {[groups, width]}")
+    starts = even_groups(inputs, groups, settings.group_size)
+
+    def read_block(rows: slice, reading: Reading) -> Block:
+        span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
+        count = (span.stop - span.start) * WORD // bits
+        codes = in_column_order(unpack_words(words.load(None, span), bits, count), reading.order)
+        zero = in_column_order(unpack_words(zeros.load(None, span), bits, count), reading.zero_order)
+        kept = slice(0, rows.stop - rows.start)
+        scale = scales.floats(None, rows)
+        shifted = zero[:, kept].astype(np.float32) + reading.zero_shift
+        return Block(
+            np.ascontiguousarray(codes[:, kept].T),
+            np.ascontiguousarray(scale.T),
+            np.ascontiguousarray(shifted.T),
+            starts,
+        )
+
+    return PackedLayer(
+        name=name,
+        format="awq",
+        shape=(outputs, inputs),
+        bits=bits,
+        groups=groups,
+        low=0,
+        high=2**bits - 1,
+        signed=False,
+        read=read_block,
+        declared=_AWQ,
+        alternatives=_AWQ_ALTERNATIVES,
+        unit=WORD // bits,
+    )
+
+
+def _gptq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+    words, scales = require_parts(parts, "qweight", "scales")
+    height, outputs = matrix_shape(words, "qweight")
+    groups, _ = matrix_shape(scales, "scales")
+    index, zeros = parts.get("g_idx"), parts.get("qzeros")
+    bits = _gptq_bits(height, outputs, index, zeros, settings)
+    inputs = height * WORD // bits
+    require(groups <= inputs, f"{groups} groups of {inputs} inputs")
+    starts, order = group_columns(index, inputs, groups, settings.group_size)
+    if zeros is not None:
+        expected = (groups, -(-outputs * bits // WORD))
+        require(zeros.shape == expected, f"qzeros has shape {list(zeros.shape)}, not {list(expected)}")
+
+    def read_block(rows: slice, reading: Reading) -> Block:
+        columns = words.load(None, rows)
+        codes = in_column_order(unpack_words(np.ascontiguousarray(columns.T), bits, inputs), reading.order)
+        scale = np.ascontiguousarray(scales.floats(None, rows).T)
+        if zeros is None:
+            zero = np.full_like(scale, 2 ** (bits - 1))
+        else:
+            span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
+            found = unpack_words(zeros.load(None, span), bits, (span.stop - span.start) * WORD // bits)
+            found = in_column_order(found, reading.zero_order)[:, : rows.stop - rows.start]
+            whole = found.T.astype(np.int16) + reading.zero_shift
+            zero = np.ascontiguousarray(whole & (2**bits - 1) if reading.wraps else whole, np.float32)
+        if reading.in_sequence:
+            return Block(codes, scale, zero, even_groups(inputs, groups, settings.group_size))
+        return Block(sort_by_group(codes, order), scale, zero, starts, order)
+
+    declared = Reading(zero_shift=1 if settings.zero_minus_one and zeros is not None else 0)
+    alternatives = _gptq_zero_readings(declared) if zeros is not None else {}
+    alternatives |= _gptq_code_readings(declared, bits, inputs)
+    if order is not None:
+        alternatives["groups in sequence, without g_idx"] = replace(declared, in_sequence=True)
+    return PackedLayer(
+        name=name,
+        format="gptq",
+        shape=(outputs, inputs),
+        bits=bits,
+        groups=groups,
+        low=0,
+        high=2**bits - 1,
+        signed=False,
+        read=read_block,
+        declared=declared,
+        alternatives=alternatives,
+        unit=WORD,
+    )
+
+
+def _gptq_zero_readings(declared: Reading) -> dict[str, Reading]:
+    """Other readings of stored zero points."""
+    if not declared.zero_shift:
+        return {"zero points plus 1, as GPTQ v1 stores them": Reading(zero_shift=1)}
+    wrapping = "zero points that wrap around to 0 after the + 1, which loaders do not agree on"
+    return {
+        "zero points as stored, without the + 1 of GPTQ v1": Reading(),
+        wrapping: replace(declared, wraps=True),
+    }
+
+
+def _gptq_code_readings(declared: Reading, bits: int, inputs: int) -> dict[str, Reading]:
+    """Other orders of the codes of a word; none where a word does not hold eight."""
+    if bits != 4 or inputs % 8:
+        return {}
+    return {
+        "codes in AWQ's order of a word": replace(declared, order=AWQ_ORDER),
+        "codes and zero points in AWQ's order of a word": replace(declared, order=AWQ_ORDER, zero_order=AWQ_ORDER),
+        "codes in the reverse order of a word": replace(declared, order=REVERSED_ORDER),
+    }
+
+
+def _gptq_bits(height: int, outputs: int, index: Stored | None, zeros: Stored | None, settings: Settings) -> int:
+    """Bits by the shapes, which cannot be wrong; by the configuration where they leave it open."""
+    if index is not None and index.size and height * WORD % index.size == 0:
+        bits = height * WORD // index.size
+    elif zeros is not None and len(zeros.shape) == 2 and zeros.shape[1] * WORD % outputs == 0:
+        bits = zeros.shape[1] * WORD // outputs
+    else:
+        bits = settings.bits or 0
+    require(bits in (2, 3, 4, 8), f"GPTQ has 2, 3, 4 or 8 bits, not {bits}")
+    return bits
