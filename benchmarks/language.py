@@ -115,7 +115,7 @@ def run_plain(folder: Path, device: str) -> None:
 
 def run_by_blocks(folder: Path, device: str) -> None:
     from quantmedic.collectors.from_language_model import skeleton
-    from quantmedic.collectors.from_language_model.collect import run_language_models
+    from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
     from quantmedic.collectors.from_torch.devices import usable_device
 
     place = usable_device(device)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import quantmedic
-from quantmedic.collectors.from_language_model.case import with_language
+from quantmedic.collectors.from_language_model.checkpoint_case import with_language
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 

@@ -166,20 +166,18 @@ def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:
     if _lacks_config(pair.quantized):
         notices.append(NO_CONFIG if pair.quantized.settings else f"{NO_CONFIG}, {NOTHING_SAID}")
     notices += _gain_notices(changes.facts)
+    matched = {pair.names[name] for name in pair.floats.tensors if name in pair.names}
     lists: Mapping[str, Sequence[str]] = {
         "no counterpart in the quantized checkpoint": pair.missing,
         "not comparable": pair.mismatched,
         "changed although not quantized": changes.unexplained,
         "left in float": pair.left,
+        "only in the quantized checkpoint": sorted(set(pair.names.values()) - matched),
     }
     for what, names in lists.items():
         if names:
             more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
             notices.append(f"{what}: {', '.join(names[:_NAMES_SHOWN])}{more}")
-    extra = sorted(set(pair.names.values()) - {pair.names[n] for n in pair.floats.tensors if n in pair.names})
-    if extra:
-        more = f" and {len(extra) - _NAMES_SHOWN} more" if len(extra) > _NAMES_SHOWN else ""
-        notices.append(f"only in the quantized checkpoint: {', '.join(extra[:_NAMES_SHOWN])}{more}")
     return [*notices, *pair.notices]
 
 
@@ -195,14 +193,11 @@ def _gain_notices(facts: Sequence[WeightFacts]) -> list[str]:
     if not undone:
         return []
     most = max(weight.input_gain_ratio or 1.0 for weight in undone)
+    holders = "1 layer holds" if len(undone) == 1 else f"{len(undone)} layers hold"
     return [
-        f"{_layers_hold(len(undone))} gains of input channels (AWQ, SmoothQuant) up to a factor of {most:.3g} apart, "
+        f"{holders} gains of input channels (AWQ, SmoothQuant) up to a factor of {most:.3g} apart, "
         "which what comes before them undoes: errors are those beside these gains"
     ]
-
-
-def _layers_hold(number: int) -> str:
-    return "1 layer holds" if number == 1 else f"{number} layers hold"
 
 
 def _with_peers(facts: Sequence[WeightFacts]) -> list[WeightFacts]:

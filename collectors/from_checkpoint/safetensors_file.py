@@ -38,8 +38,10 @@ _SETTINGS = ("config.json", "quantize_config.json", "quant_config.json")
 SINGLE = "model.safetensors"
 #: Where NVIDIA ModelOpt writes them.
 _MODELOPT = "hf_quant_config.json"
+#: Files of networks, which `weights` does not read.
+_NETWORKS = (".onnx", ".tflite", ".xml")
 #: Models that are files, by which a folder is not called.
-_FILES = (".gguf", ".onnx", ".tflite", ".xml")
+_FILES = (".gguf", *_NETWORKS)
 #: Bytes of each tensor that tell checkpoints of one architecture apart.
 _FINGERPRINT = 4096
 _HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
@@ -220,10 +222,6 @@ def _safetensors_reader() -> _SafeOpen:
         ) from error
     reader: _SafeOpen = safe_open
     return reader
-
-
-#: Files of networks, which `weights` does not read.
-_NETWORKS = (".onnx", ".tflite", ".xml")
 
 
 def _checkpoint_files(path: Path) -> tuple[Path, ...]:

@@ -61,6 +61,11 @@ def reads_a_norm(name: str) -> bool:
     return name.removesuffix(".weight").rpartition(".")[2] not in _WRITERS
 
 
+def module_around(name: str) -> str:
+    """Name of the module that a layer or a norm stands in, by the name of its weight."""
+    return name.removesuffix(".weight").rpartition(".")[0]
+
+
 def _role_by_shape(name: str, shape: Sequence[int], hidden: int | None) -> TensorRole | None:
     if len(shape) == 1:
         return "norm" if name.endswith("weight") else None

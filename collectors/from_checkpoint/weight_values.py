@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import slices
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, UnreadableLayerError, restore_order
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Values
 from quantmedic.engine.errors import ModelError
 
@@ -122,9 +122,4 @@ Weights = WeightValues | MixedValues
 def read_rows(layer: PackedLayer, rows: slice) -> Values:
     """Some output channels as numbers, inputs in the order of the network."""
     block = layer.read(rows, layer.declared)
-    values = block.values()
-    if block.order is None:
-        return values
-    found = np.empty_like(values)
-    found[:, block.order] = values
-    return found
+    return restore_order(block.values(), block.order)

@@ -11,10 +11,9 @@ from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.blocks import run_alone
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms
 from quantmedic.collectors.from_language_model.runs import Run
-from quantmedic.collectors.from_language_model.scores import Head
+from quantmedic.collectors.from_language_model.scores import Head, Scores
 from quantmedic.collectors.from_language_model.simulation import Simulation
-from quantmedic.collectors.from_language_model.spans import spans_of
-from quantmedic.collectors.from_language_model.text_scores import Scores
+from quantmedic.collectors.from_language_model.tokens import spans_of
 from quantmedic.engine.metrics.paired import relative_drop_interval
 
 Floats = NDArray[np.float64]
@@ -87,10 +86,10 @@ class Bench:
         return sum(len(ids) - 1 for ids in self.run.texts)
 
     def with_heads(self, step: str, heads: tuple[Head, Head]) -> Floats:
-        """Divergence of each text with other output layers behind the same blocks; see ``left``."""
+        """Divergence of each text with other output layers behind the same blocks; see ``with_weights``."""
         return self._once(step, lambda: self.run.score(heads))
 
-    def left(
+    def with_weights(
         self,
         step: str,
         weights: Weights,

@@ -1,8 +1,10 @@
 """Both models run block by block: one block is in memory, and what it hands on lies on disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,22 +15,114 @@ from quantmedic.collectors.data.messages import first_line
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.block_noise import BlockNoise
-from quantmedic.collectors.from_language_model.front import Calls, run_front
 from quantmedic.collectors.from_language_model.positions import Means, Positions
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
 from quantmedic.collectors.from_language_model.routing import Routing
-from quantmedic.collectors.from_language_model.simulation import Simulation, Watch, simulated
-from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, loaded
-from quantmedic.collectors.from_language_model.sources import SourceNoise
-from quantmedic.collectors.from_language_model.spans import spans_of
-from quantmedic.collectors.from_language_model.tokens import Ids
+from quantmedic.collectors.from_language_model.simulation import Simulation, Watch, simulate
+from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, load_weights, recorded_calls
+from quantmedic.collectors.from_language_model.source_noise import SourceNoise
+from quantmedic.collectors.from_language_model.tokens import Ids, groups_of, spans_of
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.errors import ModelError
 
 Values = NDArray[np.float32]
+#: Tokens whose rows of the embedding are in memory at a time.
+_TOKENS_OF_EMBEDDING = 4096
+#: Bytes of what blocks are called with that are kept; a mask of 512 tokens takes 1 MB.
+_KEPT = 1 << 24
+#: Takes rows of the embedding, and a text as places among them; gives what goes into the first block, and the calls.
+_Front = Callable[[torch.Tensor, Ids], tuple[torch.Tensor, Sequence[Call]]]
+Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
 OWN_TEXTS = 4
+
+
+def run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values) -> None:
+    """Leave what goes into the first block in ``hidden``, ``[tokens, width]``.
+
+    Of the embedding, only the rows of the tokens at hand are in memory.
+
+    Raises:
+        ModelError: The checkpoint lacks the embedding or what else stands there.
+    """
+    spans = spans_of(texts)
+    with _front(skeleton, weights) as front:
+        for group in groups_of(texts, _TOKENS_OF_EMBEDDING):
+            used = np.unique(np.concatenate([texts[place] for place in group]))
+            rows = _embedding_rows(skeleton, used, weights).to(skeleton.device)
+            for place in group:
+                first, _ = front(rows, np.searchsorted(used, texts[place]))
+                hidden[spans[place]] = first[0].cpu().numpy()
+                let_go(hidden)
+
+
+class Calls:
+    """What blocks are called with beside hidden states: positions and masks, by the length of the text.
+
+    They are the same for both models, and lie on the device. Those of a few lengths are kept, others made again for
+    each text, so that memory does not grow with the lengths that texts have.
+    """
+
+    def __init__(self, skeleton: Skeleton, weights: Weights) -> None:
+        """``weights``: of what else than the embedding stands in front of the blocks."""
+        self._skeleton, self._weights = skeleton, weights
+        self._kept: dict[int, Sequence[Call]] = {}
+        self._free = _KEPT
+
+    def of(self, length: int) -> Sequence[Call]:
+        """What each block is called with for a text of so many tokens."""
+        if length in self._kept:
+            return self._kept[length]
+        with _front(self._skeleton, self._weights) as front:
+            blank = torch.zeros(1, self._skeleton.embedding.weight.shape[1], device=self._skeleton.device)
+            _, calls = front(blank, np.zeros(length, np.int64))
+        size = sum(_sizes_of(calls).values())
+        if size <= self._free:
+            self._free -= size
+            self._kept[length] = calls
+        return calls
+
+
+def _sizes_of(value: Any) -> dict[int, int]:
+    """Bytes of tensors by where they lie, for blocks share them."""
+    if isinstance(value, torch.Tensor):
+        storage = value.untyped_storage()
+        return {storage.data_ptr(): storage.nbytes()}
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return {place: size for part in parts for place, size in _sizes_of(part).items()}
+
+
+@contextmanager
+def _front(skeleton: Skeleton, weights: Weights) -> Iterator[_Front]:
+    empty = skeleton.embedding.weight
+    with ExitStack() as stack:
+        for part in skeleton.front():
+            stack.enter_context(load_weights(part, skeleton.name_of(part), weights, skeleton.device))
+        calls = stack.enter_context(recorded_calls(skeleton))
+        stack.enter_context(torch.inference_mode())
+
+        def run(rows: torch.Tensor, places: Ids) -> tuple[torch.Tensor, Sequence[Call]]:
+            skeleton.embedding.weight = nn.Parameter(rows, requires_grad=False)
+            try:
+                return calls(torch.from_numpy(places)[None].to(skeleton.device))
+            finally:
+                skeleton.embedding.weight = empty
+
+        yield run
+
+
+def _embedding_rows(skeleton: Skeleton, used: Ids, weights: Weights) -> torch.Tensor:
+    name = f"{skeleton.name_of(skeleton.embedding)}.weight"
+    shape = tuple(skeleton.embedding.weight.shape)
+    found = weights.load(name, shape, used)
+    if found is None:
+        raise ModelError(
+            "the checkpoint has no embedding of tokens",
+            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}"],
+            help="look whether a shard is missing",
+        )
+    return torch.from_numpy(found)
 
 
 @dataclass(frozen=True)
@@ -161,7 +255,7 @@ def run_alone(
         is_first = first > 0 and index == first
         before, places = (rooms.kept_before(first), rooms.spans) if is_first else (rooms.before(index), spans)
         behind = rooms.behind(index)
-        with loaded(layer, name, weights, skeleton.device), simulated(layer, name, simulation):
+        with load_weights(layer, name, weights, skeleton.device), simulate(layer, name, simulation):
             for place, span in zip(places, spans, strict=True):
                 inputs = np.array(before[place])
                 behind[span] = _call(layer, name, inputs, calls.of(len(inputs))[index])
@@ -177,7 +271,7 @@ def run_alone(
 
 def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], before: Values, behind: Values) -> None:
     device = skeleton.device
-    with loaded(skeleton.norm, skeleton.name_of(skeleton.norm), weights, device), torch.inference_mode():
+    with load_weights(skeleton.norm, skeleton.name_of(skeleton.norm), weights, device), torch.inference_mode():
         for span in spans:
             behind[span] = skeleton.norm(torch.from_numpy(before[span]).to(device)).cpu().numpy()
             let_go(before)
@@ -211,7 +305,7 @@ def _run_block(
     own: list[tuple[Values, Values]] = []
     left: list[tuple[Values, Values]] = []
     is_plain = not (sources.simulation.inputs or sources.simulation.caches)
-    with loaded(layer, name, sides[0], skeleton.device):
+    with load_weights(layer, name, sides[0], skeleton.device):
         for number, span in enumerate(spans):
             inputs = np.array(before.floats[span])
             call = calls.of(len(inputs))[index]
@@ -224,8 +318,8 @@ def _run_block(
                 sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
             rooms.let_go()
         routing.run_float_experts(layer)
-    with loaded(layer, name, sides[1], skeleton.device):
-        with simulated(layer, name, simulation):
+    with load_weights(layer, name, sides[1], skeleton.device):
+        with simulate(layer, name, simulation):
             for number, span in enumerate(spans):
                 inputs = np.array(before.quantized[span])
                 call = calls.of(len(inputs))[index]
@@ -251,7 +345,7 @@ def _noise_of_source(
 ) -> Floats:
     """Noise of the tokens behind a float block that runs with a simulation."""
     inputs, outputs = own
-    with simulated(layer, name, simulation, watch):
+    with simulate(layer, name, simulation, watch):
         return noise_of_tokens(outputs, _call(layer, name, inputs, call))
 
 

@@ -10,12 +10,11 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_checkpoint.compare_checkpoints import compare_opened
 from quantmedic.collectors.from_checkpoint.containers import Opened
-from quantmedic.collectors.from_language_model.collect import language_facts, perplexity_facts
-from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
+from quantmedic.collectors.from_language_model.language_facts import language_facts, perplexity_facts, worst_texts
 from quantmedic.collectors.from_language_model.module_trials import try_float_parts
+from quantmedic.collectors.from_language_model.module_weights import checkpoint_of_module
 from quantmedic.collectors.from_language_model.modules import ModulePair, run_modules
 from quantmedic.collectors.from_language_model.skeleton import load_module
-from quantmedic.collectors.from_language_model.text_facts import worst_texts
 from quantmedic.collectors.from_language_model.tokens import (
     LENGTH,
     Ids,

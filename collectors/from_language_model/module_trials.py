@@ -11,10 +11,10 @@ from torch import nn
 
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
-from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module, value_in_force
+from quantmedic.collectors.from_language_model.module_weights import checkpoint_of_module, value_in_force
 from quantmedic.collectors.from_language_model.modules import ModulePair, scores_with_float_parts
 from quantmedic.collectors.from_language_model.parts_tried import TRIED_SHARE, changed_routers, facts_of_worst
-from quantmedic.collectors.from_language_model.text_scores import Scores
+from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.case.facts import LanguageFacts
 

@@ -11,18 +11,11 @@ from torch import nn
 
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_language_model.block_noise import BlockNoise
-from quantmedic.collectors.from_language_model.blocks import (
-    OWN_TEXTS,
-    Noises,
-    Values,
-    noise_of_tokens,
-    with_shares,
-)
+from quantmedic.collectors.from_language_model.blocks import OWN_TEXTS, Noises, Values, noise_of_tokens, with_shares
 from quantmedic.collectors.from_language_model.positions import Means
 from quantmedic.collectors.from_language_model.routing import Routing, chosen_experts
-from quantmedic.collectors.from_language_model.scores import score_logits
+from quantmedic.collectors.from_language_model.scores import Scores, ScoreSums, score_logits
 from quantmedic.collectors.from_language_model.skeleton import NORMS
-from quantmedic.collectors.from_language_model.text_scores import Scores, ScoreSums
 from quantmedic.collectors.from_language_model.tokens import Ids
 from quantmedic.engine.errors import ModelError
 

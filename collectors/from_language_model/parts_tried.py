@@ -7,13 +7,15 @@ from quantmedic.collectors.from_checkpoint.tensor_roles import is_router_of_expe
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
 from quantmedic.collectors.from_language_model.bench import Bench, Gain
 from quantmedic.collectors.from_language_model.runs import Run
-from quantmedic.collectors.from_language_model.sources_tried import try_sources
+from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.engine.case.facts import LanguageFacts
 
 #: Share of the noise from which on the part that makes it is tried.
 TRIED_SHARE = 0.4
 #: Rows of the output layer that are looked at: where none differs, it is not quantized.
 _ROWS_OF_HEAD = 64
+#: Share of the divergence from which on it is asked what of a source makes it.
+_LOOKED_INTO = 0.4
 
 
 def try_parts(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> LanguageFacts:
@@ -36,7 +38,7 @@ def try_parts(bench: Bench, sides: tuple[WeightValues, WeightValues], found: Lan
         mixed = MixedValues(sides[1], sides[0], (f"{run.skeleton.name_of(run.skeleton.embedding)}.",))
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = bool(getattr(run.skeleton.model.config, "tie_word_embeddings", False))
-        left = bench.left("embedding", mixed, run.simulation, heads=float_heads if is_tied else None)
+        left = bench.with_weights("embedding", mixed, run.simulation, heads=float_heads if is_tied else None)
         update["embedding_gain"] = Gain.of(bench.before, left).share
     update |= _try_routers(bench, sides, found)
     update |= try_sources(bench, sides[1], found)
@@ -54,7 +56,7 @@ def _try_routers(
         return {}
     first = next((k for k, block in enumerate(found.blocks) if _is_within(routers, f"{block.name}.")), 0)
     mixed = MixedValues(sides[1], sides[0], tuple(f"{router}." for router in routers))
-    left = bench.left("routers", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(first))
+    left = bench.with_weights("routers", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(first))
     return {"router_gain": Gain.of(bench.before, left).share}
 
 
@@ -79,7 +81,7 @@ def _is_within(names: list[str], prefix: str) -> bool:
 def _try_worst(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> dict[str, float | None]:
     mixed = MixedValues(sides[1], sides[0], (f"{found.worst_block}.",))
     worst = [block.name for block in found.blocks].index(found.worst_block)
-    left = bench.left("worst", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
+    left = bench.with_weights("worst", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
     return {"kl_mended": bench.mean(left), **facts_of_worst(Gain.of(bench.before, left))}
 
 
@@ -93,3 +95,87 @@ def _is_changed(run: Run) -> bool:
     rows = slice(0, min(_ROWS_OF_HEAD, run.skeleton.head.weight.shape[0]))
     ours, theirs = (head(rows)[0] for head in run.heads)
     return not torch.equal(ours, theirs)
+
+
+def try_sources(bench: Bench, weights: WeightValues, found: LanguageFacts) -> dict[str, float | None]:
+    """What is left of the divergence where a source is in float, and where its scales are made while running.
+
+    Args:
+        bench: Runs the model again on some of the texts.
+        weights: Of the quantized model.
+        found: What is known without trials.
+
+    Raises:
+        ModelError: See ``run_blocks``.
+    """
+    trial = _Trial(bench, weights)
+    return {**_try_inputs(trial, found), **_try_caches(trial)}
+
+
+class _Trial:
+    """Runs the quantized model with another simulation."""
+
+    def __init__(self, bench: Bench, weights: WeightValues) -> None:
+        """``weights``: of the quantized model."""
+        self._bench, self._weights = bench, weights
+
+    @property
+    def simulation(self) -> Simulation:
+        """What is quantized beside the weights."""
+        return self._bench.run.simulation
+
+    def divergence(self, step: str, simulation: Simulation, *, first: int = 0) -> float:
+        """Mean over the tokens, in nats; see ``Bench.with_weights``."""
+        return self._bench.mean(self._bench.with_weights(step, self._weights, simulation, first=first))
+
+    def gain_of_inputs(self, found: LanguageFacts) -> float | None:
+        """Share of the divergence that is gone where the inputs of the worst block are float."""
+        name = found.activation_block.name
+        first = self._bench.rooms.first_of_trial([block.name for block in found.blocks].index(name))
+        return self.share(
+            self.divergence("kl_float_activation_block", self.simulation.without_inputs(f"{name}."), first=first)
+        )
+
+    def share_of(self, left: float, other: float) -> float | None:
+        """Of what a source in float takes away, after which so much is left, the share that something other does."""
+        before = self._before
+        return (before - other) / (before - left) if before != left else None
+
+    def share(self, left: float) -> float | None:
+        """Share of the divergence that is gone where so much is left; None where there was none."""
+        return 1 - left / self._before if self._before else None
+
+    @property
+    def _before(self) -> float:
+        return self._bench.mean(self._bench.before)
+
+
+def _try_inputs(trial: _Trial, found: LanguageFacts) -> dict[str, float | None]:
+    simulation = trial.simulation
+    if not simulation.inputs:
+        return {}
+    left = trial.divergence("kl_float_activations", simulation.without_inputs())
+    gains = {"kl_float_activations": left, "activations_gain": trial.share(left)}
+    if (gains["activations_gain"] or 0.0) <= _LOOKED_INTO:
+        return gains
+    if found.activation_block.name is not None:
+        gains["activation_block_gain"] = trial.gain_of_inputs(found)
+    if any(grid.scale is not None for grid in simulation.inputs.values()):
+        other = trial.divergence("kl_token_scales", simulation.with_scales_of_tokens())
+        gains["token_scales_share"] = trial.share_of(left, other)
+    return gains
+
+
+def _try_caches(trial: _Trial) -> dict[str, float | None]:
+    simulation = trial.simulation
+    if not simulation.caches:
+        return {}
+    left = trial.divergence("kl_float_cache", simulation.without_caches())
+    gains = {"kl_float_cache": left, "cache_gain": trial.share(left)}
+    if (gains["cache_gain"] or 0.0) <= _LOOKED_INTO:
+        return gains
+    gains["keys_gain"] = trial.share(trial.divergence("kl_float_keys", simulation.with_float_keys()))
+    if any(grid is not None and grid.scale is not None for pair in simulation.caches.values() for grid in pair):
+        other = trial.divergence("kl_text_scales", simulation.with_scales_of_texts())
+        gains["text_scales_share"] = trial.share_of(left, other)
+    return gains

@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.rooms import States
-from quantmedic.collectors.from_language_model.scores import Head, score_tokens
+from quantmedic.collectors.from_language_model.scores import Head, Scores, ScoreSums, score_tokens
 from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
-from quantmedic.collectors.from_language_model.spans import groups_of
-from quantmedic.collectors.from_language_model.text_scores import Scores, ScoreSums
-from quantmedic.collectors.from_language_model.tokens import Ids
+from quantmedic.collectors.from_language_model.tokens import Ids, groups_of
 from quantmedic.engine.errors import ModelError
 
 #: Tokens that are scored together: of each some numbers are kept until all rows of the output layers were there.
@@ -51,7 +49,7 @@ class Run:
         sums = ScoreSums([len(ids) for ids in self.texts])
         for group in groups_of(self.texts, _TOKENS):
             texts = [self.texts[place] for place in group]
-            floats, quantized = (_followed(spans[group.start : group.stop]) for spans in self.spans)
+            floats, quantized = (_followed_places(spans[group.start : group.stop]) for spans in self.spans)
             found = score_tokens(
                 (self.states.floats, self.states.quantized),
                 (floats, quantized),
@@ -65,7 +63,7 @@ class Run:
         return sums.scores()
 
 
-def _followed(spans: Sequence[slice]) -> NDArray[np.int64]:
+def _followed_places(spans: Sequence[slice]) -> NDArray[np.int64]:
     """Places of the tokens that are followed by another one in their text."""
     return np.concatenate([np.arange(span.start, span.stop - 1) for span in spans])
 

@@ -16,7 +16,7 @@ from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
 )
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.experts import layers_of_expert
-from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.running_grids import Grid
 from quantmedic.collectors.from_language_model.schemes import (
     InputSchemes,
     UnknownSchemeError,
@@ -109,7 +109,7 @@ def _inputs(skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes) ->
             left[str(why)] = left.get(str(why), 0) + 1
             continue
         if grids:
-            found[name] = _shared(grids)
+            found[name] = _widest_grid(grids)
     if _is_head_quantized(skeleton, schemes, weights):
         left["that of the output layer is not quantized here"] = 1
     return found, left
@@ -168,7 +168,7 @@ def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> 
     return grid.with_scale(scale, torch.tensor([float(zero.load().ravel()[0])]))
 
 
-def _shared(grids: list[Grid]) -> Grid:
+def _widest_grid(grids: list[Grid]) -> Grid:
     """One grid for parts that read the same input: that with the widest range, as runtimes take it."""
     if len(grids) == 1 or grids[0].scale is None:
         return grids[0]

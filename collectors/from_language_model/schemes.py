@@ -7,8 +7,8 @@ Known are compressed-tensors (``input_activations``, ``kv_cache_scheme``), Model
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quantmedic.collectors.from_checkpoint.declared.declared_layers import NamedModules, declared, exact_or_regex
-from quantmedic.collectors.from_language_model.grids import Grid, Strategy
+from quantmedic.collectors.from_checkpoint.declared.declared_layers import NamedModules, exact_or_regex, read_declared
+from quantmedic.collectors.from_language_model.running_grids import Grid, Strategy
 
 Settings = Mapping[str, object]
 #: Methods that quantize weights alone.
@@ -91,7 +91,7 @@ def input_schemes(settings: Settings) -> InputSchemes:
     patterns = [exact_or_regex(text) for text in (*grids, *unknown) if text]
     rest = grids.pop("", None)
     ordered = sorted(patterns, key=lambda pattern: not pattern.is_name)
-    return InputSchemes(grids, rest, unknown, NamedModules(declared(settings).ignores), NamedModules(ordered))
+    return InputSchemes(grids, rest, unknown, NamedModules(read_declared(settings).ignores), NamedModules(ordered))
 
 
 def cache_grid(settings: Settings) -> Grid | None:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from quantmedic.collectors.from_language_model.grids import Grid, UnroundedGrid
+from quantmedic.collectors.from_language_model.running_grids import Grid, UnroundedGrid
 
 #: What attention takes a cache by, in the releases of transformers.
 _CACHE_NAMES = ("cache", "past_key_values", "past_key_value")
@@ -87,7 +87,7 @@ NOTHING = Simulation()
 
 
 @contextmanager
-def simulated(part: nn.Module, name: str, simulation: Simulation, watch: Watch | None = None) -> Iterator[None]:
+def simulate(part: nn.Module, name: str, simulation: Simulation, watch: Watch | None = None) -> Iterator[None]:
     """Run a block with its inputs, keys and values quantized.
 
     Args:
@@ -123,7 +123,7 @@ def is_fused(module: nn.Module) -> bool:
 
 def _hook_input(module: nn.Module, name: str, grid: Grid, watch: Watch | None) -> Any:
     def before(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (_quantized(name, args[0], grid, watch), *args[1:])
+        return (_quantize(name, args[0], grid, watch), *args[1:])
 
     return module.register_forward_pre_hook(before)
 
@@ -150,8 +150,8 @@ class _Cache:
     def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """As transformers calls it."""
         return (
-            _quantized(f"{self._name}.k", keys, self._grids[0], self._watch),
-            _quantized(f"{self._name}.v", values, self._grids[1], self._watch),
+            _quantize(f"{self._name}.k", keys, self._grids[0], self._watch),
+            _quantize(f"{self._name}.v", values, self._grids[1], self._watch),
         )
 
 
@@ -194,14 +194,14 @@ class _Experts(TorchFunctionMode):
             grid = self._grid_of(part, expert) if part is not None else None
             if grid is not None and values.numel():
                 name = f"{self._name}.{part}.{expert}"
-                args = (_quantized(name, values[None], grid, self._watch)[0], *args[1:])
+                args = (_quantize(name, values[None], grid, self._watch)[0], *args[1:])
         return func(*args, **(kwargs or {}))
 
 
-def _quantized(name: str, values: torch.Tensor, grid: Grid | None, watch: Watch | None) -> torch.Tensor:
+def _quantize(name: str, values: torch.Tensor, grid: Grid | None, watch: Watch | None) -> torch.Tensor:
     if grid is None:
         return values
-    found = grid.rounded(values)
+    found = grid.round(values)
     if watch is not None:
         watch(name, values, grid, found)
     return found

@@ -4,6 +4,7 @@ The class that ``config.json`` names is built on torch's meta device, where tens
 comes with a checkpoint is never run, and nothing is downloaded.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from quantmedic.collectors.from_language_model.configuration import (
     read_configuration,
 )
 from quantmedic.collectors.from_language_model.experts import load_otherwise
-from quantmedic.collectors.from_language_model.import_noise import without_import_noise
 from quantmedic.collectors.from_torch.devices import PROCESSOR
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
@@ -33,6 +33,12 @@ _NEWER = "a newer release of transformers may know it; code that comes with a ch
 NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 #: What a block is called with beside the hidden states.
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+#: Beginnings or parts of messages by the logger that writes them: kernels of torchao that were built for other machines
+#: or other releases of torch, and its use of a call that torch will drop. All else that is logged is shown.
+_EXPECTED = {
+    "torchao": ("Failed to load ", "Skipping import of cpp extensions "),
+    "torch.utils._pytree": ("Calling register_constant() on Enum subclasses is deprecated",),
+}
 
 
 @dataclass(frozen=True)
@@ -202,7 +208,7 @@ def _make_constants(skeleton: Skeleton, folder: Path) -> None:
 
 
 @contextmanager
-def loaded(part: nn.Module, name: str, weights: Weights, device: torch.device) -> Iterator[None]:
+def load_weights(part: nn.Module, name: str, weights: Weights, device: torch.device) -> Iterator[None]:
     """A part with the weights of a checkpoint on a device, as float32; without them again afterwards.
 
     Raises:
@@ -268,3 +274,22 @@ def recorded_calls(skeleton: Skeleton) -> Iterator[Callable[[torch.Tensor], tupl
     finally:
         for part in parts:
             del part.forward
+
+
+@contextmanager
+def without_import_noise() -> Iterator[None]:
+    """Keep the expected messages from the terminal of somebody who asked for neither package."""
+    loggers = [logging.getLogger(name) for name in _EXPECTED]
+    for logger in loggers:
+        logger.addFilter(_is_of_use)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_of_use)
+
+
+def _is_of_use(record: logging.LogRecord) -> bool:
+    """Errors always are."""
+    known = _EXPECTED.get(record.name, ())
+    return record.levelno > logging.WARNING or not any(words in record.getMessage() for words in known)

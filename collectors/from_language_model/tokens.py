@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -134,12 +134,12 @@ def _read_lines(path: Path, tokenizer: Path | None, most: int, note: Announce) -
     SAMPLES.check(text.count("\n"), path)
     if path.suffix != ".jsonl":
         parts = [part.strip() for part in text.split("\n\n")]
-        return _tokenized([part for part in parts if part], tokenizer, most, note)
+        return _tokenize([part for part in parts if part], tokenizer, most, note)
     found: list[Ids | str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             found.append(_entry(line, f"{path}  line {number}"))
-    words = iter(_tokenized([entry for entry in found if isinstance(entry, str)], tokenizer, most, note))
+    words = iter(_tokenize([entry for entry in found if isinstance(entry, str)], tokenizer, most, note))
     return [next(words) if isinstance(entry, str) else entry for entry in found]
 
 
@@ -162,7 +162,7 @@ def _entry(line: str, where: str) -> Ids | str:
     )
 
 
-def _tokenized(texts: list[str], folder: Path | None, most: int, note: Announce) -> list[Ids]:
+def _tokenize(texts: list[str], folder: Path | None, most: int, note: Announce) -> list[Ids]:
     """Ids of texts, with the special tokens that the tokenizer adds."""
     if not texts:
         return []
@@ -178,3 +178,20 @@ def _tokenized(texts: list[str], folder: Path | None, most: int, note: Announce)
             "that a text always has the same tokens"
         )
     return [np.array(ids, np.int64) for ids in found.ids]
+
+
+def spans_of(texts: Sequence[Ids]) -> list[slice]:
+    """Where the tokens of each text are among all."""
+    ends = np.cumsum([len(ids) for ids in texts]).tolist()
+    return [slice(end - len(ids), end) for end, ids in zip(ends, texts, strict=True)]
+
+
+def groups_of(texts: Sequence[Ids], tokens: int) -> Iterator[range]:
+    """Texts in a row that have no more tokens together than so many, or a single one that has more."""
+    start, held = 0, 0
+    for place, ids in enumerate(texts):
+        if place > start and held + len(ids) > tokens:
+            yield range(start, place)
+            start, held = place, 0
+        held += len(ids)
+    yield range(start, len(texts))

@@ -150,7 +150,7 @@ class Work:
         self.keep(**{name: True})
         return computed
 
-    def read(self) -> str | None:
+    def resume(self) -> str | None:
         """Take over what an interrupted run of the same plan has finished; why nothing is where something lies."""
         path = self.folder / _DONE
         if not path.is_file():
@@ -188,7 +188,7 @@ def open_work(folder: Path | None, plan: Mapping[str, object], announce: Announc
     with _alone(folder):
         _require_own(folder)
         work = Work(folder, plan)
-        why = work.read()
+        why = work.resume()
         if why is not None:
             announce(f"{folder} is not used, because {why}: all is run anew")
             _clear(folder)

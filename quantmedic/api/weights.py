@@ -108,7 +108,7 @@ def collect_weights(
         if tokens is None:
             return case
         with _torch_needed():
-            from quantmedic.collectors.from_language_model.case import with_language  # torch is an optional package
+            from quantmedic.collectors.from_language_model.checkpoint_case import with_language
         return with_language(
             case,
             paths,

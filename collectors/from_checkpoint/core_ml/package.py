@@ -40,7 +40,7 @@ class _Package:
     path: Path
     model: Path
 
-    def stored(self, name: str, value: Value) -> Stored:
+    def place_of(self, name: str, value: Value) -> Stored:
         """Where a value is stored in a file of the package.
 
         Raises:
@@ -73,7 +73,7 @@ class _Package:
         """
         if value.file is None:
             return value.inline()
-        stored = self.stored("", value)
+        stored = self.place_of("", value)
         return as_array(stored.load().tobytes(), value.kind, value.shape)
 
 
@@ -157,7 +157,7 @@ def _add_floats(tensors: dict[str, Stored], name: str, operation: Operation, pac
         return
     own = _tensor_name(name, len(value.shape))
     try:
-        tensors[own] = package.stored(own, value)
+        tensors[own] = package.place_of(own, value)
     except (ValueError, OSError) as error:
         raise _package_error(package, name, error) from error
 
@@ -182,7 +182,7 @@ def _add_layer(
         if weight.values.ndim < 2:
             raise ValueError(f"a tensor of shape {list(weight.values.shape)}, which is no layer")
         for part, value in zip(_PARTS, _stored_values(name, maker), strict=False):
-            tensors[f"{base}.{part}"] = package.stored(f"{base}.{part}", value)
+            tensors[f"{base}.{part}"] = package.place_of(f"{base}.{part}", value)
         layers[base] = _packed_layer(base, weight)
     except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
         refused[base] = str(error)
@@ -216,8 +216,6 @@ def _packed_layer(name: str, weight: Decompressed) -> PackedLayer:
         high=None if low is None else low + 2**weight.bits - 1,
         signed=weight.signed,
         read=partial(_read_rows, grid or _without_grid(weight, shape), even_groups(shape[1], groups)),
-        declared=Reading(),
-        alternatives={},
     )
 
 

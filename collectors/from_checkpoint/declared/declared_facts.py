@@ -1,14 +1,18 @@
 """Facts of a quantized checkpoint by itself: what its configuration declares against what its tensors are."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Pair, differs
-from quantmedic.collectors.from_checkpoint.declared.declared_layers import declared, departures, modules_of
+from quantmedic.collectors.from_checkpoint.declared.declared_layers import departures, modules_of, read_declared
 from quantmedic.collectors.from_checkpoint.declared.scale_reaches import cache_reaches, input_reaches
-from quantmedic.collectors.from_checkpoint.declared.stored_scales import StoredScales, kv_scales, stored_scales
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
+    StoredScales,
+    code_type,
+    kv_scales,
+    stored_scales,
+)
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 
@@ -25,7 +29,6 @@ _OTHER = (
     "auto_map",
     "attn_implementation",
 )
-_HIDDEN = "_"
 #: Depth to which tables are compared, and differences that are kept.
 _DEPTH, _KEPT = 4, 8
 #: Keys of ``QuantizationArgs`` that say how numbers are quantized; a recipe with others is refused. Observers are left
@@ -59,17 +62,14 @@ _FUSED: tuple[tuple[str, ...], ...] = (
 _SCALES = ("weight_global_scale", "weight_scale_2")
 #: Algorithms of ModelOpt that leave activations in float.
 _WEIGHTS_ALONE = ("W4A16", "W8A16", "W4A16_AWQ", "NVFP4_W4A16", "W4A16_NVFP4")
-
-
 #: Type of what has scales of which the configuration says nothing.
 _UNSAID = "scales are stored, and no configuration says of which type"
-_NO_SCALES = StoredScales()
 _HEADS, _TABLES = ("lm_head", "output", "embed_out"), ("embed_tokens", "token_embd", "wte")
 
 
 def declared_facts(pair: Pair) -> dict[str, object]:
     """Fields of ``CheckpointFacts``; None where the configuration says nothing of it."""
-    differences = config_differences(pair.floats.config, pair.quantized.config)
+    differences = _config_differences(pair.floats.config, pair.quantized.config)
     stored = stored_scales(pair.quantized.tensors, pair.floats.tensors)
     told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings, stored)}
     if differences is not None:
@@ -118,19 +118,20 @@ def _extreme(name: str, found: Mapping[str, float], sign: int) -> dict[str, obje
 
 
 def _fused_facts(pair: Pair) -> dict[str, object]:
-    found = fused_scales(pair.layers, pair.quantized.tensors)
-    if found.worst is None:
+    ratios = _fused_ratios(pair.layers, pair.quantized.tensors)
+    if not ratios:
         return {}
+    worst = max(ratios, key=lambda name: ratios[name])
     return {
-        "fused_layers": len(found.ratios),
-        "fused_ratio": found.ratios[found.worst],
-        "fused_differing": sum(ratio > _ALIKE for ratio in found.ratios.values()),
-        "first_fused": found.worst,
+        "fused_layers": len(ratios),
+        "fused_ratio": ratios[worst],
+        "fused_differing": sum(ratio > _ALIKE for ratio in ratios.values()),
+        "first_fused": worst,
     }
 
 
 def _layer_facts(pair: Pair) -> dict[str, object]:
-    said = declared(pair.quantized.settings)
+    said = read_declared(pair.quantized.settings)
     if not said.ignores and not said.schemes:
         return {}
     tensors = pair.quantized.tensors
@@ -150,17 +151,31 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
 
 
 def _tied_facts(pair: Pair) -> dict[str, object]:
-    config = pair.quantized.config
-    if not is_tied(config):
-        return {}
-    return {"untied": untied(config, pair.quantized.tensors, pair.layers, differs) or ""}
+    """What is wrong with output weights and embeddings that the configuration says are one tensor."""
+    return {"untied": _difference_of_tied(pair) or ""} if _are_tied(pair.quantized.config) else {}
+
+
+def _difference_of_tied(pair: Pair) -> str | None:
+    tensors, layers = pair.quantized.tensors, pair.layers
+    head, table = (_find_module(names, tensors, layers) for names in (_HEADS, _TABLES))
+    if head is None or table is None:
+        return None
+    quantized = [name in layers for name in (head, table)]
+    if quantized[0] != quantized[1]:
+        return f"{head if quantized[0] else table} is quantized and {table if quantized[0] else head} is not"
+    if all(quantized):
+        return None
+    both = tensors[f"{head}.weight"], tensors[f"{table}.weight"]
+    if both[0].shape != both[1].shape or differs(*both):
+        return f"{head} and {table} hold different numbers"
+    return None
 
 
 def _count_names(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
     return {name: len(found), first or f"first_{name}": found[0] if found else None}
 
 
-def config_differences(floats: Mapping[str, object], quantized: Mapping[str, object]) -> tuple[str, ...] | None:
+def _config_differences(floats: Mapping[str, object], quantized: Mapping[str, object]) -> tuple[str, ...] | None:
     """Settings that both name and that differ, as ``key: quantized (float)``; None where one has no configuration.
 
     A key that one alone has may be a default of the other's version, and does not count.
@@ -175,7 +190,7 @@ def _pairs(
     floats: Mapping[str, object], quantized: Mapping[str, object], prefix: str, depth: int
 ) -> Iterator[tuple[str, object, object]]:
     for key in sorted(floats.keys() & quantized.keys()):
-        if key in _OTHER or key.startswith(_HIDDEN) or key.endswith("_token_id"):
+        if key in _OTHER or key.startswith("_") or key.endswith("_token_id"):
             continue
         mine, theirs = floats[key], quantized[key]
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and depth:
@@ -234,27 +249,10 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= _LONGEST)
 
 
-@dataclass(frozen=True)
-class FusedScales:
-    """What was found of layers that are computed as one.
-
-    Attributes:
-        ratios: Largest over smallest scale of the parts, by the name of what they are put together into.
-    """
-
-    ratios: Mapping[str, float]
-
-    @property
-    def worst(self) -> str | None:
-        """The one whose scales differ most."""
-        return max(self.ratios, key=lambda name: self.ratios[name], default=None)
-
-
-def fused_scales(layers: Iterable[str], tensors: Mapping[str, Stored]) -> FusedScales:
-    """Ratios of the scales of parts, of all fused layers that have such scales."""
-    known = set(layers)
+def _fused_ratios(layers: Iterable[str], tensors: Mapping[str, Stored]) -> dict[str, float]:
+    """Largest over smallest scale of the parts of fused layers that have such scales, by what the parts become."""
     found: dict[str, float] = {}
-    for name in sorted(known):
+    for name in sorted(layers):
         parent, _, last = name.rpartition(".")
         group = next((group for group in _FUSED if group[0] == last), None)
         if group is None:
@@ -262,7 +260,7 @@ def fused_scales(layers: Iterable[str], tensors: Mapping[str, Stored]) -> FusedS
         scales = [*_scales_of([f"{parent}.{part}".lstrip(".") for part in group], tensors)]
         if len(scales) > 1:
             found[f"{parent}.{'/'.join(group)}".lstrip(".")] = max(scales) / min(scales)
-    return FusedScales(found)
+    return found
 
 
 def _scales_of(names: Sequence[str], tensors: Mapping[str, Stored]) -> Iterator[float]:
@@ -273,7 +271,7 @@ def _scales_of(names: Sequence[str], tensors: Mapping[str, Stored]) -> Iterator[
             yield value
 
 
-def running_grids(settings: Mapping[str, object], stored: StoredScales = _NO_SCALES) -> str | None:
+def running_grids(settings: Mapping[str, object], stored: StoredScales) -> str | None:
     """Inputs of layers and K/V cache with the types that the configuration asks for; None where both stay in float.
 
     Args:
@@ -292,7 +290,7 @@ def _inputs(settings: Mapping[str, object]) -> Iterator[str]:
         yield algorithm
     elif isinstance(groups, Mapping):
         schemes = (group.get("input_activations") for group in groups.values() if isinstance(group, Mapping))
-        yield from (_words(scheme) for scheme in schemes if isinstance(scheme, Mapping))
+        yield from (code_type(scheme) for scheme in schemes if isinstance(scheme, Mapping))
     elif settings.get("quant_method") == "fp8":
         yield "float8"
 
@@ -302,51 +300,16 @@ def _cache(settings: Mapping[str, object]) -> Iterator[str]:
     if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
         yield algorithm
     elif isinstance(scheme, Mapping):
-        yield _words(scheme)
+        yield code_type(scheme)
 
 
-def _words(scheme: Mapping[str, object]) -> str:
-    return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
-
-
-def untied(
-    config: Mapping[str, object],
-    tensors: Mapping[str, Stored],
-    layers: Collection[str],
-    differs: Callable[[Stored, Stored], bool],
-) -> str | None:
-    """What is wrong with tied weights; None where nothing is, or nothing is tied.
-
-    Args:
-        config: Of the quantized checkpoint.
-        tensors: Its tensors.
-        layers: Names of its quantized layers.
-        differs: Some element of two tensors differs.
-    """
-    if not is_tied(config):
-        return None
-    head, table = _find(_HEADS, tensors, layers), _find(_TABLES, tensors, layers)
-    if head is None or table is None:
-        return None
-    quantized = [name in layers for name in (head, table)]
-    if quantized[0] != quantized[1]:
-        return f"{head if quantized[0] else table} is quantized and {table if quantized[0] else head} is not"
-    if all(quantized):
-        return None
-    pair = tensors[f"{head}.weight"], tensors[f"{table}.weight"]
-    if pair[0].shape != pair[1].shape or differs(*pair):
-        return f"{head} and {table} hold different numbers"
-    return None
-
-
-def is_tied(config: Mapping[str, object]) -> bool:
-    """The output weights are the embeddings."""
+def _are_tied(config: Mapping[str, object]) -> bool:
     text = config.get("text_config")
     own = text.get("tie_word_embeddings") if isinstance(text, Mapping) else None
     return (config.get("tie_word_embeddings") if own is None else own) is True
 
 
-def _find(words: Collection[str], tensors: Mapping[str, Stored], layers: Collection[str]) -> str | None:
+def _find_module(words: Collection[str], tensors: Mapping[str, Stored], layers: Collection[str]) -> str | None:
     """The module of a checkpoint with one of these names."""
     names = [*layers, *(name.removesuffix(".weight") for name in tensors if name.endswith(".weight"))]
     return next((name for name in names if name.rpartition(".")[2] in words), None)

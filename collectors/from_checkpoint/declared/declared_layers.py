@@ -133,7 +133,7 @@ class Departures:
     unmet: list[str] = field(default_factory=list)
 
 
-def declared(settings: Mapping[str, object]) -> Declared:
+def read_declared(settings: Mapping[str, object]) -> Declared:
     """What a configuration of GPTQ, AWQ, compressed-tensors, ModelOpt, bitsandbytes or float8 says of modules."""
     ignores = [read(text) for key, read in _IGNORES.items() for text in _texts(settings.get(key))]
     schemes: list[Scheme] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Pair
-from quantmedic.collectors.from_checkpoint.declared.stored_scales import asked_cache, cache_scale
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import asked_cache, cache_scale, code_type
 from quantmedic.collectors.from_checkpoint.layers.norms import has_offset_norms
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import slices
 from quantmedic.collectors.from_checkpoint.safetensors_file import Values
@@ -111,7 +111,7 @@ def _type_of(scheme: object) -> str | None:
     if not isinstance(scheme, Mapping) or scheme.get("dynamic") in (True, "local"):
         return None
     is_plain = scheme.get("strategy") in (None, "tensor") and scheme.get("symmetric") is not False
-    return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}" if is_plain else None
+    return code_type(scheme) if is_plain else None
 
 
 def _blocks(pair: Pair) -> Iterator["_Block"]:
@@ -152,8 +152,8 @@ class _Block:
             if normed is not None:
                 yield kind, _size_of(np.abs(normed), len(normed) ** 0.5)
             elif gains is not None:
-                found = self._written(f"{_ATTENTION}.{kind}_proj", gains)
-                found = self._written(f"{_ATTENTION}.qkv_proj", gains, rows) if found is None else found
+                found = self._written_sizes(f"{_ATTENTION}.{kind}_proj", gains)
+                found = self._written_sizes(f"{_ATTENTION}.qkv_proj", gains, rows) if found is None else found
                 if found is not None and len(found):
                     turned = _ROTATED if kind == "k" else 1.0
                     yield kind, _size_of(found, turned * len(gains) ** 0.5)
@@ -176,12 +176,12 @@ class _Block:
 
     def _product(self, gains: Values) -> float | None:
         """The largest product of the deviations of gate and up over the channels that are read."""
-        gate, up = (self._written(f"{_MLP}.{name}", gains, most=_READ) for name in ("gate_proj", "up_proj"))
+        gate, up = (self._written_sizes(f"{_MLP}.{name}", gains, most=_READ) for name in ("gate_proj", "up_proj"))
         shape = self._shape(f"{_MLP}.gate_up_proj")
         if shape is not None:
             half = shape[0] // 2
             spans = slice(0, half), slice(half, shape[0])
-            gate, up = (self._written(f"{_MLP}.gate_up_proj", gains, rows, _READ) for rows in spans)
+            gate, up = (self._written_sizes(f"{_MLP}.gate_up_proj", gains, rows, _READ) for rows in spans)
         return None if gate is None or up is None or len(gate) != len(up) else float((gate * up).max())
 
     def _gains(self, name: str) -> Values | None:
@@ -203,7 +203,9 @@ class _Block:
         first = (heads + (part - 1) * own) * size
         return slice(first, first + own * size)
 
-    def _written(self, name: str, gains: Values, rows: slice | None = None, most: int | None = None) -> Values | None:
+    def _written_sizes(
+        self, name: str, gains: Values, rows: slice | None = None, most: int | None = None
+    ) -> Values | None:
         """Deviation of what rows write where inputs point anywhere, and the size of their bias beside it.
 
         Args:

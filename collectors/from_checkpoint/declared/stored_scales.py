@@ -67,9 +67,14 @@ def asked_cache(settings: Mapping[str, object]) -> str | None:
     """Type of the codes of the cache that a configuration asks for, with scales that are stored."""
     scheme = settings.get("kv_cache_scheme")
     if isinstance(scheme, Mapping) and scheme.get("dynamic") is not True:
-        return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
+        return code_type(scheme)
     algorithm = settings.get("kv_cache_quant_algo")
     return algorithm.lower() if isinstance(algorithm, str) and algorithm.lower() != "none" else None
+
+
+def code_type(scheme: Mapping[str, object]) -> str:
+    """Type of the codes of a scheme of compressed-tensors, such as int8."""
+    return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
 
 
 def _scale_of(block: str, kind: str, tensors: Mapping[str, Stored]) -> float | None:

@@ -233,8 +233,6 @@ def _layer(name: str, tensor: GgufTensor, order: Integers | None) -> PackedLayer
         high=kind.high,
         signed=kind.signed,
         read=partial(_read_blocks, stored, kind, BLOCKS[tensor.kind][1], starts),
-        declared=Reading(),
-        alternatives={},
     )
 
 

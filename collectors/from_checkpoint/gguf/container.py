@@ -128,7 +128,7 @@ def _read_file(path: Path) -> tuple[dict[str, Value], list[GgufTensor]]:
         if not size:
             raise ValueError("the file is empty")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            return _Header(path, mapped, size).read()
+            return _Header(path, mapped, size).describe()
     except (OSError, ValueError) as error:
         raise ModelError("not a readable GGUF file", where=[str(path), f"cause  {error}"], help=_AGAIN) from error
 
@@ -139,7 +139,7 @@ class _Header:
     def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
         self._path, self._data, self._size, self._place = path, data, size, 0
 
-    def read(self) -> tuple[dict[str, Value], list[GgufTensor]]:
+    def describe(self) -> tuple[dict[str, Value], list[GgufTensor]]:
         """Metadata and tensors."""
         if self._take(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not start with GGUF")

@@ -6,8 +6,8 @@ import numpy as np
 
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
-from quantmedic.collectors.from_checkpoint.layers.weight_slices import stored_source
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import finite_or_zero, stored_source
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import UnreadableLayerError, restore_order
 from quantmedic.collectors.pair.weight_grids import ALIKE, ALIKE_ROUNDED, cosine
 from quantmedic.engine.case.facts import WeightFacts
 
@@ -89,7 +89,7 @@ class _FloatRows:
         self._pair = pair
         self._known: dict[str, Values] = {}
 
-    def read(self, name: str) -> Values:
+    def corner_of(self, name: str) -> Values:
         """Corner ``[rows, inputs]`` of a tensor."""
         if name not in self._known:
             tensor = self._pair.floats.tensors[name]
@@ -101,7 +101,7 @@ class _FloatRows:
 
 def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], rows: _FloatRows) -> dict[str, object]:
     stored = _stored_rows(layer, pair)
-    own = rows.read(layer.name)
+    own = rows.corner_of(layer.name)
     if stored is None or stored.shape != own.shape:
         return {}
     names = [name for name in others[pair.floats.tensors[layer.name].shape] if name != layer.name]
@@ -113,7 +113,7 @@ def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], ro
 
 def _cosines(stored: Values, names: Sequence[str], rows: _FloatRows) -> Iterator[tuple[float, str]]:
     for name in names:
-        yield cosine(stored, rows.read(name)), name
+        yield cosine(stored, rows.corner_of(name)), name
 
 
 def _stored_rows(layer: Layer, pair: Pair) -> Values | None:
@@ -127,8 +127,4 @@ def _stored_rows(layer: Layer, pair: Pair) -> Values | None:
         part = stored_source(packed)(slice(0, min(max(count, packed.unit), packed.shape[0])))
     except UnreadableLayerError:
         return None
-    values = part.values
-    if part.order is not None:
-        values = np.empty_like(part.values)
-        values[:, part.order] = part.values
-    return np.nan_to_num(values[:count, :_COLUMNS], nan=0.0, posinf=0.0, neginf=0.0)
+    return finite_or_zero(restore_order(part.values, part.order)[:count, :_COLUMNS])

@@ -19,6 +19,7 @@ from quantmedic.collectors.from_checkpoint.layers.input_gains import (
 from quantmedic.collectors.from_checkpoint.layers.norms import has_offset_norms, misfolded_norms
 from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD, with_left_gains
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
 from quantmedic.engine.case.facts import WeightFacts
 
 Floats = NDArray[np.float64]
@@ -88,7 +89,7 @@ def _numbers(tensor: Stored) -> Floats:
 
 def _scales_beside(pair: Pair, name: str, size: int) -> list[Floats]:
     """Vectors of this size that the quantized checkpoint alone has in the block of a layer, and their inverses."""
-    block = name.removesuffix(".weight").rpartition(".")[0]
+    block = module_around(name)
     known = {pair.names[each] for each in pair.floats.tensors if each in pair.names}
     found = [
         _numbers(tensor)
@@ -101,7 +102,7 @@ def _scales_beside(pair: Pair, name: str, size: int) -> list[Floats]:
 
 def _is_within(other: str, block: str, names: Mapping[str, str], name: str) -> bool:
     """A tensor stands in the block of a layer, by its name in the quantized checkpoint."""
-    own = names.get(name, name).removesuffix(".weight").rpartition(".")[0]
+    own = module_around(names.get(name, name))
     return other.startswith((f"{own}.", f"{block}."))
 
 

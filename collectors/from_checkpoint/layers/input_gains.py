@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.layers.output_gains import LOUD, ChannelGains
-from quantmedic.collectors.from_checkpoint.tensor_roles import reads_a_norm
+from quantmedic.collectors.from_checkpoint.tensor_roles import module_around, reads_a_norm
 from quantmedic.engine.case.facts import WeightFacts
 
 #: A gain is undone where this share of its logarithm is left at most, on this share of the channels.
@@ -46,7 +46,7 @@ class NormChange:
     @property
     def block(self) -> str:
         """Its name but for its own part."""
-        return self.name.removesuffix(".weight").rpartition(".")[0]
+        return module_around(self.name)
 
     def is_undone_by(self, gains: Floats) -> bool:
         """Gains of a layer that reads it explain most of the change."""
@@ -92,7 +92,7 @@ class Surroundings:
 def explained_changes(changes: Iterable[NormChange], readers: Sequence[Reader]) -> list[NormChange]:
     """Changes of norms that gains of layers undo: of the same block, or of layers outside of all, such as the head."""
     own = [reader for reader in readers if reader.gains.columns]
-    outside = [reader for reader in own if not _parent(reader.name)]
+    outside = [reader for reader in own if not module_around(reader.name)]
     found = []
     for change in changes:
         inside = [reader for reader in own if reader.name.startswith(f"{change.block}.")] or own
@@ -124,17 +124,17 @@ class _Places:
         self._undone: dict[tuple[str, str, int], Floats | None] = {}
         for reader in readers:
             if reader.gains.rows:
-                self._writers.setdefault(_parent(reader.name), []).append(reader)
+                self._writers.setdefault(module_around(reader.name), []).append(reader)
             for block in self._blocks_of(reader.name) if reader.gains.columns and reads_a_norm(reader.name) else ():
                 self._parts.setdefault((block, _part_of(reader.name, block)), []).append(reader)
 
     def _blocks_of(self, name: str) -> Iterator[str]:
         """Blocks with changed norms that a layer stands in, the innermost first."""
-        parent = _parent(name)
+        parent = module_around(name)
         while parent:
             if parent in self._changes:
                 yield parent
-            parent = _parent(parent)
+            parent = module_around(parent)
 
     def changes_before(self, name: str) -> Iterator[NormChange]:
         """Norms that have changed in the blocks of a layer."""
@@ -143,7 +143,7 @@ class _Places:
 
     def writers_beside(self, name: str) -> Sequence[Reader]:
         """Layers of the same module with gains of their outputs."""
-        return self._writers.get(_parent(name), ())
+        return self._writers.get(module_around(name), ())
 
     def undone_factor(self, change: NormChange, name: str, inputs: int) -> Floats | None:
         """What a norm multiplies with, where a layer of the same part of the block undoes it."""
@@ -190,10 +190,6 @@ def _factor_before(own: Reader, places: _Places) -> Floats | None:
         if factor is not None and not change.is_undone_by(own.columns):
             return factor
     return None
-
-
-def _parent(name: str) -> str:
-    return name.removesuffix(".weight").rpartition(".")[0]
 
 
 def _part_of(name: str, block: str) -> str:

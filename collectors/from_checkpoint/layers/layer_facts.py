@@ -27,6 +27,7 @@ from quantmedic.collectors.from_checkpoint.layers.weight_slices import (
     StoredSource,
     align,
     common_gains,
+    finite_or_zero,
     slices,
     stored_source,
     sum_slice,
@@ -74,19 +75,11 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         UnreadableLayerError: Its codes turn out not to fit together.
         ModelError: A file cannot be read.
     """
-    outputs, inputs = layer.shape
-    gains = packed_gains(layer, source)
-    totals = LayerTotals(inputs)
-    stored = stored_source(layer)
-    spans = list(slices(outputs, inputs, layer.unit))
-    # Without groups a channel is one group, and its outliers are computed as in other models.
-    some = slice(0, min(outputs, GAIN_ROWS))
-    common = common_gains(some, source, stored, gains.columns) if layer.groups == 1 else None
-    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, gains.columns, common), spans):
-        totals.add(sums)
+    gains, stored = packed_gains(layer, source), stored_source(layer)
+    totals = _sum_layer(source, stored, layer.shape, gains.columns, workers, unit=layer.unit, groups=layer.groups)
     quantizer = _packed_quantizer(layer, totals)
     similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
-    found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, outputs, gains.columns, quantizer)
+    found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, layer.shape, gains.columns, quantizer)
     reading = better_reading(layer, source)
     if reading is not None:
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
@@ -105,6 +98,26 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     }
     own = ChannelGains.of_sides(*totals.output_gains(), gains)
     return Measured(WeightFacts.model_validate(found), own, totals.notices)
+
+
+def _sum_layer(
+    source: Source,
+    stored: StoredSource,
+    shape: tuple[int, int],
+    column_gains: Values | None,
+    workers: Executor,
+    *,
+    unit: int,
+    groups: int,
+) -> LayerTotals:
+    """Sums of all slices; without groups a channel is one group, and has outliers as in other models."""
+    outputs, inputs = shape
+    some = slice(0, min(outputs, GAIN_ROWS))
+    common = common_gains(some, source, stored, column_gains) if groups == 1 else None
+    totals, spans = LayerTotals(inputs), list(slices(outputs, inputs, unit))
+    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, column_gains, common), spans):
+        totals.add(sums)
+    return totals
 
 
 def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts:
@@ -127,15 +140,15 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
 
 
 def _beside_rounding(
-    source: Source, stored: StoredSource, outputs: int, column_gains: Values | None, quantizer: QuantizerFacts
+    source: Source, stored: StoredSource, shape: tuple[int, int], column_gains: Values | None, quantizer: QuantizerFacts
 ) -> Fields:
     """What rounding to nearest leaves of some output channels, and what is stored; nothing without a grid."""
     if quantizer.bits is None:
         return {}
-    width = source(slice(0, 1)).shape[1]
-    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // width // _UNIT, 1) * _UNIT))
+    outputs, inputs = shape
+    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // inputs // _UNIT, 1) * _UNIT))
     part = stored(rows)
-    x, y = (np.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0) for z in (source(rows), part.values))
+    x, y = finite_or_zero(source(rows)), finite_or_zero(part.values)
     x, _ = align(x, replace(part, values=y), column_gains)
     span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
     steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
@@ -165,15 +178,10 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         return Part(stored(rows), Grid(nothing, nothing, nothing), starts)
 
     gains = gains_of_values(source, stored, outputs, bits or _BITS_WITHOUT_GRID)
-    totals = LayerTotals(inputs)
-    spans = list(slices(outputs, inputs, 1))
-    some = slice(0, min(outputs, GAIN_ROWS))
-    common = common_gains(some, source, part, gains.columns) if count == 1 else None
-    for sums in workers.map(lambda rows: sum_slice(rows, source, part, gains.columns, common), spans):
-        totals.add(sums)
+    totals = _sum_layer(source, part, shape, gains.columns, workers, unit=1, groups=count)
     granularity: Granularity = "per_block" if count > 1 else "per_channel"
     quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
-    found = totals.facts(None) | _beside_rounding(source, part, outputs, gains.columns, quantizer)
+    found = totals.facts(None) | _beside_rounding(source, part, shape, gains.columns, quantizer)
     if bits is None:
         found |= dict.fromkeys(_NEEDS_GROUPS)
     found |= dict.fromkeys(_NEEDS_STEP)

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Integers, Values
-from quantmedic.collectors.from_checkpoint.layers.weight_slices import Source, row_gains, stored_source
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Reading, UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import Source, finite_or_zero, row_gains, stored_source
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
+    PackedLayer,
+    Reading,
+    UnreadableLayerError,
+    restore_order,
+)
 from quantmedic.collectors.pair.weight_grids import (
     ALIKE_ROUNDED,
     CERTAIN,
@@ -54,14 +59,12 @@ class Gains:
     slight: Values | None = None
     alike: Values | None = None
 
-    def in_order(self, order: Integers) -> "Gains":
+    def in_order(self, order: Integers | None) -> "Gains":
         """The same of channels that were sorted by this order."""
-        return Gains(
-            _restore_order(self.columns, order),
-            self.ratio,
-            _restore_order(self.slight, order),
-            _restore_order(self.alike, order),
+        columns, slight, alike = (
+            None if each is None else restore_order(each, order) for each in (self.columns, self.slight, self.alike)
         )
+        return Gains(columns, self.ratio, slight, alike)
 
 
 @dataclass(frozen=True)
@@ -96,22 +99,13 @@ def packed_gains(layer: PackedLayer, source: Source) -> Gains:
     """``channel_gains`` of a layer whose codes are understood."""
     rows = slice(0, min(layer.shape[0], GAIN_ROWS))
     gains = channel_gains(*_probe(layer, source, rows, layer.declared), layer.bits)
-    order = stored_source(layer)(rows).order
-    return gains if order is None else gains.in_order(order)
-
-
-def _restore_order(values: Values | None, order: Integers) -> Values | None:
-    if values is None:
-        return None
-    found = np.empty_like(values)
-    found[order] = values
-    return found
+    return gains.in_order(stored_source(layer)(rows).order)
 
 
 def gains_of_values(source: Source, stored: Source, outputs: int, bits: int) -> Gains:
     """``channel_gains`` of weights that are stored as real numbers, on a grid of so many bits or on none."""
     rows = slice(0, min(outputs, GAIN_ROWS))
-    return channel_gains(_finite_or_zero(source(rows)), _finite_or_zero(stored(rows)), bits)
+    return channel_gains(finite_or_zero(source(rows)), finite_or_zero(stored(rows)), bits)
 
 
 def channel_gains(x: Values, y: Values, bits: int) -> Gains:
@@ -181,11 +175,7 @@ def _probe(layer: PackedLayer, source: Source, rows: slice, reading: Reading) ->
         x = np.ascontiguousarray(x[:, part.order])
     if x.shape != part.values.shape:
         raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(part.values.shape)}")
-    return _finite_or_zero(x), _finite_or_zero(part.values)
-
-
-def _finite_or_zero(values: Values) -> Values:
-    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    return finite_or_zero(x), finite_or_zero(part.values)
 
 
 def _reading_sqnr(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> float | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_of
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
+from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
 
 #: Architectures whose norms multiply with 1 + w, by ``model_type``, and those whose norms multiply with w.
 _WITH_OFFSET = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "recurrent_gemma"})
@@ -61,7 +62,7 @@ def _values(tensor: Stored) -> Values:
 
 def _readers(norm: str, inputs: Mapping[str, Sequence[float]]) -> list[Values]:
     """Gains of layers in the same block, which has the name of the norm but for its last part."""
-    block = norm.removesuffix(".weight").rpartition(".")[0]
+    block = module_around(norm)
     return [np.asarray(own) for name, own in inputs.items() if own and name.startswith(f"{block}.")]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.layers.layer_probes import Gains
+from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
 from quantmedic.engine.case.facts import WeightFacts
 
 #: Gains of output channels from here on are looked at; clipping and coarse rounding shrink a channel by up to a half.
@@ -134,21 +135,16 @@ def with_left_gains(
     beside: dict[str, list[ChannelGains]] = {}
     for own, weight in zip(gains, facts, strict=True):
         if own.inputs:
-            beside.setdefault(_parent(weight), []).append(own)
+            beside.setdefault(module_around(weight.name or ""), []).append(own)
     found = []
     for own, weight in zip(gains, facts, strict=True):
         # Those of the same module first: in a mixture of thousands of layers the others are too many.
-        near = left_gain(own, beside.get(_parent(weight), ()), frozenset())
+        near = left_gain(own, beside.get(module_around(weight.name or ""), ()), frozenset())
         undone = near is not None and near[0] == 0
         left = (near if undone else left_gain(own, readers, altered)) if weight.rounding.mse is not None else None
         update = {} if left is None else {"left_gain_channels": left[0], "left_gain": left[1]}
         found.append(weight.model_copy(update=update))
     return found
-
-
-def _parent(weight: WeightFacts) -> str:
-    """Name of the module that a layer stands in."""
-    return (weight.name or "").removesuffix(".weight").rpartition(".")[0]
 
 
 def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozenset[int]) -> tuple[int, float] | None:

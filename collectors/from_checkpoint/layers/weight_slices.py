@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.layers.group_sums import group_sums
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import FIELDS, Floats, Grid, Values
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import Block, PackedLayer, Reading, UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
+    Block,
+    PackedLayer,
+    Reading,
+    UnreadableLayerError,
+    restore_order,
+)
 from quantmedic.collectors.pair.weight_grids import MIN_WEIGHTS, input_gains, outlier_ratios, power_of
 
 #: Weights of one slice: few enough that two of them as float32 stay small, and enough to be worth a call.
@@ -99,7 +105,7 @@ def sum_slice(
         UnreadableLayerError: The two have different shapes.
     """
     x, part = source(rows), stored(rows)
-    y, order = part.values, part.order
+    y = part.values
     if x.shape != y.shape:
         raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(y.shape)}")
     x, gains = align(x, part, column_gains)
@@ -107,17 +113,13 @@ def sum_slice(
     sums, bad = group_sums(x, y, part.grid, part.starts, tops), 0
     if not np.isfinite(sums[:, :, : F["low"]]).all():
         bad = int((~np.isfinite(x)).sum())
-        x, y = (np.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0) for a in (x, y))
+        x, y = finite_or_zero(x), finite_or_zero(y)
         tops[:] = 0
         sums = group_sums(x, y, part.grid, part.starts, tops)
-    if order is not None:
-        restored = np.empty_like(tops)
-        restored[order] = tops
-        tops = restored
     outliers = None
     if common is not None and x.shape[1] >= MIN_WEIGHTS:
         outliers = outlier_ratios(x[:, :, None], common)
-    return SliceSums(sums, part.starts, tops, part.scale, part.zero, outliers, bad, gains)
+    return SliceSums(sums, part.starts, restore_order(tops, part.order), part.scale, part.zero, outliers, bad, gains)
 
 
 def common_gains(rows: slice, source: Source, stored: StoredSource, column_gains: Values | None) -> Values:
@@ -126,7 +128,12 @@ def common_gains(rows: slice, source: Source, stored: StoredSource, column_gains
     Medians are dear: of a layer of 14 336 outputs, 256 tell them to some percent.
     """
     x, _ = align(source(rows), stored(rows), column_gains)
-    return input_gains(np.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)[:, :, None])
+    return input_gains(finite_or_zero(x)[:, :, None])
+
+
+def finite_or_zero(values: Values) -> Values:
+    """The values, with 0 for those that are not finite."""
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def align(x: Values, part: Part, column_gains: Values | None) -> tuple[Values, Values | None]:

@@ -74,12 +74,8 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
         shape=(outputs, inputs),
         bits=4,
         groups=groups,
-        low=None,
-        high=None,
         signed=True,
         read=read_block,
-        declared=Reading(),
-        alternatives={},
         unit=2 if inputs % 2 else 1,
     )
 

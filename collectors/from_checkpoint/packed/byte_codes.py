@@ -103,7 +103,6 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
         high=None if is_float8 else high,
         signed=signed,
         read=read_block,
-        declared=Reading(),
         alternatives=_OTHER_SIGN if used == 8 and not is_float8 else {},
         block_scales=scale if is_power else None,
     )

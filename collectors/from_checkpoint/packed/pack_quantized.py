@@ -79,7 +79,6 @@ def pack_quantized_layer(name: str, parts: Parts, settings: Settings) -> PackedL
         high=2**bits - 1,
         signed=False,
         read=read_block,
-        declared=Reading(),
         alternatives=_alternative_readings(bits, inputs),
         unit=WORD,
     )

@@ -6,7 +6,7 @@ round the file has it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,12 +155,12 @@ class PackedLayer:
     shape: tuple[int, int]
     bits: int
     groups: int
-    low: int | None
-    high: int | None
     signed: bool
     read: Callable[[slice, Reading], Block]
-    declared: Reading
-    alternatives: Mapping[str, Reading]
+    low: int | None = None
+    high: int | None = None
+    declared: Reading = Reading()
+    alternatives: Mapping[str, Reading] = field(default_factory=dict)
     unit: int = 1
     block_scales: Stored | None = None
     lacks_global_scale: bool = False
@@ -264,6 +264,15 @@ def group_columns(
 def sort_by_group(codes: Array, order: Integers | None) -> Array:
     """Columns in the order of their groups."""
     return codes if order is None else codes[:, order]
+
+
+def restore_order(values: Array, order: Integers | None) -> Array:
+    """Values whose last axis ``sort_by_group`` has sorted, in the order of the network."""
+    if order is None:
+        return values
+    found = np.empty_like(values)
+    found[..., order] = values
+    return found
 
 
 def group_rows(stored: Stored, rows: slice, groups: int) -> Values:

@@ -9,6 +9,7 @@ from builders import checkpoints as made
 
 from quantmedic.collectors.from_checkpoint.declared.declared_facts import running_grids
 from quantmedic.collectors.from_checkpoint.declared.scale_reaches import asked_inputs
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import StoredScales
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 WIDTH, HEADS, KEPT, SIZE = 32, 4, 2, 8
@@ -160,4 +161,4 @@ def test_what_a_configuration_quantizes_while_running() -> None:
         ({**group(weights=INT8), "kv_cache_scheme": None}, None, None),
         ({"config_groups": [1], "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, None, "K/V cache (float8)"),
     ):
-        assert (asked_inputs(settings), running_grids(settings)) == (inputs, said), settings
+        assert (asked_inputs(settings), running_grids(settings, StoredScales())) == (inputs, said), settings

@@ -34,7 +34,7 @@ def test_what_no_configuration_says_is_said_so() -> None:
     stored = StoredScales(("fc.input_scale",), ("attn.k_scale",))
     assert (running_grids({}, stored) or "").count("no configuration says of which type") == 2
     said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
-    assert running_grids(said, stored) == running_grids(said)
+    assert running_grids(said, stored) == running_grids(said, StoredScales())
 
 
 def compared(folder: Path, more: made.Tensors, *, has_config: bool) -> Diagnosis:

@@ -22,7 +22,7 @@ from builders import activation_schemes as acts
 from builders import language_models as lm
 
 import quantmedic
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_torch.devices import devices_here
 from quantmedic.engine.errors import QuantmedicError
 
@@ -47,7 +47,7 @@ from pathlib import Path
 import torch
 from builders import elsewhere, language_models as lm
 import quantmedic
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_torch import devices
 torch.set_num_threads(1)
 def run(device, floats, quantized, ids):

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 import torch
 from builders import activation_schemes as acts
 
-from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.running_grids import Grid
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, input_schemes
-from quantmedic.collectors.from_language_model.sources import Tally
+from quantmedic.collectors.from_language_model.source_noise import Tally
 
 pytestmark = pytest.mark.thorough
 NVFP4 = Grid(4, True, "group", False, size=16, scales="e4m3")
@@ -34,16 +34,16 @@ def test_grids_are_their_formulas() -> None:
     values[0, 3] = 0
     found = torch.from_numpy(values)
     tokens = acts.int8_tokens(values)
-    np.testing.assert_array_equal(Grid(8, False, "token", True).rounded(found).numpy(), tokens.astype(np.float32))
+    np.testing.assert_array_equal(Grid(8, False, "token", True).round(found).numpy(), tokens.astype(np.float32))
     stored = Grid(8, True, "tensor", False, scale=torch.tensor([0.03]))
-    np.testing.assert_allclose(stored.rounded(found).numpy(), acts.float8_with(0.03)(values), rtol=1e-6)
+    np.testing.assert_allclose(stored.round(found).numpy(), acts.float8_with(0.03)(values), rtol=1e-6)
     step = np.float32(448 * 6 / np.abs(values).max())
     groups = values.reshape(1, 31, 4, 16)
     scales = (step * (np.abs(groups).max(-1, keepdims=True) / np.float32(6))).astype(ml_dtypes.float8_e4m3fn)
     scales = np.where(scales.astype(np.float32) == 0, np.float32(0.125), scales.astype(np.float32)) / step
     wanted = e2m1(np.clip(groups / scales, -6, 6)) * scales
     four = Grid(4, True, "group", False, size=16, scale=torch.tensor([step]), scales="e4m3")
-    np.testing.assert_allclose(four.rounded(found).numpy(), wanted.reshape(values.shape), rtol=1e-6)
+    np.testing.assert_allclose(four.round(found).numpy(), wanted.reshape(values.shape), rtol=1e-6)
 
 
 def test_presets_of_compressed_tensors_are_given_bit_for_bit(subtests: pytest.Subtests) -> None:
@@ -72,7 +72,7 @@ def test_presets_of_compressed_tensors_are_given_bit_for_bit(subtests: pytest.Su
                 own = grid.with_scale(step)
             wanted = fake_quantize(values.clone(), *compute_dynamic_scales_and_zp(values, args, None, step), args, step)
             with subtests.test(preset, power=power):
-                assert own is not None and torch.equal(own.rounded(values), wanted)
+                assert own is not None and torch.equal(own.round(values), wanted)
 
 
 def test_groups_with_powers_of_two_are_their_formulas() -> None:
@@ -94,9 +94,9 @@ def test_groups_with_powers_of_two_are_their_formulas() -> None:
             codes = np.clip(groups / steps, -last, last)
             own = e2m1(codes) if bits == 4 else codes.astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(float)
             grid = Grid(bits, True, "group", True, size=32, scales=scales)
-            found = grid.rounded(torch.from_numpy(values)).numpy()
+            found = grid.round(torch.from_numpy(values)).numpy()
             np.testing.assert_allclose(found, (own * steps).reshape(values.shape), rtol=1e-6, atol=1e-38)
-            assert grid.clipped(torch.from_numpy(values)) is None
+            assert grid.find_clipped(torch.from_numpy(values)) is None
 
 
 def test_scales_in_front_of_those_of_groups() -> None:
@@ -106,7 +106,7 @@ def test_scales_in_front_of_those_of_groups() -> None:
     grid = Grid(4, True, "group", False, size=16, scales="e4m3")
     fitting = grid.with_scale(448 * 6 / values.abs().max().reshape(1))
     small = grid.with_scale(16 * 448 * 6 / values.abs().max().reshape(1))
-    clipped = [own.clipped(values) for own in (fitting, small)]
+    clipped = [own.find_clipped(values) for own in (fitting, small)]
     assert clipped[0] is not None and not clipped[0].any()
     assert clipped[1] is not None and set(clipped[1].nonzero()[:, 1].tolist()) == {5}
     largest = float(values.abs().max())
@@ -114,17 +114,17 @@ def test_scales_in_front_of_those_of_groups() -> None:
         small.scale_of(largest) / 16
     )
     for own in (small.per_token(), small.per_text()):
-        assert own.clipped(values) is None and own.per_token() == own
-        noise = ((own.rounded(values) - values) ** 2).sum(-1) / (values**2).sum(-1)
+        assert own.find_clipped(values) is None and own.per_token() == own
+        noise = ((own.round(values) - values) ** 2).sum(-1) / (values**2).sum(-1)
         assert noise.max() < 0.02
-    assert torch.equal(fitting.rounded(values[:, 5:6]), small.per_token().rounded(values[:, 5:6])), "that sets both"
+    assert torch.equal(fitting.round(values[:, 5:6]), small.per_token().round(values[:, 5:6])), "that sets both"
 
 
 def test_values_beyond_the_last_code_are_counted() -> None:
     values = torch.tensor([[[0.1, 1.27, 1.274, 1.276, -1.284, -1.286, 9.0, -9.0]]])
-    found = Grid(8, False, "tensor", False, scale=torch.tensor([0.01])).clipped(values)
+    found = Grid(8, False, "tensor", False, scale=torch.tensor([0.01])).find_clipped(values)
     assert found is not None and found.tolist() == [[[False, False, False, True, False, True, True, True]]]
-    assert Grid(8, False, "token", True).clipped(values) is None, "a scale of the values covers them"
+    assert Grid(8, False, "token", True).find_clipped(values) is None, "a scale of the values covers them"
 
 
 @pytest.mark.parametrize("grid", [Grid(8, False, "token", True), NVFP4])
@@ -137,9 +137,9 @@ def test_loud_channels_are_seen_beside_the_length_of_a_token(grid: Grid) -> None
     for tally, own in zip(found, (values, loud), strict=True):
         used = grid.with_scale(448 * 6 / own.abs().max().reshape(1)) if grid.needs_scale else grid
         for text in own.split(32, 1):
-            tally.add(text, used, used.rounded(text))
+            tally.add(text, used, used.round(text))
     assert found[1].mean_noise < 0.02 and found[0].channel_noise < 0.02 and found[1].channel_noise > 0.9
-    rounded = (grid.with_scale(448 * 6 / loud.abs().max().reshape(1)) if grid.needs_scale else grid).rounded(loud)
+    rounded = (grid.with_scale(448 * 6 / loud.abs().max().reshape(1)) if grid.needs_scale else grid).round(loud)
     wanted = (((rounded - loud) ** 2).double().sum((0, 1)) / (loud**2).double().sum((0, 1))).mean()
     assert found[1].channel_noise == pytest.approx(float(wanted), rel=1e-5)
 

@@ -103,7 +103,7 @@ def test_arrays_of_token_ids_from_strangers(tmp_path: Path) -> None:
 def test_configurations_that_ask_for_more_than_the_weights_hold(tmp_path: Path, subtests: pytest.Subtests) -> None:
     """Each would take minutes, or gigabytes, to build; what is built is counted, not timed."""
     pytest.importorskip("transformers")
-    from quantmedic.collectors.from_language_model.collect import run_language_models  # torch is an optional package
+    from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 
     tensors = made.language_model(layers=1)
     np.save(tmp_path / "ids.npy", np.arange(5, 45).reshape(2, 20))

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 import torch
 from quantmedic.collectors.from_language_model import front, runs
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.engine.metrics import paired
 
 def resident(key):

@@ -19,10 +19,10 @@ from builders import language_models as lm
 from builders.commands import run_quantmedic
 
 import quantmedic
-from quantmedic.collectors.from_language_model.collect import perplexity_facts, run_language_models
-from quantmedic.collectors.from_language_model.import_noise import without_import_noise
-from quantmedic.collectors.from_language_model.scores import TokenScores, score_tokens
-from quantmedic.collectors.from_language_model.text_scores import ScoreSums
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
+from quantmedic.collectors.from_language_model.language_facts import perplexity_facts
+from quantmedic.collectors.from_language_model.scores import ScoreSums, TokenScores, score_tokens
+from quantmedic.collectors.from_language_model.skeleton import without_import_noise
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context

@@ -17,7 +17,7 @@ from builders import language_models as lm
 
 from quantmedic.collectors.from_checkpoint.declared.stored_scales import kv_scales
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.engine.case.facts import LanguageFacts
 
 pytestmark = pytest.mark.thorough

@@ -14,7 +14,7 @@ from builders import language_models as lm
 from builders.tiers import others_nightly
 
 import quantmedic
-from quantmedic.collectors.from_language_model.held_weights import checkpoint_of_module
+from quantmedic.collectors.from_language_model.module_weights import checkpoint_of_module
 from quantmedic.engine.errors import QuantmedicError
 
 pytestmark = pytest.mark.thorough

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import torch
 from builders import language_models as lm
 
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_language_model.positions import Means, Positions
 from quantmedic.engine.case.facts import LanguageFacts
 

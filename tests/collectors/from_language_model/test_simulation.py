@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.collectors.from_language_model.collect import run_language_models
+from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
 from quantmedic.engine.case.facts import LanguageFacts
 from quantmedic.reports.context import build_context

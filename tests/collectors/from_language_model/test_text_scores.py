@@ -7,8 +7,7 @@ pytest.importorskip("torch")
 
 from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
 from quantmedic.collectors.from_language_model.positions import Positions
-from quantmedic.collectors.from_language_model.scores import TokenScores
-from quantmedic.collectors.from_language_model.text_scores import Scores, ScoreSums
+from quantmedic.collectors.from_language_model.scores import Scores, ScoreSums, TokenScores
 
 pytestmark = pytest.mark.thorough
 

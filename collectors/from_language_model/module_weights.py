@@ -89,7 +89,7 @@ def _names_of(part: nn.Module) -> list[str]:
 def _reader(part: nn.Module, own: str, name: str, last: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
     """Slices of one tensor are asked for one after the other: the tensor that was read last is kept."""
 
-    def read() -> torch.Tensor:
+    def load() -> torch.Tensor:
         found = last.get(name)
         if found is None:
             found = value_in_force(part, own)
@@ -97,7 +97,7 @@ def _reader(part: nn.Module, own: str, name: str, last: dict[str, torch.Tensor])
             last[name] = found
         return found
 
-    return read
+    return load
 
 
 def value_in_force(part: nn.Module, own: str) -> torch.Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_language_model.grids import Grid
+from quantmedic.collectors.from_language_model.running_grids import Grid
 from quantmedic.collectors.from_language_model.simulation import Simulation, Watch
 from quantmedic.collectors.from_torch.devices import widen
 from quantmedic.engine.case.language_facts import BlockFacts, RunningInputFacts
@@ -56,7 +56,7 @@ class Tally:
         self.channels = channels if self.channels is None else np.maximum(self.channels, channels)
         sums = torch.stack([errors.sum(0), squares.sum(0)]).cpu().numpy()
         self.sums = sums if self.sums is None else self.sums + sums
-        clipped = grid.clipped(values)
+        clipped = grid.find_clipped(values)
         if clipped is not None:
             self.stored = grid.stored
             self.needed = max(self.needed or 0.0, grid.scale_of(float(size.max())))

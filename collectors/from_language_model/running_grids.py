@@ -93,17 +93,17 @@ class Grid:
     def _with_source(self, source: Source) -> Self:
         return self if self.scale is None else replace(self, is_dynamic=True, scale=None, source=source)
 
-    def rounded(self, values: torch.Tensor) -> torch.Tensor:
+    def round(self, values: torch.Tensor) -> torch.Tensor:
         """The values as the grid keeps them.
 
         Args:
             values: ``[batch, tokens, channels]``, or of a cache ``[batch, heads, tokens, channels]``.
         """
         if self.strategy == "group":
-            return self._rounded(values.unflatten(-1, (-1, self.size))).flatten(-2)
-        return self._rounded(values)
+            return self._round(values.unflatten(-1, (-1, self.size))).flatten(-2)
+        return self._round(values)
 
-    def clipped(self, values: torch.Tensor) -> torch.Tensor | None:
+    def find_clipped(self, values: torch.Tensor) -> torch.Tensor | None:
         """Which of the values lie so far beyond the last code that rounding would not reach them.
 
         None where no scale is stored: one that is made of the values covers them.
@@ -147,7 +147,7 @@ class Grid:
             return -_LARGEST[self.bits], _LARGEST[self.bits]
         return -(2.0 ** (self.bits - 1)), 2.0 ** (self.bits - 1) - 1
 
-    def _rounded(self, values: torch.Tensor) -> torch.Tensor:
+    def _round(self, values: torch.Tensor) -> torch.Tensor:
         scale, zero = self._of_values(values)
         codes = values / scale
         codes = codes if zero is None else codes + zero
@@ -166,11 +166,11 @@ class Grid:
         if self.strategy == "group":
             return self._of_groups(values), None
         if self.is_dynamic:
-            return self._made(values)
+            return self._make_scale(values)
         assert self.scale is not None  # a static grid is used with its scale
         return (self.scale.reshape(-1, 1, 1) if self.strategy == "head" else self.scale), self.zero
 
-    def _made(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _make_scale(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         axes = (-1,) if self.strategy == "token" else tuple(range(values.ndim))
         low, high = values.amin(axes, keepdim=True).clamp(max=0), values.amax(axes, keepdim=True).clamp(min=0)
         first, last = self._ends
@@ -216,7 +216,7 @@ class Grid:
 class UnroundedGrid(Grid):
     """Leaves values as they are: to watch what would be quantized."""
 
-    def rounded(self, values: torch.Tensor) -> torch.Tensor:
+    def round(self, values: torch.Tensor) -> torch.Tensor:
         """The values themselves."""
         return values
 

@@ -1,6 +1,5 @@
-"""Both models of a pair of checkpoints run on texts: what they predict, and where the noise comes from."""
+"""What running both language models adds to the case of their checkpoints."""
 
-import math
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -10,13 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
+from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
 from quantmedic.collectors.from_language_model.bench import Bench, texts_of_trials
-from quantmedic.collectors.from_language_model.blocks import Noises, run_blocks, states_behind_norm
+from quantmedic.collectors.from_language_model.blocks import run_blocks, states_behind_norm
 from quantmedic.collectors.from_language_model.configuration import Held
+from quantmedic.collectors.from_language_model.language_facts import language_facts, perplexity_facts, worst_texts
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
-from quantmedic.collectors.from_language_model.positions import Positions, means_of
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.routing import chosen_experts
 from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
@@ -26,26 +26,94 @@ from quantmedic.collectors.from_language_model.scheme_scales import (
     misfit_inputs,
     misfit_scales,
 )
+from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
-from quantmedic.collectors.from_language_model.sources import shares_of_sources
-from quantmedic.collectors.from_language_model.spans import spans_of
-from quantmedic.collectors.from_language_model.text_facts import hash_of_text, worst_texts
-from quantmedic.collectors.from_language_model.text_scores import Scores
-from quantmedic.collectors.from_language_model.tokens import LENGTH, Ids, TokenSource, longest_text, read_texts
+from quantmedic.collectors.from_language_model.tokens import (
+    LENGTH,
+    Ids,
+    TokenSource,
+    longest_text,
+    name_of_texts,
+    read_texts,
+    spans_of,
+)
 from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
-from quantmedic.collectors.from_torch.devices import PROCESSOR, enough_memory, exact_products, title_of
+from quantmedic.collectors.from_torch.devices import PROCESSOR, enough_memory, exact_products, title_of, usable_device
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
-from quantmedic.engine.case.language_facts import BlockFacts
-from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.metrics.kinds import kind_of
-from quantmedic.engine.metrics.paired import mean_interval
 from quantmedic.engine.offline import offline
 
-METRIC = "perplexity"
+_HOW = "both models were run with weights as float32 numbers, those of the quantized one dequantized"
 #: Tokens that are looked at in one go.
 _AT_ONCE = 512
-Floats = NDArray[np.float64]
+
+
+def with_language(
+    case: Case,
+    paths: tuple[Path, Path],
+    tokens: TokenSource,
+    *,
+    length: int | None = None,
+    threads: int | None = None,
+    device: str | None = None,
+    unfinished: Path | None = None,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+) -> Case:
+    """The case with what both models predict of the texts.
+
+    Args:
+        case: Of the two checkpoints.
+        paths: Their float and their quantized folder.
+        tokens: Texts or token ids; see ``read_texts``.
+        length: Tokens that are used of each text; 512 by default.
+        threads: Processor threads of torch.
+        device: Where both models run, by its name in torch; the processor by default.
+        unfinished: See ``run_language_models``.
+        progress: Called after every block.
+        announce: See ``run_language_models``.
+
+    Raises:
+        QuantmedicError: torch cannot use the device, the models cannot be built or run, or the texts cannot be read.
+    """
+    place = PROCESSOR if device is None else usable_device(device)
+    notes: list[str] = []
+    language, metric = run_language_models(
+        *paths,
+        tokens,
+        length=length or LENGTH,
+        threads=threads,
+        device=place,
+        unfinished=unfinished,
+        release=case.record.quantmedic_version,
+        progress=progress,
+        announce=announce,
+        note=notes.append,
+    )
+    record = case.record
+    model = record.model.model_copy(update={"language": language, "metric": metric})
+    notices = (_how(language), *_where(place), *notes, *(own for own in record.notices if own != WEIGHTS_ALONE))
+    run = {**record.run, "tokens": name_of_texts(tokens), "text_length": length or LENGTH}
+    if device is not None:
+        run["device"] = device
+    return Case(record.model_copy(update={"model": model, "notices": notices, "run": run}), case.statistics)
+
+
+def _where(device: torch.device) -> tuple[str, ...]:
+    """On which device, unless it is the processor."""
+    if device.type == "cpu":
+        return ()
+    return (f"both models were run on {title_of(device)}, whose results differ from a processor's in the last digits",)
+
+
+def _how(language: LanguageFacts) -> str:
+    """What was quantized while the models ran, and what was not."""
+    done = {"inputs of layers": language.activations, "keys and values": language.cache}
+    simulated = [f"{what} were quantized ({how})" for what, how in done.items() if how is not None]
+    left = [f"{what} were not quantized" for what, how in done.items() if how is None]
+    unknown = f"; not simulated: {language.not_simulated}" if language.not_simulated is not None else ""
+    return f"{_HOW}: {', '.join([*simulated, *left])}{unknown}"
 
 
 @offline()
@@ -169,106 +237,7 @@ def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
             )
 
 
-def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises: Noises) -> LanguageFacts:
-    """What both models predict, with intervals over texts, and where the noise is made."""
-    sound = LanguageFacts(
-        texts=len(texts),
-        tokens=scores.count,
-        vocabulary=vocabulary,
-        nonfinite_tokens=int(scores.nonfinite.sum()),
-        float_surprise=float(scores.float_surprise.sum()) / scores.count / math.log(vocabulary),
-    )
-    if sound.nonfinite_tokens:
-        return sound
-    same = scores.same_top / scores.tokens
-    divergence = scores.divergence / scores.tokens
-    worst = max(noises.blocks, key=lambda block: block.own_share or 0.0, default=BlockFacts())
-    several = len(texts) > 1  # one text alone has no interval
-    kl_low, kl_high = np.maximum(mean_interval(divergence), 0.0).tolist() if several else (None, None)
-    same_low, same_high = np.clip(mean_interval(same), 0.0, 1.0).tolist() if several else (None, None)
-    return sound.model_copy(
-        update={
-            "kl_mean": float(scores.divergence.sum()) / scores.count,
-            "kl_low": kl_low,
-            "kl_high": kl_high,
-            "kl_tail": scores.tail,
-            "same_top": float(scores.same_top.sum()) / scores.count,
-            "same_top_low": same_low,
-            "same_top_high": same_high,
-            "delta_p": math.sqrt(float(scores.delta_p.sum()) / scores.count),
-            "blocks": tuple(noises.blocks),
-            "embedding_noise": noises.front,
-            "embedding_share": _share_of_front(noises),
-            "worst_block": worst.name if worst.own_share is not None else None,
-            "worst_block_share": worst.own_share,
-            **shares_of_sources(noises.blocks),
-            "positions": Positions.of_texts([len(ids) for ids in texts]).starts,
-            "kl_by_position": means_of(scores.place_sums, scores.place_counts),
-            "kl_by_text": tuple(divergence.tolist()),
-            "tokens_by_text": tuple(len(ids) - 1 for ids in texts),
-            "surprise_by_text": tuple(scores.quantized_surprise.tolist()),
-            "text_hashes": tuple(map(hash_of_text, texts)),
-            **_worst_router(noises.blocks),
-        }
-    )
-
-
 def _said_of(asked: Asked) -> dict[str, object]:
     unknown = "; ".join(asked.unknown) or None
     said: dict[str, object] = {"activations": asked.inputs or None, "cache": asked.cache or None}
     return said | {"not_simulated": unknown, "scales_unsaid": asked.unsaid}
-
-
-def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:
-    known = [block for block in blocks if block.router_agreement is not None]
-    if not known:
-        return {}
-    worst = min(known, key=lambda block: block.router_agreement or 0.0)
-    return {"router_agreement": worst.router_agreement, "router_block": worst.name}
-
-
-def _share_of_front(noises: Noises) -> float | None:
-    front = noises.front or 0.0
-    total = front + sum(block.own_noise or 0.0 for block in noises.blocks)
-    return front / total if 0 < total < math.inf else None
-
-
-def perplexity_facts(scores: Scores) -> MetricFacts:
-    """Perplexities of both models over all tokens, and the interval of their difference over texts."""
-    if scores.nonfinite.any():
-        return MetricFacts(name=METRIC, higher_is_better=False)
-    tallies = [_tally(surprise, scores) for surprise in (scores.float_surprise, scores.quantized_surprise)]
-    before, after = (kind_of(METRIC).value(tally) for tally in tallies)
-    low, high = _growth_interval(scores, before) if len(scores.tokens) > 1 else (None, None)
-    return MetricFacts(
-        name=METRIC,
-        higher_is_better=False,
-        dataset="validation",
-        samples=len(scores.tokens),
-        float_value=before,
-        quantized_value=after,
-        drop=after - before,
-        drop_low=low,
-        drop_high=high,
-        relative_drop=after / before - 1,
-        gain_share=None if high is None else -high / max(before, after),
-    )
-
-
-def _growth_interval(scores: Scores, before: float) -> tuple[float, float]:
-    """Interval of the growth of the perplexity: that of the difference of the mean log-likelihoods, exponentiated.
-
-    The perplexity of the quantized model is that of the float one times the exponential of this difference, so that the
-    spread of texts that both find hard is not in it. Texts of several lengths count as in a ratio of sums.
-    """
-    extra = scores.quantized_surprise - scores.float_surprise
-    mean = float(extra.sum()) / scores.count
-    parts = mean + (extra - mean * scores.tokens) / scores.tokens.mean()
-    low, high = mean_interval(parts)
-    with np.errstate(over="ignore"):
-        return before * float(np.expm1(low)), before * float(np.expm1(high))
-
-
-def _tally(surprise: Floats, scores: Scores) -> Tally:
-    """Negative log-likelihood and tokens of each text."""
-    return Tally.of_rows(np.stack([surprise, scores.tokens], axis=1))
