@@ -80,7 +80,7 @@ def _write_sources(pages: Mapping[str, Page], work: Path) -> None:
         target = work / "pages" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page.text, encoding="utf-8")
-    for name in ("style.css", "landmarks.js", "search.js", "report.png"):
+    for name in ("style.css", "landmarks.js", "search.js", "report.png", "healed.png"):
         shutil.copy(HERE / name, work / "pages" / name)
 
 

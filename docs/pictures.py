@@ -1,18 +1,20 @@
-"""The picture of README.md: the first screen of the demo's report, taken by a browser.
+"""The pictures of README.md and of the tutorial: first screens of reports, taken by a browser.
 
-``python docs/picture.py`` runs the demo and writes ``docs/report.png``; ``--report FOLDER`` takes a finished report. It
-needs the extra ``test`` and ``chromium`` on the PATH.
+``python -m docs.pictures`` runs the commands of the tutorial, and writes ``docs/report.png`` (the demo) and
+``docs/healed.png`` (the same network healed). It needs the extra ``test`` and ``chromium`` on the PATH.
 """
 
-import argparse
 import io
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-PICTURE = Path(__file__).parent / "report.png"
+from docs.markdown import Page
+from docs.tutorial import run_tutorial
+
+DOCS = Path(__file__).parent
+#: Reports that the tutorial writes and shows.
+REPORTS = ("report", "healed")
 #: As wide as a page of a code host shows it at full size, and as high as the summary.
 SIZE = (1200, 690)
 #: Of the palette: more than the page has, but for the edges of letters.
@@ -41,13 +43,11 @@ def take_picture(report: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--report", type=Path, help="folder of a report; without it the demo is run")
-    given = parser.parse_args().report
     with tempfile.TemporaryDirectory() as folder:
-        if given is None:
-            subprocess.run([sys.executable, "-m", "quantmedic", "demo", "-o", folder], check=True)
-        take_picture(given or Path(folder), PICTURE)
+        reports = Path(folder, "tutorial")
+        run_tutorial(Page((DOCS / "pages/tutorial.md").read_text(encoding="utf-8"), "Start"), reports)
+        for name in REPORTS:
+            take_picture(reports / name, DOCS / f"{name}.png")
 
 
 if __name__ == "__main__":
