@@ -14,12 +14,10 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py                      # build and score the reporting part
     python benchmarks/fault_zoo.py --part all --jobs 2 --keep /tmp/zoo --json zoo.json
     python benchmarks/fault_zoo.py --only 'csp/*' --part all
-    python benchmarks/fault_zoo.py --prove 20 --only '*'  # carry out remedies, and score what they bring back
     python benchmarks/fault_zoo.py --paste 10 --json a.json  # follow the prescriptions, and measure what comes out
-    python benchmarks/fault_zoo.py --paste --old        # the same with prescriptions without any trial
     python benchmarks/fault_zoo.py --fix --only single  # repair with quantmedic.fix, and measure on other samples
     python benchmarks/fault_zoo.py --paste --seed 3 --sample 100 --only single --part all
-    python benchmarks/fault_zoo.py --seed 106 --against ../before --jobs 2  # recorded, beside another checkout
+    python benchmarks/fault_zoo.py --seed 106 --jobs 2   # recorded
     python benchmarks/fault_zoo.py --show benchmarks/figures/reporting-106-v4.jsonl  # print a record again
     python benchmarks/fault_zoo.py --page benchmarks/figures/reporting-106-v4.jsonl  # the manual's table
     python benchmarks/fault_zoo.py --list
@@ -58,7 +56,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -71,16 +69,15 @@ from zoo.cases import Built, Spec, all_specs, real_specs, unseen_specs
 from zoo.fault import Unseen
 from zoo.page_table import render_page_table
 from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
-from zoo.proof import render_proofs
 from zoo.protocol import entries, table
 from zoo.protocol.case_row import row_of
 from zoo.protocol.guesses import frequencies
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
-from zoo.protocol.pictures import write_pictures
 from zoo.running import Asked, ask_all
-from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
 from zoo.verdict import Answer
 
+#: Predictions are capped here, and so is what they are compared with.
+CAP_DB = 20.0
 #: Time for trials per case, unless it is given.
 PASTE_SECONDS = 10.0
 #: What ``quantmedic fix`` takes where nothing is said.
@@ -127,12 +124,6 @@ def parsed() -> argparse.Namespace:
         "--only", default="*", metavar="PATTERN", help="names like network/kind, or single, double, control"
     )
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument(
-        "--cluster",
-        metavar="WHERE",
-        help="ask with workers of a Dask cluster: local:4, tcp://HOST:8786 or scheduler.json; they need this folder in "
-        "PYTHONPATH, and --keep on storage that all see",
-    )
     parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
     parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
@@ -154,7 +145,6 @@ def parsed() -> argparse.Namespace:
         help=f"repair with quantmedic.fix, so many seconds of trials per case ({FIX_SECONDS:.0f}); half of the "
         "validation samples is held back to measure what it writes",
     )
-    parser.add_argument("--old", action="store_true", help="with --paste: prescriptions without any trial")
     parser.add_argument(
         "--seed", type=int, help="draw places, strengths, settings and samples: 1-9 tuning, 106- reporting"
     )
@@ -166,8 +156,7 @@ def parsed() -> argparse.Namespace:
 
 
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the ledger and comparisons need."""
-    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="ask another version of quantmedic as well")
+    """What the ledger needs."""
     parser.add_argument(
         "--ledger",
         type=Path,
@@ -175,7 +164,6 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the first run of a reporting seed is recorded",
     )
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw confidence and detection as SVG into DIR")
     parser.add_argument("--show", type=Path, nargs="+", metavar="RECORD", help="print records of the ledger, and stop")
     parser.add_argument(
         "--page",
@@ -201,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(render_page_table(arguments.page))
         return 0
     if arguments.show:
-        show(arguments.show, arguments.pictures)
+        show(arguments.show)
         return 0
     specs = chosen(arguments.part, arguments.only, arguments.seed, arguments.sample)
     if arguments.list:
@@ -215,9 +203,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(
                 "nobody is asked: faults that tuning must not see are asked with a seed from 106 on, which is recorded"
             )
-            print_left_out(
-                [built for built, _ in ask_all(specs, root, arguments.jobs, Asked(build_only=True), arguments.cluster)]
-            )
+            print_left_out([built for built, _ in ask_all(specs, root, arguments.jobs, Asked(build_only=True))])
             return 0
         return report(specs, root, arguments, entry)
 
@@ -226,21 +212,18 @@ def opened(arguments: argparse.Namespace) -> Entry | None:
     """The record of this run in the ledger, begun before anything is asked; runs for tuning have none."""
     if arguments.seed is None or arguments.seed < FIRST_SEED:
         return None
-    names = ("only", "sample", "prove", "paste", "fix", "old", "quick")
+    names = ("only", "sample", "prove", "paste", "fix", "quick")
     settings = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False, "*")}
-    return entries.open_entry(arguments.ledger, arguments.part, arguments.seed, settings, arguments.against)
+    return entries.open_entry(arguments.ledger, arguments.part, arguments.seed, settings)
 
 
-def show(paths: list[Path], pictures: Path | None) -> None:
-    """Records of the ledger as text, and as pictures."""
-    for path, record in zip(paths, read_finished(paths), strict=True):
+def show(paths: list[Path]) -> None:
+    """Records of the ledger as text."""
+    for record in read_finished(paths):
         assert record.figures is not None
         known = Counter(dict(record.figures["guessed"]))
         print(f"{entries.describe(record.begun)}\n\n{table.render(record.rows, known)}")
         print(f"{table.render_misses(record.rows)}\n")
-        if pictures is not None:
-            drawn = write_pictures(pictures / path.stem if len(paths) > 1 else pictures, record.rows)
-            print("\n".join(map(str, drawn)))
 
 
 def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: Entry | None) -> int:
@@ -249,10 +232,9 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     found: list[tuple[Built, Answer]] = []
     harmless: list[tuple[Built, Answer]] = []
     left_out: list[Built] = []
-    follow = arguments.paste is not None or arguments.old
-    prove = None if arguments.old else arguments.prove if arguments.paste is None else arguments.paste
-    asked = Asked(arguments.quick, prove, follow, arguments.fix, arguments.against)
-    for built, answer in ask_all(specs, root, arguments.jobs, asked, arguments.cluster):
+    prove = arguments.prove if arguments.paste is None else arguments.paste
+    asked = Asked(arguments.quick, prove, arguments.paste is not None, arguments.fix)
+    for built, answer in ask_all(specs, root, arguments.jobs, asked):
         if arguments.verbose:
             print(_progress(built, answer), flush=True)
         if answer is None:
@@ -265,18 +247,13 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     if entry is not None and entry.is_first:
         entries.close_entry(entry, entries.figures_of(told, known, summed), told)
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
-    print(render(found))
-    proofs = [(built, answer.proof) for built, answer in found if answer.proof is not None]
-    if proofs:
-        print(render_proofs(proofs))
     if pasted := rows(found):
         print(render_pasted(pasted))
     if fixed := fixed_rows(found):
         print(render_fixed(fixed))
     print_left_out(left_out)
     print(f"\n{table.render(told, known)}")
-    if arguments.pictures is not None:
-        print("\n".join(map(str, write_pictures(arguments.pictures, told))))
+    print(table.render_misses(told))
     if entry is not None:
         print(entries.render_entry(entry, told, known))
     if arguments.json:
@@ -303,16 +280,23 @@ def print_left_out(left_out: list[Built]) -> None:
             print(f"  {built.status:9s} {built.spec.name}: {built.reason}")
 
 
+def gain_errors(results: Sequence[tuple[Built, Answer]]) -> list[tuple[float, str, float, float]]:
+    """|predicted - real recovery| in dB, both capped, for single faults whose expected cause carries a prediction."""
+    found = []
+    for built, answer in results:
+        if built.spec.group != "single" or built.gain_db is None:
+            continue
+        (expected,) = built.spec.expected
+        predicted = next((c[3] for c in answer.causes if c[0] in expected), None)
+        if predicted is None:
+            continue
+        real, stated = min(built.gain_db, CAP_DB), min(predicted, CAP_DB)
+        found.append((abs(real - stated), answer.name, predicted, built.gain_db))
+    return sorted(found)
+
+
 def summary(found: list[tuple[Built, Answer]], left_out: list[Built]) -> dict[str, Any]:
-    singles = [r for r in found if r[0].spec.group == "single"]
-    score, count, stated, right = brier(found)
-    alarms, peer_alarms, controls = false_alarms(found)
-    missed, doubles = both_named(found)
     return {
-        "single": asdict(line("all", singles)),
-        "controls": {"count": controls, "false_alarms": alarms, "peer_false_alarms": peer_alarms},
-        "doubles": {"count": doubles, "missed": missed},
-        "confidence": {"brier": score, "count": count, "stated": stated, "right": right},
         "gains": gain_errors(found),
         "pasted": paste_table.summary(rows(found)),
         "fixed": paste_table.summary(fixed_rows(found)),

@@ -41,7 +41,7 @@ def _shares(records: Sequence[Record]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _summaries(records: Sequence[Record]) -> Iterator[tuple[str, list[str]]]:
-    """Figures of gains, prescriptions and repairs, and of confidence and cost."""
+    """Figures of gains, prescriptions and repairs, and of confidence."""
     for title, figure in ROWS:
         yield title, [figure(record.figures or {}) for record in records]
 
@@ -79,18 +79,12 @@ def _calibration(group: str) -> Callable[[Summary], str]:
     return figure
 
 
-def _cost(found: Summary) -> str:
-    cost = found["cost"]
-    return f"{cost['whole'][0]:.1f} / {cost['whole'][1]:.1f}" if cost else NOTHING
-
-
 def _assigned(found: Summary) -> str:
     median = found["assigned_median"]
     return f"{100 * median:.0f} %" if median is not None else NOTHING
 
 
 OTHERS = (
-    ("right cause first, by the version before", "old", "first"),
     ("right cause first, by the rules of the MCT XQuant Extension Tool", "XQuant", "first"),
     ("healthy with an alarm, by the XQuant rules", "XQuant", "alarms"),
     ("right cause first, always the most frequent one", "constant", "first"),
@@ -100,7 +94,6 @@ ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
     ("noise that the budget assigns, median", _assigned),
     ("expected calibration error of the first cause's confidence", _calibration("first")),
     ("the same of all causes of medium or high severity", _calibration("serious")),
-    ("attribution as a multiple of collecting, median / 90 %", _cost),
     ("predicted against real recovery (capped at 20 dB), median / 90 %", _gains),
     ("pasted prescription heals, of faults with one in the toolchain", _part("pasted", "healed", "with_configuration")),
     ("pasted prescription heals, of all faults", _part("pasted", "healed", "faults")),

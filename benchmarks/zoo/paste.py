@@ -29,7 +29,6 @@ from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.trials.split import BATCH, folds, samples_of
 
 from .cases import HIDDEN, Built
-from .proof import share_of_gain
 from .quantizing import Standing, compare, equal_batch, proves_drop, run
 from .tasks import TAIL, Task
 
@@ -38,6 +37,8 @@ Outcome = Literal["ran", "failed", "refused", "no prescription", "no configurati
 TOOLCHAIN = "onnxruntime"
 #: A script that takes longer is stopped.
 TIMEOUT = 600
+#: A remedy that brings back this share heals.
+ENOUGH = 0.8
 #: What is shown may differ from what is measured by so many dB.
 TOLERANCE_DB = 1.0
 #: Less than this is no change for the worse.
@@ -293,6 +294,17 @@ def _gain_of(reference: list[Array], ill: list[Array], healed: list[Array]) -> f
     noise = OutputNoise([batch], [reference], [ill], classes=False)
     powers = [np.array(noise.compare([outputs]).noise) for outputs in (ill, healed)]
     return gain_of(powers[0], powers[1]).gain_db
+
+
+def share_of_gain(recovery_db: float | None, gain_db: float | None) -> float | None:
+    """Share of the noise that a fault added, and takes ``recovery_db`` to undo, which a gain takes away."""
+    if recovery_db is None or recovery_db <= 0:
+        return None
+    return _gone(gain_db or 0.0) / _gone(recovery_db)
+
+
+def _gone(gain_db: float) -> float:
+    return 1.0 - 10.0 ** (-gain_db / 10.0)
 
 
 def noise_share(built: Built, found: Pasted) -> float | None:

@@ -9,8 +9,7 @@ import numpy as np
 
 from .cases import Built
 from .fault import FAULTS
-from .paste import Pasted, metric_share, noise_share, worst_share
-from .proof import ENOUGH
+from .paste import ENOUGH, Pasted, metric_share, noise_share, worst_share
 from .verdict import Answer
 
 Row = tuple[Built, Answer, Pasted]
@@ -178,11 +177,10 @@ def _describe(row: Row) -> str:
     percent = " / ".join("-" if share is None else f"{100 * share:.0f} %" for share in shares)
     causes = ", ".join(answer.names[:2]) or "no cause"
     wanted = " + ".join("|".join(expected) for expected in built.spec.expected)
-    ended = f"; {answer.proof.unexecuted}" if answer.proof is not None and answer.proof.unexecuted else ""
     return (
         f"{built.spec.name}: {reason(built, found)}\n"
         f"      noise/worst column/metric {percent}; pasted {', '.join(found.remedies) or '-'}; {_number(found)}; "
-        f"fault {built.gain_db:.1f} dB; said {causes}; is {wanted}{ended}"
+        f"fault {built.gain_db:.1f} dB; said {causes}; is {wanted}"
     )
 
 

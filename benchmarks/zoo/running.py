@@ -11,12 +11,9 @@ from typing import Any
 
 import quantmedic
 from quantmedic.api.options import Prove
-from quantmedic.cluster.connection import connect
-from quantmedic.cluster.units import RETRIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
 from .cases import Built, Spec, build
-from .protocol.against import ask_other
 from .verdict import Answer, ask
 
 Found = tuple[Built, Answer | None]
@@ -27,7 +24,6 @@ class Asked:
     """What is asked of every case; see ``ask``.
 
     Attributes:
-        against: Checkout of another version, which is asked too.
         build_only: Ask nobody.
     """
 
@@ -35,7 +31,6 @@ class Asked:
     prove: Prove = None
     follow: bool = False
     fix: float | None = None
-    against: Path | None = None
     build_only: bool = False
 
 
@@ -44,14 +39,11 @@ def results(specs: list[Spec], root: Path, jobs: int, **asked: Any) -> Iterator[
     return ask_all(specs, root, jobs, Asked(**asked))
 
 
-def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked, cluster: str | None = None) -> Iterator[Found]:
-    """All cases, built and answered, network by network; by workers of a cluster where one is named."""
+def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked) -> Iterator[Found]:
+    """All cases, built and answered, network by network."""
     # Doubles are made of singles, which no two processes may make at once: so all of a network stay together.
     ordered = sorted(specs, key=lambda spec: spec.network)
     groups = [list(group) for _, group in groupby(ordered, key=lambda spec: spec.network)]
-    if cluster is not None:
-        yield from _answered_on(cluster, groups, root, asked)
-        return
     if jobs == 1:
         for group in groups:
             yield from answered(group, root, asked)
@@ -61,35 +53,15 @@ def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked, cluster: str
             yield from found
 
 
-def _answered_on(cluster: str, groups: list[list[Spec]], root: Path, asked: Asked) -> Iterator[Found]:
-    """The same by workers, which see ``root`` and import this package: those of ``local`` do."""
-    with connect(cluster) as client:
-        futures = [
-            client.submit(_all_answered, group, root, asked, key=f"zoo-{group[0].network}", retries=RETRIES)
-            for group in groups
-        ]
-        for future in futures:
-            yield from future.result()
-
-
 def _all_answered(specs: list[Spec], root: Path, asked: Asked) -> list[Found]:
     return list(answered(specs, root, asked))
 
 
 def answered(specs: list[Spec], root: Path, asked: Asked) -> Iterator[Found]:
     """Cases of one network."""
-    if asked.against is None:
-        for spec in specs:
-            built = build(spec, root)
-            yield built, _answer(built, asked)
-        return
-    cases = [build(spec, root) for spec in specs]
-    others = ask_other([built for built in cases if built.usable], asked.against, asked.prove)
-    for built in cases:
-        answer = _answer(built, asked)
-        if answer is not None:
-            answer.against = others[built.spec.name]
-        yield built, answer
+    for spec in specs:
+        built = build(spec, root)
+        yield built, _answer(built, asked)
 
 
 def _answer(built: Built, asked: Asked) -> Answer | None:

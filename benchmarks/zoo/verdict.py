@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,9 @@ from .cases import Built
 from .fixing import repair
 from .paste import Pasted, paste
 from .peer import peer_causes
-from .proof import Proved, proved
-from .protocol.against import layer_names, said_of
-from .protocol.clock import Clock, read_cost, write_cost
-from .protocol.row import Cost, Said
+from .protocol.layers import layer_names, said_of
+from .protocol.row import Said
 
-SEVERE = ("high", "medium")
 #: Parts of the report that a row is made of.
 KEPT = {"verdict", "causes", "loss_budget", "undecided"}
 
@@ -40,31 +37,23 @@ class Answer:
         peer: What the peer's rules say, best first.
         seconds: Processor time of this process, for measuring and judging.
         said: The report in short.
-        against: What another version's report says, in short.
         pasted: What became of the pasted prescription.
         fixed: What ``quantmedic.fix`` made of the case.
     """
 
     name: str
     causes: list[tuple[str, str, float, float | None, str]] = field(default_factory=list)
-    absorbed: list[str] = field(default_factory=list)
     peer: list[str] = field(default_factory=list)
     verdict: str = ""
     seconds: float = 0.0
     error: str = ""
-    proof: Proved | None = None
     pasted: Pasted | None = None
     fixed: Pasted | None = None
     said: Said = field(default_factory=lambda: Said(""))
-    against: Said | None = None
 
     @property
     def names(self) -> list[str]:
         return [cause[0] for cause in self.causes]
-
-    @property
-    def severe(self) -> list[tuple[str, str, float, float | None, str]]:
-        return [cause for cause in self.causes if cause[1] in SEVERE]
 
 
 def ask(
@@ -86,10 +75,10 @@ def ask(
     fixed = repair(built, fix) if fix is not None else None
     started = time.process_time()
     try:
-        case, cost = _case(built, quick, prove)
+        case = _case(built, quick, prove)
         diagnosis = quantmedic.judge(case, rules)
         seconds = time.process_time() - started
-        said = replace(said_of(diagnosis.model_dump(mode="json", include=KEPT), layer_names(built)), cost=cost)
+        said = said_of(diagnosis.model_dump(mode="json", include=KEPT), layer_names(built))
         pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
         words = f"{type(error).__name__}: {error}"[:300]
@@ -101,30 +90,27 @@ def ask(
             (c.cause, c.severity, c.confidence, c.predicted_gain_db, c.subjects[0] if c.subjects else "")
             for c in diagnosis.causes
         ],
-        [f"{e.name} ({e.subject})" for c in diagnosis.causes for e in c.absorbs],
         peer_causes(derive(case, rules)),
         diagnosis.verdict,
         seconds,
-        proof=proved(diagnosis.proof) if diagnosis.proof is not None else None,
         pasted=pasted,
         fixed=fixed,
         said=said,
     )
 
 
-def _case(built: Built, quick: bool, prove: Prove) -> tuple[Case, Cost | None]:
-    """The measured case, and what it cost where that is known."""
+def _case(built: Built, quick: bool, prove: Prove) -> Case:
+    """The measured case."""
     measured, judged = _hashes()
     kind = "case" if prove is None else "proof"
     stored = built.folder / f"{measured}-{judged}.{kind}"
     if stored.is_file():
-        return quantmedic.load_case(stored), read_cost(stored)
+        return quantmedic.load_case(stored)
     alike = list(built.folder.glob(f"{measured}-*.{kind}"))
     if quick and alike:
-        return quantmedic.load_case(alike[0]), read_cost(alike[0])
+        return quantmedic.load_case(alike[0])
     for old in built.folder.glob(f"*.{kind}*"):
         old.unlink()
-    clock = Clock()
     case = quantmedic.collect(
         built.folder / "float.onnx",
         built.folder / "quantized.onnx",
@@ -132,14 +118,11 @@ def _case(built: Built, quick: bool, prove: Prove) -> tuple[Case, Cost | None]:
         validation=built.folder / "validation.npz",
         threads=1,
         prove=prove,
-        progress=clock,
         **built.told_metric,
         **further_inputs(built.folder),
     )
-    cost = clock.cost()
-    write_cost(stored, cost)
     quantmedic.save_case(case, stored)
-    return case, cost
+    return case
 
 
 def further_inputs(folder: Path) -> dict[str, Any]:

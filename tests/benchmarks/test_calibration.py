@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from builders.zoo_rows import control, fault
-from zoo.protocol.calibration import calibration_error, draw_reliability, reliability, stated
+from zoo.protocol.calibration import calibration_error, reliability, stated
 from zoo.protocol.row import Cause, Row, Said
 
 
@@ -39,10 +39,3 @@ def test_a_calibrated_expert_shows_the_error_of_chance() -> None:
     assert calibration_error(confidence, rng.random(4000) < confidence) < 0.03
     few = reliability([(float(c), bool(rng.random() < c)) for c in confidence[:40]])
     assert few is not None and 0.05 < few.by_chance < 0.25
-
-
-def test_the_picture_has_a_dot_for_every_bin() -> None:
-    found = reliability([(0.95, True), (0.15, False)])
-    assert found is not None
-    drawn = draw_reliability("<causes>", found)
-    assert drawn.count("<circle") == 2 and "&lt;causes&gt;" in drawn

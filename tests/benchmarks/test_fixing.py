@@ -74,7 +74,7 @@ def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
     answer = Answer("demo/wide-ranges", [("stale-calibration", "high", 0.9, 19.0, "")], said=said)
     found = [(case(), replace(answer, fixed=written(20.0, 0.9, gain_db=20.0))), (case(), answer)]
     rows = [row_of(*each) for each in found]
-    entry = begin(tmp_path, Begun("all", 906, RECIPE_VERSION, "2026-01-01", "a" * 40, "", {}))
+    entry = begin(tmp_path, Begun("all", 906, RECIPE_VERSION, "2026-01-01", "a" * 40, {}))
     entry.finish(figures_of(rows, Counter(), fault_zoo.summary(found, [])), rows)
     lines = render_page_table([entry.path]).splitlines()
     assert lines[:2] == [f"|  | all-906-v{RECIPE_VERSION} |", "|---|--:|"]

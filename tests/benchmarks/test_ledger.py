@@ -10,7 +10,7 @@ from builders.zoo_rows import control, fault, said
 from zoo.protocol.entries import figures_of, render_entry, shares_of
 from zoo.protocol.ledger import Begun, LedgerError, begin, commit_of, read, read_finished
 
-BEGUN = Begun("reporting", 906, 4, "2026-01-01T00:00:00+00:00", "a" * 40, "", {"sample": 25})
+BEGUN = Begun("reporting", 906, 4, "2026-01-01T00:00:00+00:00", "a" * 40, {"sample": 25})
 ROWS = [fault(said("wide-range")), control(said(verdict="healthy"))]
 SUMMARY = {
     "cases": [],
@@ -53,7 +53,7 @@ def test_a_second_run_shows_the_first_and_writes_nothing(tmp_path: Path) -> None
 def test_a_run_that_was_broken_off_is_continued_by_the_same_code_only(tmp_path: Path) -> None:
     begin(tmp_path, BEGUN)
     assert begin(tmp_path, replace(BEGUN, date="2026-01-02T00:00:00+00:00")).is_first
-    for change in ({"commit": "b" * 40}, {"settings": {}}, {"against": "c" * 40}):
+    for change in ({"commit": "b" * 40}, {"settings": {}}):
         assert not begin(tmp_path, replace(BEGUN, **change)).is_first
     with pytest.raises(LedgerError, match="broken off"):
         read_finished([tmp_path / "reporting-906-v4.jsonl"])

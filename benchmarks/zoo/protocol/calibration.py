@@ -1,4 +1,4 @@
-"""Whether stated confidences come true: the reliability table, the expected calibration error, and a picture."""
+"""Whether stated confidences come true: the reliability table, and the expected calibration error."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from .row import Row
 from .scores import Answers, own
-from .svg import Svg, Text
 
 BINS = 10
 #: Draws of a perfectly calibrated expert, to tell what error so few cases show by chance.
@@ -110,17 +109,3 @@ def render_reliability(title: str, found: Reliability) -> list[str]:
         f"  {'between':>12s}{'causes':>8s}{'stated':>8s}{'right':>8s}",
     ]
     return text + [f"  {b.low:6.1f}-{b.high:.1f}{b.count:10d}{b.stated:8.2f}{b.right:8.2f}" for b in found.bins]
-
-
-def draw_reliability(title: str, found: Reliability) -> str:
-    """The reliability diagram: one dot per bin, the larger the more causes; on the line stated and true agree."""
-    picture = Svg("Stated and true", (0.0, 1.0), (0.0, 1.0))
-    picture.axes("stated confidence", "share that is right", [k / 5 for k in range(6)], [k / 5 for k in range(6)])
-    picture.line([(0.0, 0.0), (1.0, 1.0)], "muted", dashed=True)
-    for each in found.bins:
-        radius = 3.0 + 12.0 * (each.count / found.count) ** 0.5
-        tip = f"{each.count} causes: stated {each.stated:.2f}, right {each.right:.2f}"
-        picture.dot((each.stated, each.right), radius, "series", tip)
-        picture.text(Text((each.stated, each.right), str(each.count), rise=radius + 4.0))
-    picture.heading(f"Confidence of {title}: error {found.error:.3f} over {found.count} causes")
-    return picture.written()

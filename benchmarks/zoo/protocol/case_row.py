@@ -4,7 +4,7 @@ from ..cases import Built
 from ..fault import FAULTS
 from ..paste_table import outcome
 from ..verdict import Answer
-from .against import layer_names
+from .layers import layer_names
 from .row import Row
 
 
@@ -28,7 +28,6 @@ def row_of(built: Built, answer: Answer) -> Row:
         strength=built.strength,
         recipe=built.recipe,
         peer=tuple(answer.peer),
-        against=answer.against,
         pasted=outcome(built, answer.pasted) if answer.pasted is not None else "",
         fixed=outcome(built, answer.fixed) if answer.fixed is not None else "",
     )

@@ -17,8 +17,8 @@ from .calibration import reliability, stated
 from .curves import detection
 from .ledger import Begun, Entry, LedgerError, Record, begin, commit_of
 from .row import Row
-from .scores import Answers, Share, assigned_shares, confusion, cost_figures
-from .table import NOW, columns, render_columns, versions_of
+from .scores import Share, assigned_shares, confusion
+from .table import NOW, columns, render_columns
 
 ROOT = Path(__file__).parents[3]
 #: Packages whose versions a record keeps.
@@ -27,7 +27,7 @@ VERSIONS = ("numpy", "onnx", "onnxruntime")
 LEDGER = ROOT / "benchmarks" / "figures"
 
 
-def open_entry(folder: Path, part: str, seed: int, settings: Mapping[str, Any], against: Path | None) -> Entry:
+def open_entry(folder: Path, part: str, seed: int, settings: Mapping[str, Any]) -> Entry:
     """Begin the record of a run on a reporting seed.
 
     Raises:
@@ -37,9 +37,8 @@ def open_entry(folder: Path, part: str, seed: int, settings: Mapping[str, Any], 
     if not imported.is_relative_to(ROOT):
         raise LedgerError(f"quantmedic comes from {imported.parent} and not from {ROOT}: set PYTHONPATH to the latter")
     commit = commit_of(ROOT, besides=folder)
-    other = commit_of(against) if against is not None else ""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return begin(folder, Begun(part, seed, RECIPE_VERSION, now, commit, other, settings))
+    return begin(folder, Begun(part, seed, RECIPE_VERSION, now, commit, settings))
 
 
 def close_entry(entry: Entry, figures: Mapping[str, Any], rows: Sequence[Row]) -> None:
@@ -56,31 +55,27 @@ def close_entry(entry: Entry, figures: Mapping[str, Any], rows: Sequence[Row]) -
 
 def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, Any]) -> dict[str, Any]:
     """All figures of a run, for its record."""
-    cost, assigned, versions = cost_figures(rows), assigned_shares(rows), versions_of(rows)
+    assigned = assigned_shares(rows)
     return {
         "columns": {
             title: {key: [share.part, share.whole] for key, share in column.items()}
             for title, column in columns(rows, known).items()
         },
         "detection": {
-            title: {
-                level.title: [[share.part, share.whole] for share in level.shares] for level in detection(rows, who)
-            }
-            for title, who in versions.items()
+            NOW: {level.title: [[share.part, share.whole] for share in level.shares] for level in detection(rows)}
         },
-        "confidence": {title: _confidence(rows, who) for title, who in versions.items()},
+        "confidence": {NOW: _confidence(rows)},
         "confusion": [[*pair, number] for pair, number in sorted(confusion(rows).items())],
         "assigned_median": float(np.median(assigned)) if assigned else None,
-        "cost": asdict(cost) if cost is not None else None,
         "guessed": known.most_common(),
         "versions": {name: version(name) for name in VERSIONS},
         "summary": _without_cases(summary),
     }
 
 
-def _confidence(rows: Sequence[Row], answers: Answers) -> dict[str, Any]:
+def _confidence(rows: Sequence[Row]) -> dict[str, Any]:
     """Reliability of the first cause, and of all serious ones."""
-    found = {name: reliability(stated(rows, answers, first=name == "first")) for name in ("first", "serious")}
+    found = {name: reliability(stated(rows, first=name == "first")) for name in ("first", "serious")}
     return {name: asdict(each) if each is not None else None for name, each in found.items()}
 
 

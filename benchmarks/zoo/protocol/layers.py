@@ -6,7 +6,8 @@ from typing import Any
 
 import onnx
 
-from .row import KEPT, NAMED_PLACES
+from ..cases import Built
+from .row import KEPT, NAMED_PLACES, Said, budget_of, causes_of
 
 #: Operators that a toolchain runs as one with the layer in front, so that both have one range.
 FUSED = frozenset({"Relu", "Clip"})
@@ -46,3 +47,20 @@ class LayerNames:
         subjects = [name for cause in report["causes"] for name in cause["subjects"]]
         places = [name for line in budget.get("lines", ()) for name in line["places"][:NAMED_PLACES]]
         return self.of([*subjects, *places])[:KEPT]
+
+
+def said_of(report: dict[str, Any], names: LayerNames) -> Said:
+    """What ``report.json`` says, of any version."""
+    budget, undecided = report.get("loss_budget"), report.get("undecided")
+    return Said(
+        report["verdict"],
+        causes_of(report["causes"]),
+        names.named(report),
+        budget_of(budget) if budget else None,
+        undecided_db=undecided["gain_db"] if undecided else None,
+    )
+
+
+def layer_names(built: Built) -> LayerNames:
+    """Names of the float model that the reader has."""
+    return LayerNames(onnx.load(str(built.folder / "float.onnx"), load_external_data=False))

@@ -50,7 +50,6 @@ class Begun:
 
     Attributes:
         commit: Of this version.
-        against: Commit of the other version; empty where none was asked.
         settings: What else decides its figures: which cases, and what is tried.
     """
 
@@ -59,7 +58,6 @@ class Begun:
     version: int
     date: str
     commit: str
-    against: str
     settings: Mapping[str, Any]
 
     @property
@@ -137,6 +135,7 @@ def read(path: Path) -> Record:
     try:
         begun, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         figures, rows = (rest[0], rest[1:]) if rest else (None, [])
+        begun.pop("against", None)  # older records compared two versions
         return Record(Begun(**begun), figures, tuple(map(Row.from_json, rows)))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise LedgerError(f"{path} is no record of the ledger: {error}") from error

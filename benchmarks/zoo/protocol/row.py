@@ -80,15 +80,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Seconds of one case; None where the measurement is an old one."""
-
-    collecting: float
-    budget: float
-    remedies: float
-
-
-@dataclass(frozen=True)
 class Said:
     """What a report said.
 
@@ -103,7 +94,6 @@ class Said:
     causes: tuple[Cause, ...] = ()
     layers: tuple[str, ...] = ()
     budget: Budget | None = None
-    cost: Cost | None = None
     error: str = ""
     undecided_db: float | None = None
 
@@ -146,7 +136,6 @@ class Row:
         proven_drop: The metric's drop is proven.
         harms: False for faults that cost no accuracy by their nature, such as a model that is not quantized.
         gain_db: Noise above what healing leaves.
-        against: What the other version said.
         pasted: What became of the pasted prescription, in words.
         fixed: The same of ``quantmedic.fix``.
     """
@@ -166,7 +155,6 @@ class Row:
     strength: float = 1.0
     recipe: str = ""
     peer: tuple[str, ...] = ()
-    against: Said | None = None
     pasted: str = ""
     fixed: str = ""
 
@@ -209,10 +197,9 @@ class Row:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Row":
-        known: dict[str, Any] = {key: _tuples(value) for key, value in stored.items()}
-        known["said"] = _said(stored["said"])
-        known["against"] = _said(against) if (against := stored.get("against")) else None
-        return cls(**known)
+        """A row of a record; what rows no longer hold is left out."""
+        known = {key: _tuples(value) for key, value in stored.items() if key in cls.__dataclass_fields__}
+        return cls(**known | {"said": _said(stored["said"])})
 
 
 def budget_of(report: Mapping[str, Any]) -> Budget:
@@ -259,13 +246,12 @@ def _first_known(*values: float | None) -> float | None:
 
 
 def _said(stored: Mapping[str, Any]) -> Said:
-    budget, cost = stored.get("budget"), stored.get("cost")
+    budget = stored.get("budget")
     return Said(
         stored.get("verdict", ""),
         tuple(Cause(**_all_tuples(cause)) for cause in stored.get("causes", ())),
         tuple(stored.get("layers", ())),
         _budget(budget) if budget else None,
-        Cost(**cost) if cost else None,
         stored.get("error", ""),
         stored.get("undecided_db"),
     )

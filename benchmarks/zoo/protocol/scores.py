@@ -4,12 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from scipy.stats import binomtest
 
 from .row import Row, Said
 
-#: Who answers: a report of this version, of another one, or somebody who guesses.
+#: Who answers: a report, or somebody who guesses.
 Answers = Callable[[Row], Said | None]
 #: A budget that assigns this share of the noise is done.
 ASSIGNED = 0.8
@@ -30,11 +29,6 @@ FAMILY_OF = {
 def own(row: Row) -> Said | None:
     """What this version said."""
     return row.said
-
-
-def other(row: Row) -> Said | None:
-    """What the other version said."""
-    return row.against
 
 
 def peer(row: Row) -> Said | None:
@@ -249,43 +243,6 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Ro
     for row in rows:
         groups[key(row)].append(row)
     return dict(sorted(groups.items()))
-
-
-@dataclass(frozen=True)
-class CostFigures:
-    """What attribution costs, as a multiple of collecting.
-
-    Attributes:
-        budget: The loss budget, median and 90 % of cases.
-        whole: The loss budget and simulated remedies, median and 90 %.
-        total: Seconds of attribution of all cases by those of collecting.
-    """
-
-    cases: int
-    budget: tuple[float, float]
-    whole: tuple[float, float]
-    total: float
-
-
-def cost_figures(rows: Iterable[Row], answers: Answers = own) -> CostFigures | None:
-    """The cost of attribution in the cases that had one, and whose measurement is new."""
-    costs = [said.cost for row in rows if (said := answers(row)) is not None and said.cost is not None]
-    known = [cost for cost in costs if cost.remedies > 0 and cost.collecting > 0]
-    if not known:
-        return None
-    collecting, budget, whole = (
-        np.array([getattr(cost, name) for cost in known]) for name in ("collecting", "budget", "remedies")
-    )
-    return CostFigures(
-        len(known),
-        _median_and_90(budget / collecting),
-        _median_and_90(whole / collecting),
-        float(whole.sum() / collecting.sum()),
-    )
-
-
-def _median_and_90(ratios: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> tuple[float, float]:
-    return float(np.median(ratios)), float(np.quantile(ratios, 0.9))
 
 
 def assigned_shares(rows: Iterable[Row], answers: Answers = own) -> list[float]:

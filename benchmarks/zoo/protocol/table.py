@@ -16,11 +16,9 @@ from .scores import (
     Share,
     assigned_shares,
     confusion,
-    cost_figures,
     grouped,
     mistaken,
     names_first,
-    other,
     own,
     peer,
     shares,
@@ -28,8 +26,8 @@ from .scores import (
 
 Columns = Mapping[str, Mapping[str, Share]]
 NOTHING = "-"
-#: The columns of this version and of the other one.
-NOW, OLD = "now", "old"
+#: The column of this version.
+NOW = "now"
 #: Those who only name causes: for them no other figure is shown.
 ASKED_OF_NAMERS = frozenset({"first", "three", "true", "mild_first", "mild_three", "both", "alarms", "harmless_alarms"})
 NAMERS = frozenset({"XQuant", "constant", "random"})
@@ -40,8 +38,8 @@ BY_GROUP = ("first", "three", "true", "silent", "alarms")
 
 
 def columns(rows: Sequence[Row], known: Counter[str]) -> dict[str, dict[str, Share]]:
-    """Figures of this version, of the other one where it was asked, and of those who do not look."""
-    who: dict[str, Answers] = {**versions_of(rows), "XQuant": peer}
+    """Figures of this version, and of those who do not look."""
+    who: dict[str, Answers] = {NOW: own, "XQuant": peer}
     if known:
         who |= {"constant": constant_guess(known), "random": random_guess(known)}
     return {
@@ -87,21 +85,18 @@ def render(rows: Sequence[Row], known: Counter[str]) -> str:
     text += _by("family", rows, lambda row: row.family)
     text += _by("network", rows, lambda row: row.network)
     text += _alarms_by_network(rows)
-    for title, answers in versions_of(rows).items():
-        text += render_detection(title, detection(rows, answers))
-        text += _calibrations(title, rows, answers)
+    text += render_detection(detection(rows))
+    text += _calibrations(rows)
     text += _budget(rows)
-    text += _cost(rows)
     return "\n".join([*text, *render_confusion(rows)])
 
 
 def _by(title: str, rows: Sequence[Row], key: Callable[[Row], str]) -> list[str]:
     figures = [figure for figure in FIGURES if figure.key in BY_GROUP]
-    asked = [(version, answers, figure) for figure in figures for version, answers in versions_of(rows).items()]
-    head = "".join(f"{figure.key if version == NOW else version:>14s}" for version, _, figure in asked)
+    head = "".join(f"{figure.key:>14s}" for figure in figures)
     text = [f"\nby {title:21s}{head}"]
     for name, group in grouped(rows, key).items():
-        cells = [str(figure.share(group, answers)) for _, answers, figure in asked]
+        cells = [str(figure.share(group, own)) for figure in figures]
         text.append(f"  {name:22s}{''.join(f'{cell:>14s}' for cell in cells)}")
     return text
 
@@ -117,16 +112,11 @@ def _alarms_by_network(rows: Sequence[Row]) -> list[str]:
     return text
 
 
-def versions_of(rows: Sequence[Row]) -> dict[str, Answers]:
-    """This version, and the other one where it was asked."""
-    return {NOW: own, OLD: other} if any(row.against is not None for row in rows) else {NOW: own}
-
-
-def _calibrations(version: str, rows: Sequence[Row], answers: Answers) -> list[str]:
+def _calibrations(rows: Sequence[Row]) -> list[str]:
     text = []
     for title, first in (("the first cause", True), ("causes of medium or high severity", False)):
-        found = reliability(stated(rows, answers, first=first))
-        text += render_reliability(f"{title}, {version}", found) if found is not None else []
+        found = reliability(stated(rows, first=first))
+        text += render_reliability(title, found) if found is not None else []
     return text
 
 
@@ -139,17 +129,6 @@ def _budget(rows: Sequence[Row]) -> list[str]:
     return [
         f"\nbudget: median {median:.0f} % of the noise assigned, at least {100 * ASSIGNED:.0f} % in {done} of "
         f"{len(found)} faults; {without} have no budget"
-    ]
-
-
-def _cost(rows: Sequence[Row]) -> list[str]:
-    found = cost_figures(rows)
-    if found is None:
-        return ["\ncost of attribution: not measured, old measurements were used again"]
-    return [
-        f"\ncost of attribution in {found.cases} new measurements, as a multiple of collecting (median / 90 %): "
-        f"budget {found.budget[0]:.2f} / {found.budget[1]:.2f},\n  with simulated remedies {found.whole[0]:.2f} / "
-        f"{found.whole[1]:.2f}; of all seconds {found.total:.2f}"
     ]
 
 
