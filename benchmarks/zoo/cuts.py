@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from .patient import Patient
 from .pixels import Preprocessing
 from .quantizing import Recipe
-from .surgery import Inapplicable, Linear, Surgeon
+from .surgery import Inapplicable, Linear, Surgeon, require
 
 SOFT_CURVES = ("Sigmoid", "Tanh", "Softmax", "Softplus")
 NOT_NEGATIVE = ("Relu", "Clip", "Sigmoid", "Softmax")
@@ -40,11 +40,9 @@ def columns(patient: Patient) -> NDArray:
     return real_numbers(patient).copy()
 
 
-def requantized(
-    patient: Patient, quantized: onnx.ModelProto, names: list[str], kind: int, *, one_scale: bool = False
-) -> onnx.ModelProto:
+def requantize(patient: Patient, surgeon: Surgeon, names: list[str], kind: int, *, one_scale: bool = False) -> None:
     """Weights of named layers on a coarser grid, scales per channel as before or all the same; biases follow."""
-    surgeon, source = Surgeon(quantized), patient.surgeon()
+    source = patient.surgeon()
     bits = {TensorProto.INT2: 2, TensorProto.INT4: 4}[kind]
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     for name in names:
@@ -66,7 +64,7 @@ def requantized(
         _store(surgeon, zero_name, kind, np.zeros(old_scale.shape, np.int64))
         surgeon.put(scale_name, scale)
         _follow_bias(surgeon, name, old_scale, scale, bits)
-    return with_opset(surgeon.model, 25 if kind == TensorProto.INT2 else 21)
+    with_opset(surgeon.model, 25 if kind == TensorProto.INT2 else 21)
 
 
 def _store(surgeon: Surgeon, name: str, kind: int, codes: np.ndarray) -> None:
@@ -97,12 +95,11 @@ def _follow_bias(surgeon: Surgeon, name: str, old: np.ndarray, new: np.ndarray, 
         surgeon.put(bias.input[1], wanted)
 
 
-def with_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def with_opset(model: onnx.ModelProto, opset: int) -> None:
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version < opset:
             entry.version = opset
     model.ir_version = max(model.ir_version, 13 if opset >= 25 else 10)
-    return model
 
 
 def inner(patient: Patient, surgeon: Surgeon) -> list[Linear]:
@@ -117,7 +114,7 @@ def inner(patient: Patient, surgeon: Surgeon) -> list[Linear]:
     return list(found.values())
 
 
-def deployed(patient: Patient, surgeon: Surgeon, *places: str) -> Patient:
+def deployed(patient: Patient, surgeon: Surgeon, *places: str | Linear) -> Patient:
     """What was cut is quantized; the expert is shown the model before the cut."""
     return patient.with_(model=surgeon.model, shown_float=patient.shown_float or patient.model).at(*places)
 
@@ -141,9 +138,7 @@ def with_scaled_ranges(patient: Patient, tensors: list[str], factor: float) -> P
 def free(patient: Patient) -> list[str]:
     """Activations with a grid of their own that are no gates."""
     surgeon = patient.surgeon()
-    found = [t for t in patient.activations() if surgeon.producer(t).op_type not in SOFT_CURVES]
-    if not found:
-        raise Inapplicable("gates only")
+    found = require([t for t in patient.activations() if surgeon.producer(t).op_type not in SOFT_CURVES], "gates only")
     return found
 
 
@@ -153,8 +148,7 @@ def on_coarse_grids(patient: Patient, tensors: list[str], steps: list[float]) ->
     Short floats keep eleven bits; without them onnxruntime makes one pair out of two that follow each other.
     """
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in tensors:
             writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
             if writer is None:
@@ -162,7 +156,6 @@ def on_coarse_grids(patient: Patient, tensors: list[str], steps: list[float]) ->
             grid, last = list(writer.input[1:]), surgeon.consumers(writer.output[0])[0].output[0]
             for i, step in enumerate(steps):
                 last = _rounded(surgeon, last, grid, step, f"{tensor}_{i}")
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
 
@@ -215,9 +208,7 @@ def spots(patient: Patient) -> list[str]:
 def positive_spots(patient: Patient) -> list[str]:
     """Those that are never negative; the gates of a recurrent cell too."""
     surgeon = patient.surgeon()
-    found = [t for t in spots(patient) if surgeon.producer(t).op_type in NOT_NEGATIVE]
-    if not found:
-        raise Inapplicable("nothing is one-sided")
+    found = require([t for t in spots(patient) if surgeon.producer(t).op_type in NOT_NEGATIVE], "nothing is one-sided")
     return found
 
 
@@ -270,8 +261,7 @@ def shaped(values: NDArray, rank: int, axis: int) -> NDArray:
 def recoded(patient: Patient, linears: list[Linear], change: Change) -> Patient:
     """The codes of some weights changed in place; ``change`` gets them counted from the zero point."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for linear in linears:
             codes, zero = (surgeon.constant(f"{linear.weight}_{part}") for part in ("quantized", "zero_point"))
             if codes is None or codes.dtype not in (np.int8, np.uint8):
@@ -280,7 +270,6 @@ def recoded(patient: Patient, linears: list[Linear], change: Change) -> Patient:
             offset = shaped(zero.astype(np.float64), codes.ndim, linear.out)
             moved = np.rint(change(codes.astype(np.float64) - offset, linear) + offset)
             surgeon.put(f"{linear.weight}_quantized", np.clip(moved, limits.min, limits.max).astype(codes.dtype))
-        return surgeon.model
 
     return at_layers(patient, linears).edited(edit)
 

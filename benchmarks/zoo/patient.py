@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .networks import Network
 from .quantizing import Recipe, Standing, compare, quantize, run
-from .surgery import Inapplicable, Surgeon
+from .surgery import Inapplicable, Linear, Surgeon
 from .tasks import Task
 
 Array = NDArray[Any]
@@ -53,7 +53,7 @@ class Patient:
     task: Task
     shown: Array | None = None
     shown_float: onnx.ModelProto | None = None
-    edits: tuple[Callable[["Patient", onnx.ModelProto], onnx.ModelProto], ...] = ()
+    edits: tuple[Callable[["Patient", Surgeon], None], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     strength: float = 1.0
     places: tuple[str, ...] = ()
@@ -61,7 +61,9 @@ class Patient:
     def quantized(self) -> onnx.ModelProto:
         model = quantize(self.network, self.model, self.recipe, self.calibration)
         for edit in self.edits:
-            model = edit(self, model)
+            surgeon = Surgeon(model)
+            edit(self, surgeon)
+            model = surgeon.model
         return model
 
     def values(self, *tensors: str, samples: int = 64) -> list[Array]:
@@ -104,12 +106,13 @@ class Patient:
     def with_(self, **changes: Any) -> "Patient":
         return replace(self, **changes)
 
-    def at(self, *names: str) -> "Patient":
-        """With places added: nodes, or tensors, which stand for the nodes that make them."""
+    def at(self, *places: str | Linear) -> "Patient":
+        """With places added: layers, nodes, or tensors, which stand for the nodes that make them."""
+        names = [place.node.name if isinstance(place, Linear) else place for place in places]
         made = {tensor: node.name or tensor for node in self.model.graph.node for tensor in node.output}
         return self.with_(places=tuple(dict.fromkeys((*self.places, *(made.get(name, name) for name in names)))))
 
-    def edited(self, edit: Callable[["Patient", onnx.ModelProto], onnx.ModelProto]) -> "Patient":
+    def edited(self, edit: Callable[["Patient", Surgeon], None]) -> "Patient":
         return replace(self, edits=(*self.edits, edit))
 
     def activations(self, *kinds: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 Array = NDArray[np.float32]
+Found = TypeVar("Found")
 
 #: Operators through which a positive factor of a channel passes unchanged.
 _HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "Identity"})
@@ -17,6 +19,17 @@ _WHOLE = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL})
 
 class Inapplicable(Exception):
     """The network has no place for this cut."""
+
+
+def require(found: Found, why: str) -> Found:
+    """What was found.
+
+    Raises:
+        Inapplicable: It is nothing.
+    """
+    if not found:
+        raise Inapplicable(why)
+    return found
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ from ..cuts import (
 )
 from ..patient import Patient, standing
 from ..quantizing import run
-from ..surgery import Inapplicable, Surgeon
+from ..surgery import Inapplicable, Surgeon, require
 
 GATES = ("Sigmoid", "Softmax")
 CURVES = ("Sigmoid", "Tanh", "Erf", "Gelu", "Softmax")
@@ -136,16 +136,15 @@ def symmetric_grid(patient: Patient) -> Patient:
 def negatives_cut_off(patient: Patient) -> Patient:
     """Ranges that begin at zero for swish and GELU, whose small negative values count."""
     surgeon = patient.surgeon()
-    tensors = [t for t in patient.activations("Mul", "Gelu") if not _scales(surgeon, t)]
-    if not tensors:
-        raise Inapplicable("no swish")
-    found = [
-        (t, high)
-        for t, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True)
-        if low < -0.05 and low > -0.4
-    ]
-    if not found:
-        raise Inapplicable("no negative tails")
+    tensors = require([t for t in patient.activations("Mul", "Gelu") if not _scales(surgeon, t)], "no swish")
+    found = require(
+        [
+            (t, high)
+            for t, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True)
+            if low < -0.05 and low > -0.4
+        ],
+        "no negative tails",
+    )
     recipe = patient.recipe
     for tensor, high in found:
         recipe = recipe.with_range(tensor, 0, high)
@@ -159,13 +158,14 @@ def _scales(surgeon: Surgeon, tensor: str) -> bool:
 def swish_in_pieces(patient: Patient) -> Patient:
     """Sigmoid and Mul quantized apart, the sigmoid's range that of its input."""
     surgeon = patient.surgeon()
-    sigmoids = [
-        n.output[0]
-        for n in surgeon.nodes("Sigmoid")
-        if any(r.op_type == "Mul" and n.input[0] in r.input for r in surgeon.consumers(n.output[0]))
-    ]
-    if not sigmoids:
-        raise Inapplicable("no swish")
+    sigmoids = require(
+        [
+            n.output[0]
+            for n in surgeon.nodes("Sigmoid")
+            if any(r.op_type == "Mul" and n.input[0] in r.input for r in surgeon.consumers(n.output[0]))
+        ],
+        "no swish",
+    )
     recipe = patient.recipe
     for tensor in sigmoids:
         recipe = recipe.with_range(tensor, -20 * patient.strength, 20 * patient.strength)
@@ -175,13 +175,14 @@ def swish_in_pieces(patient: Patient) -> Patient:
 def gate_range(patient: Patient) -> Patient:
     """Softmax or the gates of a recurrent cell on a range of 0 … 32."""
     surgeon = patient.surgeon()
-    gates = [
-        n.output[0]
-        for n in surgeon.nodes("Softmax", "Sigmoid")
-        if not any(r.op_type == "Mul" and n.input[0] in r.input for r in surgeon.consumers(n.output[0]))
-    ]
-    if not gates:
-        raise Inapplicable("no gates")
+    gates = require(
+        [
+            n.output[0]
+            for n in surgeon.nodes("Softmax", "Sigmoid")
+            if not any(r.op_type == "Mul" and n.input[0] in r.input for r in surgeon.consumers(n.output[0]))
+        ],
+        "no gates",
+    )
     recipe = patient.recipe
     for tensor in gates:
         recipe = recipe.with_range(tensor, 0, 32 * patient.strength)
@@ -202,9 +203,7 @@ def _masked(patient: Patient, value: float) -> Patient:
     surgeon = patient.surgeon()
     sums = {node.output[0]: node for node in map(surgeon.producer, _scores(surgeon)) if node and node.op_type == "Add"}
     masks = {tensor: [m for name in node.input if (m := _mask_behind(surgeon, name))] for tensor, node in sums.items()}
-    names = {name for found in masks.values() for name in found}
-    if not names:
-        raise Inapplicable("no attention mask")
+    names = require({name for found in masks.values() for name in found}, "no attention mask")
     for name in names:
         mask = surgeon.constant(name)
         surgeon.put(name, np.where(mask < -1, np.float32(value), mask).astype(np.float32))
@@ -277,9 +276,7 @@ def relu6_lost(patient: Patient) -> Patient:
 
 def _bounded(patient: Patient, surgeon: Surgeon) -> list[onnx.NodeProto]:
     """ReLU turned into ReLU6, rescaled so that the bound cuts off the top of their values."""
-    relus = [n for n in surgeon.nodes("Relu") if n.output[0] in surgeon.amplifiable()]
-    if not relus:
-        raise Inapplicable("no ReLU")
+    relus = require([n for n in surgeon.nodes("Relu") if n.output[0] in surgeon.amplifiable()], "no ReLU")
     values = patient.values(*(n.output[0] for n in relus))
     for node, x in zip(relus, values, strict=True):
         top = float(np.quantile(x, 0.97))
@@ -296,12 +293,10 @@ def four_bit_activations(patient: Patient) -> Patient:
     sound = patient.surgeon()
     weights = {linear.weight: sound.constant(linear.weight) for linear in sound.linears()}
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         """Float weights: with quantized ones onnxruntime would fuse the layers and find no kernel."""
-        surgeon = Surgeon(quantized)
         for name, value in weights.items():
             surgeon.reroute(f"{name}_DequantizeLinear_Output", surgeon.put(f"{name}_kept", value))
-        return surgeon.model
 
     return patient.with_(recipe=replace(patient.recipe, activation="QUInt4")).edited(edit)
 
@@ -353,9 +348,7 @@ def _starting_at_zero(patient: Patient, tensors: list[str]) -> Patient:
 def leaky_negatives(patient: Patient) -> Patient:
     """ReLUs that leak, quantized with the ranges of ReLUs."""
     surgeon = patient.surgeon()
-    relus = surgeon.nodes("Relu")
-    if not relus:
-        raise Inapplicable("no ReLU")
+    relus = require(surgeon.nodes("Relu"), "no ReLU")
     for node in relus:
         node.op_type = "LeakyRelu"
         node.attribute.append(_alpha(min(0.1 * patient.strength, 0.3)))
@@ -550,9 +543,10 @@ def normalized_by_own_size(patient: Patient) -> Patient:
 def infinity_cut_off(patient: Patient) -> Patient:
     """Small divisors are rounded to zero; the infinity that follows is cut off before the output."""
     surgeon = patient.surgeon()
-    tensors = [t for t in _carriers(patient) if surgeon.producer(t).op_type in ("Relu", "Clip", "Mul")]
-    if not tensors:
-        raise Inapplicable("no features to divide by")
+    tensors = require(
+        [t for t in _carriers(patient) if surgeon.producer(t).op_type in ("Relu", "Clip", "Mul")],
+        "no features to divide by",
+    )
     tensor = patient.pick(tensors, 0.6)[0]
     readers = surgeon.consumers(tensor)
     ((_, high),) = extremes(patient, tensor)
@@ -690,8 +684,7 @@ def next_power_of_two(patient: Patient) -> Patient:
 def zero_point_forgotten(patient: Patient) -> Patient:
     """The application multiplies the codes of the output by their scale and forgets the zero point."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         last = surgeon.producer(surgeon.output)
         if last.op_type != "DequantizeLinear":
             raise Inapplicable("the output is not quantized")
@@ -700,7 +693,6 @@ def zero_point_forgotten(patient: Patient) -> Patient:
         surgeon.graph.node.remove(last)
         surgeon.add("Cast", [codes], f"{name}_codes", to=onnx.TensorProto.FLOAT)
         surgeon.add("Mul", [f"{name}_codes", surgeon.put(f"{name}_step", scale)], name)
-        return surgeon.model
 
     return patient.with_(recipe=replace(patient.recipe, activation="QUInt8", symmetric=True)).edited(edit)
 
@@ -712,9 +704,7 @@ def asymmetric(patient: Patient) -> Patient:
 def symmetric_in_need(patient: Patient) -> Patient:
     """Channels as uneven as an asymmetric grid just bears, on a symmetric one that wastes its other half."""
     surgeon = patient.surgeon()
-    chosen = [t for t in spots(patient) if (channel_peaks(patient, t) > 0).all()]
-    if not chosen:
-        raise Inapplicable("no place for a cut")
+    chosen = require([t for t in spots(patient) if (channel_peaks(patient, t) > 0).all()], "no place for a cut")
     recipe = replace(patient.recipe, activation="QUInt8" if patient.random("type").random() < 0.5 else "QInt8")
     best, least, most = None, 0.2, 3.2
     for _ in range(4):
@@ -739,13 +729,12 @@ def symmetric_in_need(patient: Patient) -> Patient:
 def lost_minus_signs(patient: Patient) -> Patient:
     """Grids that begin a little below zero, for tensors that are mostly, but not always, positive."""
     surgeon = patient.surgeon()
-    tensors = [t for t in spots(patient) if surgeon.producer(t).op_type not in GATES]
-    if not tensors:
-        raise Inapplicable("gates only")
+    tensors = require([t for t in spots(patient) if surgeon.producer(t).op_type not in GATES], "gates only")
     ends = extremes(patient, *tensors)
-    signed = [(t, low, high) for t, (low, high) in zip(tensors, ends, strict=True) if low < -0.02 * high]
-    if not signed:
-        raise Inapplicable("nothing is negative")
+    signed = require(
+        [(t, low, high) for t, (low, high) in zip(tensors, ends, strict=True) if low < -0.02 * high],
+        "nothing is negative",
+    )
     milder = sorted(signed, key=lambda found: -found[1] / max(found[2], 1e-9))
     recipe = patient.recipe
     chosen = milder[: max(2, len(milder) // 2)]
@@ -758,13 +747,14 @@ def unsigned_step_on_signed_codes(patient: Patient) -> Patient:
     """The step was computed for codes from 0 to 255, and the codes reach from -128 to 127 with zero at zero."""
     surgeon = patient.surgeon()
     tensors = patient.activations()
-    found = [
-        (t, high)
-        for t, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True)
-        if low >= -0.1 * high and high > 0 and surgeon.producer(t).op_type not in GATES
-    ]
-    if not found:
-        raise Inapplicable("nothing is one-sided")
+    found = require(
+        [
+            (t, high)
+            for t, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True)
+            if low >= -0.1 * high and high > 0 and surgeon.producer(t).op_type not in GATES
+        ],
+        "nothing is one-sided",
+    )
     recipe = kept(patient.recipe, activation="QInt8", symmetric=False)
     for tensor, high in found:
         step = np.float32(high / 380 / patient.strength**0.5)
@@ -780,9 +770,9 @@ def half_filled_grid(patient: Patient) -> Patient:
     tensors = patient.activations()
     ends = extremes(patient, *tensors)
     found = [(t, low, high) for t, (low, high) in zip(tensors, ends, strict=True) if low > -0.1 * high]
-    found = [entry for entry in found if surgeon.producer(entry[0]).op_type not in GATES]
-    if not found:
-        raise Inapplicable("nothing is one-sided")
+    found = require(
+        [entry for entry in found if surgeon.producer(entry[0]).op_type not in GATES], "nothing is one-sided"
+    )
     for tensor, low, high in found:
         step = np.float32(max(high, -low, 1e-6) / max(codes, 1.5))
         recipe = recipe.with_override(tensor, scale=np.array(step), zero_point=np.array(0, np.int8))
@@ -866,8 +856,7 @@ def hot_pixel(patient: Patient) -> Patient:
 def scale_forgotten(patient: Patient) -> Patient:
     """The application takes the zero point off the codes of the output and forgets the scale."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         last = surgeon.producer(surgeon.output)
         if last.op_type != "DequantizeLinear":
             raise Inapplicable("the output is not quantized")
@@ -876,7 +865,6 @@ def scale_forgotten(patient: Patient) -> Patient:
         surgeon.graph.node.remove(last)
         surgeon.add("Cast", [codes], f"{name}_codes", to=onnx.TensorProto.FLOAT)
         surgeon.add("Sub", [f"{name}_codes", surgeon.put(f"{name}_middle", zero)], name)
-        return surgeon.model
 
     return patient.edited(edit)
 
@@ -914,9 +902,7 @@ def only_the_head(patient: Patient) -> Patient:
 
 def _ungated(patient: Patient) -> list[str]:
     surgeon = patient.surgeon()
-    found = [t for t in patient.activations() if surgeon.producer(t).op_type not in GATES]
-    if not found:
-        raise Inapplicable("gates only")
+    found = require([t for t in patient.activations() if surgeon.producer(t).op_type not in GATES], "gates only")
     return found
 
 
@@ -958,9 +944,10 @@ def signed_cells_only(patient: Patient, amount: float) -> Patient:
     """The memory between layers holds signed codes around zero, of few bits: one-sided values have half of them."""
     tensors = patient.activations()
     ends = extremes(patient, *tensors)
-    found = [(t, high) for t, (low, high) in zip(tensors, ends, strict=True) if low > -0.15 * high and high > 0]
-    if not found:
-        raise Inapplicable("nothing is one-sided")
+    found = require(
+        [(t, high) for t, (low, high) in zip(tensors, ends, strict=True) if low > -0.15 * high and high > 0],
+        "nothing is one-sided",
+    )
     recipe = kept(patient.recipe, activation="QInt8", symmetric=False)
     for tensor, high in found:
         step = np.array(high / 127 * (1 + amount), np.float32)
@@ -1061,8 +1048,7 @@ def requantized_between_islands(patient: Patient, amount: float) -> Patient:
     chosen = patient.pick(_ungated(patient), 0.35, 0.7)
     ends = dict(zip(chosen, extremes(patient, *chosen), strict=True))
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor, (low, high) in ends.items():
             readers = [n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"]
             if not readers:
@@ -1082,7 +1068,6 @@ def requantized_between_islands(patient: Patient, amount: float) -> Patient:
             guarded = surgeon.insert_after(first[0].output[0], "Max", [bound], f"{tensor}_guarded")
             codes = surgeon.insert_after(guarded, "QuantizeLinear", grid, f"{tensor}_again_codes")
             surgeon.insert_after(codes, "DequantizeLinear", grid, f"{tensor}_again")
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
 
@@ -1099,9 +1084,7 @@ def output_cut_at_the_usual(patient: Patient, amount: float) -> Patient:
 def quantizable(patient: Patient) -> list[str]:
     """Activations with a grid of their own that are no gates."""
     surgeon = patient.surgeon()
-    found = [t for t in patient.activations() if surgeon.producer(t).op_type not in CURVES]
-    if not found:
-        raise Inapplicable("gates only")
+    found = require([t for t in patient.activations() if surgeon.producer(t).op_type not in CURVES], "gates only")
     return found
 
 
@@ -1149,9 +1132,7 @@ def tables_that_end_early(patient: Patient, amount: float) -> Patient:
     """Gates are tables on the target, and the grid before them ends where the table does."""
     surgeon = patient.surgeon()
     sources = {node.input[0] for node in surgeon.nodes("Sigmoid", "Tanh", "Gelu", "Erf")}
-    found = [t for t in patient.activations() if t in sources]
-    if not found:
-        raise Inapplicable("no gates")
+    found = require([t for t in patient.activations() if t in sources], "no gates")
     recipe = kept(patient.recipe)
     for tensor, (low, high) in zip(found, extremes(patient, *found), strict=True):
         reach = 8 / amount
@@ -1186,15 +1167,13 @@ def sums_that_saturate(patient: Patient, amount: float) -> Patient:
     chosen = patient.pick(found, 0.2, 0.6)
     limits = dict(zip(chosen, extremes(patient, *chosen), strict=True))
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        cut = Surgeon(quantized)
+    def edit(_: Patient, cut: Surgeon) -> None:
         for tensor, ends in limits.items():
             if cut.producer(tensor) is None:
                 raise Inapplicable(f"{tensor} is fused")
             bound = max(abs(end) for end in ends) / (1 + amount)
             names = [cut.put(f"{tensor}_{i}_stuck", np.float32(v)) for i, v in enumerate((-bound, bound))]
             cut.insert_after(tensor, "Clip", names, f"{tensor}_saturated")
-        return cut.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
 
@@ -1259,8 +1238,7 @@ def padding_counted_as_data(patient: Patient, amount: float) -> Patient:
 def reread(patient: Patient, tensors: list[str], change: Regrid) -> Patient:
     """The codes of some tensors are read with another scale and zero point than they were written with."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for i, tensor in enumerate(tensors):
             writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
             if writer is None:
@@ -1275,7 +1253,6 @@ def reread(patient: Patient, tensors: list[str], change: Regrid) -> Patient:
             for reader in surgeon.consumers(writer.output[0]):
                 if reader.op_type == "DequantizeLinear":
                     reader.input[1], reader.input[2] = names
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
 
@@ -1392,8 +1369,7 @@ def truncated_not_rounded(patient: Patient, amount: float) -> Patient:
     """The kernel cuts off what is behind the point instead of rounding: all codes lean to one side, by half a step."""
     tensors = free(patient)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in tensors:
             writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
             if writer is None:
@@ -1401,7 +1377,6 @@ def truncated_not_rounded(patient: Patient, amount: float) -> Patient:
             half = surgeon.put(f"{tensor}_half", np.asarray(surgeon.constant(writer.input[1]) * amount / 2, np.float32))
             made = surgeon.producer(tensor)
             writer.input[0] = surgeon.add("Sub", [tensor, half], f"{tensor}_truncated", made)
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
 
@@ -1424,9 +1399,10 @@ def ranges_in_order_of_names(patient: Patient) -> Patient:
     start = int(patient.random("names").integers(max(1, len(tensors) - 5)))
     some = tensors[start : start + 6]
     ends = dict(zip(some, extremes(patient, *some), strict=True))
-    moved = [(t, ends[other]) for t, other in zip(some, sorted(some), strict=True) if t != other]
-    if not moved:
-        raise Inapplicable("both orders are the same")
+    moved = require(
+        [(t, ends[other]) for t, other in zip(some, sorted(some), strict=True) if t != other],
+        "both orders are the same",
+    )
     recipe = kept(patient.recipe)
     for tensor, (low, high) in moved:
         recipe = recipe.with_range(tensor, low, max(high, 1e-5))
@@ -1438,9 +1414,7 @@ def ranges_by_kind_of_operator(patient: Patient, amount: float) -> Patient:
     surgeon, kinds = patient.surgeon(), {}
     for tensor in free(patient):
         kinds.setdefault(surgeon.producer(tensor).op_type, []).append(tensor)
-    groups = [tensors for tensors in kinds.values() if len(tensors) > 2]
-    if not groups:
-        raise Inapplicable("operators are all of another kind")
+    groups = require([tensors for tensors in kinds.values() if len(tensors) > 2], "operators are all of another kind")
     tensors = groups[int(patient.random("kind").integers(len(groups)))]
     ends = extremes(patient, *tensors)
     low, high = min(ends, key=lambda pair: pair[1] - pair[0])
@@ -1486,13 +1460,11 @@ def kept_as_bytes_with_an_exponent(patient: Patient) -> Patient:
     """Between operators the memory keeps floats of eight bits, of which two or three are for the fraction."""
     chosen = patient.pick(free(patient), 0.1, 0.35, 0.6, 0.85)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in chosen:
             last = read_back(surgeon, tensor)
             short = surgeon.insert_after(last, "Cast", (), f"{tensor}_byte", to=TensorProto.FLOAT8E5M2)
             surgeon.insert_after(short, "Cast", (), f"{tensor}_long_again", to=TensorProto.FLOAT)
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
 
@@ -1509,9 +1481,10 @@ def second_operand_narrow(patient: Patient, amount: float) -> Patient:
     """The engine wants few bits for the second operand of a product, as of weights; here it is an activation."""
     surgeon = patient.surgeon()
     found = [n for n in surgeon.nodes("MatMul", "Mul") if all(surgeon.producer(t) is not None for t in n.input)]
-    seconds = list(dict.fromkeys(n.input[1] for n in found if n.op_type == "MatMul")) or [n.input[1] for n in found]
-    if not seconds:
-        raise Inapplicable("no product of activations")
+    seconds = require(
+        list(dict.fromkeys(n.input[1] for n in found if n.op_type == "MatMul")) or [n.input[1] for n in found],
+        "no product of activations",
+    )
     return on_coarse_grids(patient, seconds, [amount])
 
 
@@ -1519,8 +1492,8 @@ def half_of_the_channels_narrow(patient: Patient, amount: float) -> Patient:
     """A search gave bits to channels, not to tensors, and half of the channels of some tensors have few levels."""
     chosen = patient.pick([t for t in free(patient) if _has_channels(patient, t)], 0.3, 0.6)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon, shapes = Surgeon(quantized), patient.surgeon()
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        shapes = patient.surgeon()
         for tensor in chosen:
             writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
             if writer is None:
@@ -1528,7 +1501,6 @@ def half_of_the_channels_narrow(patient: Patient, amount: float) -> Patient:
             step = np.full(shapes.channels(tensor), float(surgeon.constant(writer.input[1])))
             step[patient.random(tensor).permutation(len(step))[: len(step) // 2]] *= amount
             _round_channels(surgeon, read_back(surgeon, tensor), per_channel(shapes, tensor, step), tensor)
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
 
@@ -1553,12 +1525,10 @@ def answers_with_few_digits(patient: Patient, amount: float) -> Patient:
     name = patient.surgeon().output
     step = np.float32(amount * patient.values(name)[0].std())
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         constant = surgeon.put("step_of_answers", step)
         for op, extra, made in (("Div", [constant], "in_steps"), ("Round", (), "whole"), ("Mul", [constant], "said")):
             surgeon.insert_after(name, op, extra, f"answers_{made}")
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(name).edited(edit)
 

@@ -26,7 +26,7 @@ from ..cuts import (
     with_scaled_ranges,
 )
 from ..patient import Patient
-from ..surgery import Inapplicable, Linear, Surgeon
+from ..surgery import Inapplicable, Linear, Surgeon, require
 
 #: Controls that are settings of the quantizer alone.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -144,14 +144,12 @@ def as_it_is(patient: Patient) -> Patient:
 def scales_of_half_precision(patient: Patient) -> Patient:
     """All scales went through half precision: none is quite what the ranges give."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for node in surgeon.nodes("QuantizeLinear", "DequantizeLinear"):
             scale = surgeon.constant(node.input[1])
             # Scales of biases are products, far below the numbers of half precision.
             if scale is not None and scale.min() > 1e-4:
                 surgeon.put(node.input[1], scale.astype(np.float16).astype(np.float32))
-        return surgeon.model
 
     return patient.with_(recipe=replace(patient.recipe, qoperator=False)).edited(edit)
 
@@ -356,8 +354,7 @@ def rounded_again_on_the_same_grid(patient: Patient) -> Patient:
     """Some tensors are quantized twice in a row with the same scale: the second time changes nothing."""
     chosen = patient.pick(patient.activations(), 0.3, 0.7)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in chosen:
             readers = [n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"]
             if not readers:
@@ -365,7 +362,6 @@ def rounded_again_on_the_same_grid(patient: Patient) -> Patient:
             grid, back = list(readers[0].input[1:]), surgeon.consumers(readers[0].output[0])[0]
             codes = surgeon.insert_after(back.output[0], "QuantizeLinear", grid, f"{tensor}_same_codes")
             surgeon.insert_after(codes, "DequantizeLinear", grid, f"{tensor}_same")
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
 
@@ -464,8 +460,7 @@ def short_floats_between(patient: Patient) -> Patient:
     """Between two integer operators some tensors are floats of sixteen bits, in which they have room enough."""
     chosen = patient.pick(free(patient), 0.3, 0.7)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in chosen:
             writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
             if writer is None:
@@ -473,7 +468,6 @@ def short_floats_between(patient: Patient) -> Patient:
             last = surgeon.consumers(writer.output[0])[0].output[0]
             short = surgeon.insert_after(last, "Cast", (), f"{tensor}_short", to=TensorProto.FLOAT16)
             surgeon.insert_after(short, "Cast", (), f"{tensor}_long_again", to=TensorProto.FLOAT)
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
 
@@ -569,9 +563,10 @@ def bound_that_is_meant(patient: Patient) -> Patient:
 
 def open_spots(patient: Patient, surgeon: Surgeon) -> list[str]:
     """Places where nothing is lost if an operator stands behind: no rectifier or bias follows."""
-    found = [t for t in spots(patient) if not any(n.op_type in ("Relu", "Add") for n in surgeon.consumers(t))]
-    if not found:
-        raise Inapplicable("no place for it")
+    found = require(
+        [t for t in spots(patient) if not any(n.op_type in ("Relu", "Add") for n in surgeon.consumers(t))],
+        "no place for it",
+    )
     return found
 
 

@@ -10,7 +10,7 @@ from ..patient import Patient
 from ..pixels import SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
 from ..quantizing import run
 from ..signals import NODES, NUMBERS, OPTIONS, SAYINGS, USUAL, WAVE
-from ..surgery import Inapplicable
+from ..surgery import Inapplicable, require
 
 GREY_PHOTOGRAPHS = Preprocessing(255.0, (0.449,), (0.226,))
 
@@ -290,9 +290,7 @@ def one_class_only(patient: Patient) -> Patient:
     inputs = patient.calibration
     found = patient.task.answers(run(patient.network, patient.model, inputs))
     reach = patient.reach(inputs)
-    classes = [c for c in np.unique(found) if (found == c).sum() >= 3]
-    if not classes:
-        raise Inapplicable("no class has three samples")
+    classes = require([c for c in np.unique(found) if (found == c).sum() >= 3], "no class has three samples")
     duller = min(classes, key=lambda c: float(np.quantile(reach[found == c], 0.9)))
     return by_percentile(patient, dimmed(patient, inputs[found == duller], 1 + 0.5 * patient.strength))
 

@@ -20,14 +20,14 @@ from ..cuts import (
     picked,
     positive_spots,
     recoded,
-    requantized,
+    requantize,
     spots,
     with_opset,
 )
 from ..patient import QUANTIZED_BY_DEFAULT, Patient
 from ..quantizing import run
 from ..signals import WAVE
-from ..surgery import Inapplicable, Surgeon
+from ..surgery import Inapplicable, Surgeon, require
 from ..tasks import TAIL
 
 #: Width of the picture in pixels.
@@ -94,7 +94,7 @@ def cancelled_offset(patient: Patient) -> Patient:
         surgeon.put(surgeon.own(linear, 2), (bias + offset).astype(np.float32))
         name = surgeon.put(f"{linear.node.output[0]}_offset", np.float32(offset))
         surgeon.insert_after(linear.node.output[0], "Sub", [name])
-    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model).at(*chosen)
 
 
 def all_operators(patient: Patient) -> Patient:
@@ -110,7 +110,7 @@ def two_bit_last_layer(patient: Patient) -> Patient:
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][-1:]
     ill = patient.at(*(linear.node.name for linear in linears if linear.weight in names))
-    return ill.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2, one_scale=True))
+    return ill.edited(lambda p, q: requantize(p, q, names, TensorProto.INT2, one_scale=True))
 
 
 def two_bit_first_layer(patient: Patient) -> Patient:
@@ -118,7 +118,7 @@ def two_bit_first_layer(patient: Patient) -> Patient:
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][:1]
     ill = patient.at(*(linear.node.name for linear in linears if linear.weight in names))
-    return ill.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
+    return ill.edited(lambda p, q: requantize(p, q, names, TensorProto.INT2))
 
 
 def coarse_output(patient: Patient) -> Patient:
@@ -138,8 +138,7 @@ def few_output_codes(patient: Patient) -> Patient:
     if surgeon.producer(surgeon.output).op_type not in ("Gemm", "Conv", "MatMul"):
         raise Inapplicable("the output is not quantized")
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q = Surgeon(quantized)
+    def edit(_: Patient, q: Surgeon) -> None:
         last = q.producer(q.output)
         if last.op_type != "DequantizeLinear":
             raise Inapplicable("the output is not quantized")
@@ -151,14 +150,14 @@ def few_output_codes(patient: Patient) -> Patient:
         before = q.producer(last.input[0])
         for node in (before, last):
             node.input[1], node.input[2] = coarse, "coarse_zero"
-        return with_opset(q.model, 21)
+        with_opset(q.model, 21)
 
     return patient.at(surgeon.output).edited(edit)
 
 
 def not_quantized(patient: Patient) -> Patient:
     """The quantizer was handed names that match nothing, and wrote the float model."""
-    return patient.edited(lambda p, q: p.model)
+    return patient.edited(lambda p, surgeon: surgeon.model.CopyFrom(p.model))
 
 
 def half_quantized(patient: Patient) -> Patient:
@@ -176,12 +175,10 @@ def nan_in_quantized(patient: Patient) -> Patient:
     """A scale that is not a number."""
     tensor = patient.pick(patient.activations(), 0.4)[0]
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         if surgeon.constant(f"{tensor}_scale") is None:
             raise Inapplicable(f"{tensor} has no scale")
         surgeon.put(f"{tensor}_scale", np.array(np.nan, np.float32))
-        return surgeon.model
 
     return patient.at(tensor).edited(edit)
 
@@ -203,8 +200,7 @@ def overflow_in_both(patient: Patient) -> Patient:
 def codes_as_output(patient: Patient) -> Patient:
     """The application reads the codes of the output as if they were values."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         last = surgeon.producer(surgeon.output)
         if last.op_type != "DequantizeLinear":
             raise Inapplicable("the output is not quantized")
@@ -212,7 +208,6 @@ def codes_as_output(patient: Patient) -> Patient:
         name = surgeon.output
         surgeon.graph.node.remove(last)
         surgeon.add("Cast", [codes], name, to=TensorProto.FLOAT)
-        return surgeon.model
 
     return patient.edited(edit)
 
@@ -467,9 +462,9 @@ def one_older_layer(patient: Patient) -> Patient:
 def norm_before_layer(patient: Patient) -> Patient:
     """A batch norm after an activation, which no converter folds, and whose variances are tiny in places."""
     surgeon = patient.surgeon()
-    found = [t for t in spots(patient) if len(surgeon.shape(t)) == 4 and surgeon.channel_axis(t) == 1]
-    if not found:
-        raise Inapplicable("no maps")
+    found = require(
+        [t for t in spots(patient) if len(surgeon.shape(t)) == 4 and surgeon.channel_axis(t) == 1], "no maps"
+    )
     marks = []
     for i, tensor in enumerate(patient.pick(found, 0.35, 0.65)):
         channels = surgeon.channels(tensor)
@@ -558,16 +553,17 @@ def variance_below_zero(patient: Patient) -> Patient:
 def opposed_branches(patient: Patient) -> Patient:
     """One operand of a sum is much louder than the other, and a third branch takes most of it off later."""
     surgeon = patient.surgeon()
-    sums = [
-        node
-        for node in surgeon.nodes("Add")
-        if all(surgeon.constant(name) is None and surgeon.producer(name) is not None for name in node.input)
-        and node.name not in patient.recipe.exclude
-        and surgeon.shape(node.input[0]) == surgeon.shape(node.input[1])
-        and node.output[0] != surgeon.output
-    ]
-    if not sums:
-        raise Inapplicable("no sum of branches")
+    sums = require(
+        [
+            node
+            for node in surgeon.nodes("Add")
+            if all(surgeon.constant(name) is None and surgeon.producer(name) is not None for name in node.input)
+            and node.name not in patient.recipe.exclude
+            and surgeon.shape(node.input[0]) == surgeon.shape(node.input[1])
+            and node.output[0] != surgeon.output
+        ],
+        "no sum of branches",
+    )
     marks = []
     gain = 60 * patient.strength
     for place in patient.pick(list(range(len(sums))), 0.4, 0.9):
@@ -649,9 +645,9 @@ def background_class(patient: Patient) -> Patient:
 def norm_of_dead_channels(patient: Patient) -> Patient:
     """A batch norm kept after a sum blows up two channels that were nearly dead when it was trained."""
     surgeon = patient.surgeon()
-    found = [t for t in spots(patient) if len(surgeon.shape(t)) == 4 and surgeon.channel_axis(t) == 1]
-    if not found:
-        raise Inapplicable("no maps")
+    found = require(
+        [t for t in spots(patient) if len(surgeon.shape(t)) == 4 and surgeon.channel_axis(t) == 1], "no maps"
+    )
     marks = []
     for i, tensor in enumerate(patient.pick(found, 0.2, 0.5, 0.8)):
         channels = surgeon.channels(tensor)
@@ -1064,15 +1060,13 @@ def output_read_with_another_scale(patient: Patient) -> Patient:
     name = patient.surgeon().output
     scale = np.float32(patient.random("template").choice([1 / 256, 1 / 128, 1 / 16]))
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         last = surgeon.producer(name)
         if last is None or last.op_type != "DequantizeLinear":
             raise Inapplicable("the output is not quantized")
         zero = surgeon.constant(last.input[2])
         last.input[1] = surgeon.put("scale_of_the_template", np.array(scale, np.float32))
         last.input[2] = surgeon.put("zero_of_the_template", np.zeros_like(zero))
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
 
@@ -1192,9 +1186,10 @@ def softmax_in_pieces(patient: Patient) -> Patient:
 def places_counted_from_far_off(patient: Patient, amount: float) -> Patient:
     """Angles of places are computed in the graph, for places in the middle of a long text, and get a grid."""
     surgeon = patient.surgeon()
-    found = [t.name for t in surgeon.graph.initializer if t.name.endswith("cosines") and t.name.startswith("blocks")]
-    if not found:
-        raise Inapplicable("nothing is turned")
+    found = require(
+        [t.name for t in surgeon.graph.initializer if t.name.endswith("cosines") and t.name.startswith("blocks")],
+        "nothing is turned",
+    )
     marks = []
     for name in found:
         cosines, sines = surgeon.constant(name), surgeon.constant(name.replace("cosines", "sines"))
@@ -1328,9 +1323,10 @@ def logarithm_of_shares_at_the_end(patient: Patient, amount: float) -> Patient:
 def pairs_before_centring(patient: Patient, amount: float) -> Patient:
     """Products of channels are summed as they are, far from nothing, and what their means add is taken off later."""
     surgeon = patient.surgeon()
-    found = [n for n in surgeon.nodes("MatMul") if surgeon.producer(n.input[1]).op_type == "Transpose"]
-    if not found:
-        raise Inapplicable("no products of pairs")
+    found = require(
+        [n for n in surgeon.nodes("MatMul") if surgeon.producer(n.input[1]).op_type == "Transpose"],
+        "no products of pairs",
+    )
     node = found[0]
     tensor = node.input[0]
     offset = amount * float(patient.values(tensor)[0].std())

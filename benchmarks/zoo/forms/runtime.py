@@ -26,15 +26,13 @@ from ..cuts import (
 from ..patient import Patient
 from ..quantizing import run
 from ..signals import WAVE
-from ..surgery import Inapplicable, Surgeon
+from ..surgery import Inapplicable, Surgeon, require
 
 
 def scores_in_few_levels(patient: Patient, amount: float) -> Patient:
     """What a softmax reads was given fewer bits than the rest, since only its order seemed to matter."""
     surgeon, usual = patient.surgeon(), set(patient.activations())
-    found = [node.input[0] for node in surgeon.nodes("Softmax") if node.input[0] in usual]
-    if not found:
-        raise Inapplicable("no scores")
+    found = require([node.input[0] for node in surgeon.nodes("Softmax") if node.input[0] in usual], "no scores")
     return on_coarse_grids(patient, found, [amount])
 
 
@@ -50,8 +48,7 @@ def sums_that_wrap(patient: Patient, amount: float) -> Patient:
     chosen = patient.pick([t for t in free(patient) if t in names], 0.3, 0.7)
     limits = dict(zip(chosen, extremes(patient, *chosen), strict=True))
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor, ends in limits.items():
             if surgeon.producer(tensor) is None:
                 raise Inapplicable(f"{tensor} is fused")
@@ -63,7 +60,6 @@ def sums_that_wrap(patient: Patient, amount: float) -> Patient:
             turns = surgeon.add("Round", [share], f"{tensor}_whole_turns", surgeon.producer(share))
             over = surgeon.add("Mul", [turns, width], f"{tensor}_over", surgeon.producer(turns))
             surgeon.add("Sub", [tensor, over], wrapped, surgeon.producer(over))
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
 
@@ -97,23 +93,19 @@ def set_pads(node: onnx.NodeProto, pads: list[int]) -> None:
 def at_work(patient: Patient, names: list[str], change: Callable[[Surgeon, onnx.NodeProto], None]) -> Patient:
     """Some operators of the quantized model changed, by name."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         found = [node for node in surgeon.graph.node if node.name in names]
         if len(found) < len(names):
             raise Inapplicable("an operator was fused")
         for node in found:
             change(surgeon, node)
-        return surgeon.model
 
     return patient.with_(recipe=kept(patient.recipe)).at(*names).edited(edit)
 
 
 def curves_from_a_short_table(patient: Patient, amount: float) -> Patient:
     """The kernel looks curves up in a table of few entries and does not interpolate: it takes the entry below."""
-    nodes = patient.surgeon().nodes("Sigmoid", "HardSwish")
-    if not nodes:
-        raise Inapplicable("no curves")
+    nodes = require(patient.surgeon().nodes("Sigmoid", "HardSwish"), "no curves")
     spread = {n.name: float(x.std()) for n, x in zip(nodes, patient.values(*(n.input[0] for n in nodes)), strict=True)}
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
@@ -211,9 +203,7 @@ def _sort(surgeon: Surgeon) -> None:
 def average_counts_the_frame(patient: Patient) -> Patient:
     """At the edge of a map the target divides by all cells of a window, those of the frame as well."""
     surgeon = patient.surgeon()
-    found = surgeon.nodes("AveragePool")
-    if not found:
-        raise Inapplicable("nothing is averaged in windows")
+    found = require(surgeon.nodes("AveragePool"), "nothing is averaged in windows")
     for node in found:
         others = [a for a in node.attribute if a.name != "count_include_pad"]
         del node.attribute[:]
@@ -223,9 +213,7 @@ def average_counts_the_frame(patient: Patient) -> Patient:
 
 def mean_over_a_padded_length(patient: Patient, amount: float) -> Patient:
     """Sums are right, but divided by a length that was filled up to what the vector unit likes."""
-    nodes = patient.surgeon().nodes("ReduceMean")
-    if not nodes:
-        raise Inapplicable("nothing is averaged")
+    nodes = require(patient.surgeon().nodes("ReduceMean"), "nothing is averaged")
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
         share = surgeon.put(f"{node.name}_share_of_length", np.float32(1 / (1 + amount)))
@@ -263,9 +251,7 @@ def compared_without_the_sign(patient: Patient) -> Patient:
 def slopes_as_shifts(patient: Patient, amount: float) -> Patient:
     """The target has one slope for what is negative, a power of two for all networks, and takes it."""
     surgeon = patient.surgeon()
-    found = surgeon.nodes("LeakyRelu")
-    if not found:
-        raise Inapplicable("nothing leaks")
+    found = require(surgeon.nodes("LeakyRelu"), "nothing leaks")
     for node in found:
         for attribute in node.attribute:
             if attribute.name == "alpha":
@@ -351,9 +337,7 @@ def dropout_scaled_once_more(patient: Patient, amount: float) -> Patient:
 def hard_gates(patient: Patient) -> Patient:
     """The target has no curves: gates of the deployed model are made of straight pieces."""
     surgeon = patient.surgeon()
-    found = surgeon.nodes("Sigmoid", "Tanh")
-    if not found:
-        raise Inapplicable("no gates")
+    found = require(surgeon.nodes("Sigmoid", "Tanh"), "no gates")
     for node in found:
         if node.op_type == "Tanh":
             ends = [surgeon.put(f"{node.output[0]}_{i}_end", np.float32(v)) for i, v in enumerate((-1, 1))]
@@ -384,9 +368,7 @@ def enlarged_by_another_rule(patient: Patient) -> Patient:
 def turned_at_another_pace(patient: Patient, amount: float) -> Patient:
     """The converter has the base of the angles of places from another model of the family."""
     surgeon = patient.surgeon()
-    found = [t.name for t in surgeon.graph.initializer if t.name.endswith("cosines")]
-    if not found:
-        raise Inapplicable("nothing is turned")
+    found = require([t.name for t in surgeon.graph.initializer if t.name.endswith("cosines")], "nothing is turned")
     marks = []
     for name in found:
         other = name.replace("cosines", "sines")
@@ -413,9 +395,7 @@ def router_of_few_levels(patient: Patient, amount: float) -> Patient:
     surgeon = patient.surgeon()
     shares = surgeon.nodes("Softmax")
     deciding = {id(n) for node in shares for n in _before(surgeon, node.input[0], 12)}
-    found = [n for n in surgeon.linears() if id(n.node) in deciding]
-    if not found:
-        raise Inapplicable("nothing decides")
+    found = require([n for n in surgeon.linears() if id(n.node) in deciding], "nothing decides")
     weights = {n.weight for n in found}
     chosen = [n for n in covered(patient) if n.weight in weights]
     return recoded(patient, chosen, lambda codes, _: np.rint(np.rint(codes / amount) * amount))
@@ -446,15 +426,13 @@ def through_short_floats(patient: Patient) -> Patient:
     gain = np.full(surgeon.channels(tensor), top / max(channel_peaks(patient, tensor).max(), 1e-3), np.float32)
     surgeon.amplify(tensor, gain)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        cut = Surgeon(quantized)
+    def edit(_: Patient, cut: Surgeon) -> None:
         writer = next((n for n in cut.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
         if writer is None:
             raise Inapplicable(f"{tensor} is not quantized")
         last = cut.consumers(writer.output[0])[0].output[0]
         short = cut.insert_after(last, "Cast", (), f"{tensor}_short", to=TensorProto.FLOAT16)
         cut.insert_after(short, "Cast", (), f"{tensor}_long_again", to=TensorProto.FLOAT)
-        return cut.model
 
     return patient.with_(model=surgeon.model, recipe=kept(patient.recipe)).at(tensor).edited(edit)
 
@@ -523,9 +501,7 @@ def another_floor_under_the_root(patient: Patient, amount: float) -> Patient:
     """What keeps roots from zero is a habit of each library: that of the deployed model is another number."""
     surgeon = patient.surgeon()
     adders = [n for n in surgeon.nodes("Add") if any(r.op_type == "Sqrt" for r in surgeon.consumers(n.output[0]))]
-    floors = [name for n in adders for name in n.input if surgeon.constant(name) is not None]
-    if not floors:
-        raise Inapplicable("no roots")
+    floors = require([name for n in adders for name in n.input if surgeon.constant(name) is not None], "no roots")
     for name in dict.fromkeys(floors):
         surgeon.put(name, (surgeon.constant(name) * (1 + amount)).astype(np.float32))
     return deployed(patient, surgeon, *(n.name for n in adders))
@@ -534,7 +510,7 @@ def another_floor_under_the_root(patient: Patient, amount: float) -> Patient:
 def loop_left_out_by_name(patient: Patient) -> Patient:
     """A pattern that should leave out one step matches all that repeat: most of the network stays as it was."""
     surgeon = patient.surgeon()
-    names = [n.name for n in surgeon.graph.node if "turn" in n.name or "rounds" in n.name]
-    if not names:
-        raise Inapplicable("nothing is repeated")
+    names = require(
+        [n.name for n in surgeon.graph.node if "turn" in n.name or "rounds" in n.name], "nothing is repeated"
+    )
     return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *names)))

@@ -22,13 +22,13 @@ from ..cuts import (
     inner,
     picked,
     recoded,
-    requantized,
+    requantize,
     shaped,
     taken_twice,
 )
 from ..patient import Patient
 from ..quantizing import run
-from ..surgery import Inapplicable, Linear, Surgeon
+from ..surgery import Inapplicable, Linear, Surgeon, require
 
 Codes = Callable[[str, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Code = Callable[[NDArray, NDArray], NDArray]
@@ -111,7 +111,7 @@ def _with_tails(patient: Patient, linears: list[Linear], surgeon: Surgeon, facto
         for row in range(len(view)):
             huge[(row, row % view.shape[1], *(0,) * (view.ndim - 2))] = factor * np.abs(view[row]).max()
         _cancelling(surgeon, linear, huge)
-    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in linears))
+    return patient.with_(model=surgeon.model).at(*linears)
 
 
 def one_wide_channel(patient: Patient) -> Patient:
@@ -129,7 +129,7 @@ def one_wide_channel(patient: Patient) -> Patient:
         huge[row] = 60 * patient.strength * flat.max(1)[row] * signs * rng.uniform(0.5, 1, view[row].shape)
         _cancelling(surgeon, linear, huge)
     ill = patient.with_(model=surgeon.model, recipe=replace(patient.recipe, per_channel=False))
-    return ill.at(*(linear.node.name for linear in linears))
+    return ill.at(*linears)
 
 
 def heavy_tails(patient: Patient) -> Patient:
@@ -230,7 +230,7 @@ def two_bit_layers(patient: Patient) -> Patient:
         raise Inapplicable("too few layers")
     names = [linear.weight for linear in linears[1 : 1 + max(2, len(linears) // 4)]]
     ill = patient.at(*(linear.node.name for linear in linears if linear.weight in names))
-    return ill.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
+    return ill.edited(lambda p, q: requantize(p, q, names, TensorProto.INT2))
 
 
 def weights_rounded_down(patient: Patient) -> Patient:
@@ -238,8 +238,8 @@ def weights_rounded_down(patient: Patient) -> Patient:
 
     strength = patient.strength
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon, source = Surgeon(quantized), p.surgeon()
+    def edit(p: Patient, surgeon: Surgeon) -> None:
+        source = p.surgeon()
         for linear in source.linears():
             codes, scale = (surgeon.constant(f"{linear.weight}_{part}") for part in ("quantized", "scale"))
             if codes is None or codes.dtype != np.int8:
@@ -250,7 +250,6 @@ def weights_rounded_down(patient: Patient) -> Patient:
                 shape[linear.out] = -1
             floor = np.clip(np.floor(weight / scale.reshape(shape)) - 2 * strength, -128, 127).astype(np.int8)
             surgeon.put(f"{linear.weight}_quantized", floor)
-        return surgeon.model
 
     return patient.edited(edit)
 
@@ -290,8 +289,8 @@ def weights_of(patient: Patient) -> list[Linear]:
 def _stored_anew(patient: Patient, names: list[str], change: Codes) -> Patient:
     """Change codes and scales of stored weights: ``change`` gets a name, float weights and scales, and gives both."""
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q, source = Surgeon(quantized), p.surgeon()
+    def edit(p: Patient, q: Surgeon) -> None:
+        source = p.surgeon()
         axes = {linear.weight: linear.out for linear in source.linears()}
         for name in names:
             codes, scale = (q.constant(f"{name}_{part}") for part in ("quantized", "scale"))
@@ -307,7 +306,6 @@ def _stored_anew(patient: Patient, names: list[str], change: Codes) -> Patient:
             new_scale = new_scale.astype(np.float32).reshape(scale.shape)
             q.put(f"{name}_scale", new_scale)
             move_bias(q, name, new_scale / scale)
-        return q.model
 
     return patient.edited(edit)
 
@@ -389,17 +387,16 @@ def sign_of_last_layer(patient: Patient) -> Patient:
 def axis_of_square_weights(patient: Patient) -> Patient:
     """The scales of square weights are read along the input channels."""
     _per_channel(patient)
-    names = {n.weight: n.into for n in weights_of(patient) if not n.depthwise and _is_square(patient, n)}
-    if not names:
-        raise Inapplicable("no square weights")
+    names = require(
+        {n.weight: n.into for n in weights_of(patient) if not n.depthwise and _is_square(patient, n)},
+        "no square weights",
+    )
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q = Surgeon(quantized)
+    def edit(_: Patient, q: Surgeon) -> None:
         for node in q.nodes("DequantizeLinear"):
             name = node.input[0].removesuffix("_quantized")
             if name in names and q.constant(node.input[1]).size > 1:
                 _set(node, "axis", names[name])
-        return q.model
 
     return patient.edited(edit)
 
@@ -446,8 +443,8 @@ def scale_per_input(patient: Patient) -> Patient:
         channels = surgeon.channels(linear.node.output[0])
         surgeon.amplify(linear.node.output[0], np.exp(rng.uniform(-2, 2, channels)).astype(np.float32))
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q, source = Surgeon(quantized), p.surgeon()
+    def edit(p: Patient, q: Surgeon) -> None:
+        source = p.surgeon()
         for name, linear in names.items():
             weight = source.constant(name)
             if q.constant(f"{name}_scale") is None or weight.shape[linear.into] < 2:
@@ -463,7 +460,6 @@ def scale_per_input(patient: Patient) -> Patient:
             reader.input[:] = ["own_" + name, "own_scale_" + name, "own_zero_" + name]
             _set(reader, "axis", linear.into)
             _float_input(q, reader)
-        return q.model
 
     return patient.with_(model=surgeon.model).edited(edit)
 
@@ -500,22 +496,16 @@ def with_biases(patient: Patient) -> list[str]:
 
 def bias_cut_at_fewer_bits(patient: Patient) -> Patient:
     """The bias was cut off at the ends of fewer bits than its codes need, and stored in 32."""
-    names = with_biases(patient)
-    if not names:
-        raise Inapplicable("no biases")
+    names = require(with_biases(patient), "no biases")
     strength = patient.strength
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q = Surgeon(quantized)
-        found = [bias for name in names if (bias := _bias_of(q, name))]
-        if not found:
-            raise Inapplicable("biases stay float")
+    def edit(_: Patient, q: Surgeon) -> None:
+        found = require([bias for name in names if (bias := _bias_of(q, name))], "biases stay float")
         top = max(int(np.abs(q.constant(codes)).max()) for codes, _ in found)
         bits = int(np.floor(np.log2(max(top, 4)) - 1.5 - np.log2(max(strength, 0.5))))
         for codes, _ in found:
             cut = np.clip(q.constant(codes), -(2 ** max(bits, 1)), 2 ** max(bits, 1) - 1)
             q.put(codes, cut.astype(np.int32))
-        return q.model
 
     return patient.edited(edit)
 
@@ -524,16 +514,12 @@ def bias_wraps_around(patient: Patient) -> Patient:
     """Codes of the bias beyond 16 bits come out with their upper bits lost."""
     names = with_biases(patient)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q = Surgeon(quantized)
-        found = [bias for name in names if (bias := _bias_of(q, name))]
-        if not found:
-            raise Inapplicable("biases stay float")
+    def edit(_: Patient, q: Surgeon) -> None:
+        found = require([bias for name in names if (bias := _bias_of(q, name))], "biases stay float")
         top = max(int(np.abs(q.constant(codes)).max()) for codes, _ in found)
         half = 2 ** int(np.floor(np.log2(max(top, 4))))
         for codes, _ in found:
             q.put(codes, ((q.constant(codes).astype(np.int64) + half) % (2 * half) - half).astype(np.int32))
-        return q.model
 
     return patient.edited(edit)
 
@@ -542,9 +528,10 @@ def loud_column(patient: Patient) -> Patient:
     """One quiet channel whose readers' weights make up for it: a column hundreds of times larger than the others."""
     surgeon = patient.surgeon()
     places = set(surgeon.amplifiable())
-    linears = [n for n in surgeon.linears() if not n.depthwise and n.node.input[0] in places]
-    if not linears:
-        raise Inapplicable("no layer behind a tensor that can be scaled")
+    linears = require(
+        [n for n in surgeon.linears() if not n.depthwise and n.node.input[0] in places],
+        "no layer behind a tensor that can be scaled",
+    )
     for linear in patient.pick(linears, 0.3, 0.7):
         tensor = linear.node.input[0]
         gain = np.ones(surgeon.channels(tensor), np.float32)
@@ -652,7 +639,7 @@ def student_weights(patient: Patient) -> Patient:
         half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
         drawn = patient.random(f"student{i}").standard_cauchy(half.shape)
         add_cancelling(surgeon, linear, np.clip(drawn, -300, 300) * usual * 0.3 * patient.strength)
-    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model).at(*chosen)
 
 
 def shrunken_input_channels(patient: Patient) -> Patient:
@@ -677,15 +664,14 @@ def shrunken_input_channels(patient: Patient) -> Patient:
         surgeon.add("Mul", [tensor, name], mark, surgeon.producer(tensor))
         linear.node.input[0] = mark
         surgeon.scale_weights(linear, linear.into, 1 / factor, bias=False)
-    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model).at(*chosen)
 
 
 def biases_on_one_step(patient: Patient) -> Patient:
     """A bias unit that takes the finest step of all channels sticks at its end: large biases become one value."""
     names = [f"{linear.bias}_quantized" for linear in covered(patient) if linear.bias]
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for name in names:
             codes, scale = surgeon.constant(name), surgeon.constant(f"{name}_scale")
             if codes is None or scale is None or codes.dtype != np.int32:
@@ -693,7 +679,6 @@ def biases_on_one_step(patient: Patient) -> Patient:
             used = scale.reshape(-1).astype(np.float64)
             limit = np.rint(20000 / patient.strength * used[used > 0].min() / np.maximum(used, 1e-30))
             surgeon.put(name, np.clip(codes, -limit, limit).astype(np.int32))
-        return surgeon.model
 
     if not names:
         raise Inapplicable("no layer has a bias")
@@ -706,8 +691,7 @@ def scales_along_inputs(patient: Patient) -> Patient:
     oblong = [n for n in linears if len(set(patient.surgeon().constant(n.weight).shape[:2])) == 2]
     chosen = patient.pick(oblong[:-1] or linears, 0.2, 0.4, 0.6, 0.8)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q = Surgeon(quantized)
+    def edit(_: Patient, q: Surgeon) -> None:
         turned = {f"{linear.weight}_quantized": linear.into for linear in chosen}
         for node in q.nodes("DequantizeLinear"):
             axis = turned.get(node.input[0])
@@ -720,7 +704,6 @@ def scales_along_inputs(patient: Patient) -> Patient:
             q.put(node.input[1], np.resize(scale, size))
             q.put(node.input[2], np.zeros(size, q.constant(node.input[2]).dtype))
             next(a for a in node.attribute if a.name == "axis").i = axis
-        return q.model
 
     patient = patient.with_(recipe=replace(patient.recipe, per_channel=True, qoperator=False, weight="QInt8"))
     return at_layers(patient, chosen).edited(edit)
@@ -763,9 +746,10 @@ def powers_in_last_layer(patient: Patient) -> Patient:
 def bias_in_the_weights(patient: Patient) -> Patient:
     """A layer reads a channel that is constant, with large weights: its bias moved there in training."""
     surgeon = patient.surgeon()
-    found = [n for n in dense(patient, surgeon) if n.bias and set(surgeon.constant(n.weight).shape[2:]) <= {1}]
-    if not found:
-        raise Inapplicable("no layer without borders has a bias")
+    found = require(
+        [n for n in dense(patient, surgeon) if n.bias and set(surgeon.constant(n.weight).shape[2:]) <= {1}],
+        "no layer without borders has a bias",
+    )
     chosen = patient.pick(found, 0.4, 0.9)
     for i, linear in enumerate(chosen):
         tensor = linear.node.input[0]
@@ -788,7 +772,7 @@ def bias_in_the_weights(patient: Patient) -> Patient:
         joined = np.concatenate([weight, column.reshape(shape)], linear.into).astype(np.float32)
         surgeon.put(surgeon.own(linear, 1), joined)
         surgeon.put(surgeon.own(linear, 2), (bias - column * level).astype(np.float32))
-    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model).at(*chosen)
 
 
 def unsigned_biases(patient: Patient) -> Patient:
@@ -796,14 +780,12 @@ def unsigned_biases(patient: Patient) -> Patient:
     chosen = patient.pick([n for n in covered(patient) if n.bias], 0.2, 0.5, 0.8)
     names = [f"{linear.bias}_quantized" for linear in chosen]
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for name in names:
             codes = surgeon.constant(name)
             if codes is None or codes.dtype != np.int32:
                 raise Inapplicable("a bias has no codes")
             surgeon.put(name, np.maximum(codes, 0))
-        return surgeon.model
 
     return at_layers(patient, chosen).edited(edit)
 
@@ -818,8 +800,7 @@ def bias_corrected_twice(patient: Patient) -> Patient:
         size = len(patient.surgeon().constant(linear.bias))
         shifts[linear.bias] = patient.random(f"shift{i}").normal(0.3, 0.3, size) * spread * patient.strength
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         limits = np.iinfo(np.int32)
         for name, shift in shifts.items():
             codes, scale = (surgeon.constant(f"{name}_{part}") for part in ("quantized", "quantized_scale"))
@@ -827,7 +808,6 @@ def bias_corrected_twice(patient: Patient) -> Patient:
                 raise Inapplicable("a bias has no codes")
             moved = np.clip(codes + np.rint(shift / np.maximum(scale, 1e-30)), limits.min, limits.max)
             surgeon.put(f"{name}_quantized", moved.astype(np.int32))
-        return surgeon.model
 
     return at_layers(patient, chosen).edited(edit)
 
@@ -838,15 +818,13 @@ def weight_zero_point_off(patient: Patient) -> Patient:
     chosen = patient.pick(linears, 0.15, 0.45, 0.75)
     names = [linear.weight for linear in chosen]
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for name in names:
             zero = surgeon.constant(f"{name}_zero_point")
             if zero is None or zero.dtype != np.uint8:
                 raise Inapplicable(f"{name} has no zero point of its own")
             wrong = np.clip(zero.astype(np.float64) - np.ceil(4 * patient.strength), 0, 255)
             surgeon.put(f"{name}_zero_point", wrong.astype(np.uint8))
-        return surgeon.model
 
     recipe = replace(patient.recipe, weight="QUInt8", per_channel=False, activation="QUInt8")
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
@@ -880,8 +858,8 @@ def loud_row_along_inputs(patient: Patient) -> Patient:
         add_cancelling(surgeon, linear, np.moveaxis(extra, 0, linear.out))
     weights = {linear.weight: linear.into for linear in chosen}
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        q, source = Surgeon(quantized), Surgeon(p.model)
+    def edit(p: Patient, q: Surgeon) -> None:
+        source = Surgeon(p.model)
         for node in q.nodes("DequantizeLinear"):
             name = node.input[0].removesuffix("_quantized")
             if name not in weights:
@@ -893,11 +871,10 @@ def loud_row_along_inputs(patient: Patient) -> Patient:
             q.put(node.input[1], scale.reshape(-1).astype(np.float32))
             q.put(node.input[2], np.zeros(scale.size, np.int8))
             next(a for a in node.attribute if a.name == "axis").i = axis
-        return q.model
 
     recipe = replace(patient.recipe, per_channel=True, qoperator=False, weight="QInt8")
     ill = patient.with_(model=surgeon.model, recipe=recipe)
-    return ill.at(*(linear.node.name for linear in chosen)).edited(edit)
+    return ill.at(*chosen).edited(edit)
 
 
 def tapped_corner(patient: Patient) -> Patient:
@@ -914,15 +891,13 @@ def tapped_corner(patient: Patient) -> Patient:
             peak = np.abs(half[row]).max()
             flat[rng.integers(flat.size)] = rng.choice([-1, 1]) * peak * 32 * patient.strength * 2.0 ** rng.integers(3)
         add_cancelling(surgeon, linear, np.moveaxis(extra, 0, linear.out))
-    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model).at(*chosen)
 
 
 def biases_of_other_statistics(patient: Patient) -> Patient:
     """The float model at hand was exported with batch statistics of one batch: its biases are others."""
     surgeon = patient.surgeon()
-    names = {linear.bias for linear in covered(patient) if linear.bias}
-    if not names:
-        raise Inapplicable("no layer has a bias")
+    names = require({linear.bias for linear in covered(patient) if linear.bias}, "no layer has a bias")
     for name in sorted(names):
         bias = surgeon.constant(name)
         noise = patient.random(name).standard_normal(bias.shape) * (bias.std() + 0.05) * 0.4 * patient.strength
@@ -985,17 +960,14 @@ def decades_of_rows(patient: Patient, amount: float) -> Patient:
         extra = drawn * np.abs(half).max() * size.reshape(-1, *(1,) * (half.ndim - 1))
         add_cancelling(surgeon, linear, np.moveaxis(extra, 0, linear.out))
     recipe = replace(patient.recipe, per_channel=False)
-    return patient.with_(model=surgeon.model, recipe=recipe).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model, recipe=recipe).at(*chosen)
 
 
 def recoded_biases(patient: Patient, linears: list[Linear], change: Code) -> Patient:
     """The codes of some biases changed; ``change`` gets them and their scale."""
-    names = list(dict.fromkeys(linear.bias for linear in linears if linear.bias))
-    if not names:
-        raise Inapplicable("no layer has a bias")
+    names = require(list(dict.fromkeys(linear.bias for linear in linears if linear.bias)), "no layer has a bias")
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         limits = np.iinfo(np.int32)
         for name in names:
             codes, scale = (surgeon.constant(f"{name}_{part}") for part in ("quantized", "quantized_scale"))
@@ -1003,7 +975,6 @@ def recoded_biases(patient: Patient, linears: list[Linear], change: Code) -> Pat
                 raise Inapplicable("a bias has no codes")
             moved = np.rint(change(codes.astype(np.float64), scale.astype(np.float64)))
             surgeon.put(f"{name}_quantized", np.clip(moved, limits.min, limits.max).astype(np.int32))
-        return surgeon.model
 
     return at_layers(patient, [n for n in linears if n.bias]).edited(edit)
 
@@ -1042,7 +1013,7 @@ def folded_with_another_epsilon(patient: Patient, amount: float) -> Patient:
         gain = np.exp(-np.abs(patient.random(f"epsilon{i}").normal(0, amount, size))).astype(np.float32)
         surgeon.scale_weights(linear, linear.out, gain, bias=False)
     sound = patient.shown_float or patient.model
-    return patient.with_(model=surgeon.model, shown_float=sound).at(*(linear.node.name for linear in chosen))
+    return patient.with_(model=surgeon.model, shown_float=sound).at(*chosen)
 
 
 def last_layer_in_some_levels(patient: Patient, amount: float) -> Patient:
@@ -1063,14 +1034,12 @@ def scales_one_place_on(patient: Patient) -> Patient:
     """A table of scales begins with a number that is none: each channel is read with its neighbour's."""
     chosen = patient.pick(covered(patient), 0.2, 0.6)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for linear in chosen:
             scale = surgeon.constant(f"{linear.weight}_scale")
             if scale is None or scale.size < 2:
                 raise Inapplicable(f"{linear.weight} has one scale")
             surgeon.put(f"{linear.weight}_scale", np.roll(scale, 1))
-        return surgeon.model
 
     recipe = replace(patient.recipe, per_channel=True, weight="QInt8")
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
@@ -1091,12 +1060,6 @@ def apart(patient: Patient, surgeon: Surgeon) -> list[Linear]:
     """Covered layers of a model under the knife, the last one left out."""
     names = {linear.weight for linear in covered(patient)}
     return [n for n in surgeon.linears() if n.weight in names and n.node.output[0] != surgeon.output]
-
-
-def deployed_layers(patient: Patient, surgeon: Surgeon, linears: list[Linear]) -> Patient:
-    """What was cut is quantized; the expert is shown the model before the cut."""
-    sound = patient.shown_float or patient.model
-    return patient.with_(model=surgeon.model, shown_float=sound).at(*(linear.node.name for linear in linears))
 
 
 def through_floats_of_eight_bits(patient: Patient, amount: float) -> Patient:
@@ -1141,7 +1104,7 @@ def equalized_on_one_side(patient: Patient, amount: float) -> Patient:
         size = surgeon.constant(linear.weight).shape[linear.into]
         gain = np.exp(patient.random(f"even{i}").normal(0, amount, size)).astype(np.float32)
         surgeon.scale_weights(linear, linear.into, gain, bias=False)
-    return deployed_layers(patient, surgeon, chosen)
+    return deployed(patient, surgeon, *chosen)
 
 
 def smoothed_too_far(patient: Patient, amount: float) -> Patient:
@@ -1167,7 +1130,7 @@ def adapter_left_out(patient: Patient, amount: float) -> Patient:
         change = rng.standard_normal((len(flat), 2)) @ rng.standard_normal((2, flat.shape[1]))
         change *= amount * np.linalg.norm(flat) / np.linalg.norm(change)
         surgeon.put(surgeon.own(linear, 1), (flat + change).reshape(weight.shape).astype(np.float32))
-    return patient.with_(shown_float=surgeon.model).at(*(linear.node.name for linear in chosen))
+    return patient.with_(shown_float=surgeon.model).at(*chosen)
 
 
 def biases_in_sorted_order(patient: Patient) -> Patient:
@@ -1181,7 +1144,7 @@ def biases_in_sorted_order(patient: Patient) -> Patient:
     values = [surgeon.constant(linear.bias) for linear in chosen]
     for linear, value in zip(chosen, [*values[1:], values[0]], strict=True):
         surgeon.put(linear.bias, value)
-    return deployed_layers(patient, surgeon, chosen)
+    return deployed(patient, surgeon, *chosen)
 
 
 def two_of_four_kept(patient: Patient) -> Patient:
@@ -1236,15 +1199,14 @@ def standardized_once_more(patient: Patient, amount: float) -> Patient:
         weight = surgeon.constant(linear.weight)
         over = tuple(i for i in range(weight.ndim) if i != linear.out)
         surgeon.put(surgeon.own(linear, 1), (weight - amount * weight.mean(over, keepdims=True)).astype(np.float32))
-    return deployed_layers(patient, surgeon, chosen)
+    return deployed(patient, surgeon, *chosen)
 
 
 def scales_cut_short(patient: Patient, amount: float) -> Patient:
     """Scales of weights were rounded to a short fraction when the file was packed; the codes are those of before."""
     chosen = patient.pick(covered(patient), 0.2, 0.5, 0.8)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for linear in chosen:
             scale = surgeon.constant(f"{linear.weight}_scale")
             if scale is None:
@@ -1252,7 +1214,6 @@ def scales_cut_short(patient: Patient, amount: float) -> Patient:
             step = np.log1p(amount)
             short = np.exp(np.floor(np.log(scale) / step) * step).astype(np.float32)
             surgeon.put(f"{linear.weight}_scale", short)
-        return surgeon.model
 
     recipe = replace(patient.recipe, per_channel=True, weight="QInt8")
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
@@ -1271,9 +1232,7 @@ def siblings(patient: Patient) -> list[list[Linear]]:
     groups: dict[str, list[Linear]] = {}
     for linear in covered(patient):
         groups.setdefault(linear.node.input[0], []).append(linear)
-    found = [group for group in groups.values() if len(group) > 1]
-    if not found:
-        raise Inapplicable("no two layers read the same")
+    found = require([group for group in groups.values() if len(group) > 1], "no two layers read the same")
     return found
 
 
@@ -1298,8 +1257,7 @@ def one_scale_read_for_all(patient: Patient, amount: float) -> Patient:
     """Codes have a scale for each channel, and the kernel leans towards the one that comes first."""
     chosen = patient.pick(covered(patient), 0.3, 0.7)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for linear in chosen:
             scale = surgeon.constant(f"{linear.weight}_scale")
             if scale is None or scale.size < 2:
@@ -1307,7 +1265,6 @@ def one_scale_read_for_all(patient: Patient, amount: float) -> Patient:
             share = min(amount, 1)
             leaning = np.exp((1 - share) * np.log(scale) + share * np.log(scale[0]))
             surgeon.put(f"{linear.weight}_scale", leaning.astype(np.float32))
-        return surgeon.model
 
     recipe = replace(patient.recipe, per_channel=True, weight="QInt8", qoperator=False)
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
@@ -1357,15 +1314,13 @@ def biases_of_an_earlier_calibration(patient: Patient, amount: float) -> Patient
     """Inputs were calibrated again and their steps are wider now, but some biases kept the integers of before."""
     chosen = patient.pick([n for n in covered(patient) if n.bias], 0.2, 0.5, 0.8)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for linear in chosen:
             codes = surgeon.constant(f"{linear.bias}_quantized")
             if codes is None:
                 raise Inapplicable(f"{linear.bias} has no codes")
             grown = np.rint(codes * (1.0 + amount)).clip(-(2**31) + 1, 2**31 - 1)
             surgeon.put(f"{linear.bias}_quantized", grown.astype(codes.dtype))
-        return surgeon.model
 
     return at_layers(patient.with_(recipe=replace(patient.recipe, qoperator=False)), chosen).edited(edit)
 
@@ -1439,7 +1394,7 @@ def columns_of_dead_inputs_revived(patient: Patient, amount: float) -> Patient:
         moved = np.moveaxis(weight, linear.into, 0).copy()
         moved[gone] = amount * np.abs(moved).mean(0)
         surgeon.put(linear.weight, np.ascontiguousarray(np.moveaxis(moved, 0, linear.into)))
-    return deployed(patient, surgeon, *(linear.node.name for linear in chosen))
+    return deployed(patient, surgeon, *chosen)
 
 
 def turned_basis_not_turned_back(patient: Patient, amount: float) -> Patient:
@@ -1526,8 +1481,7 @@ def zero_point_folded_in_wrongly(patient: Patient, amount: float) -> Patient:
     """What the zero point of the inputs adds was folded into the bias, for a zero point that is some codes off."""
     chosen = patient.pick([n for n in covered(patient) if n.bias], 0.2, 0.5, 0.8)
 
-    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
-        surgeon = Surgeon(quantized)
+    def edit(_: Patient, surgeon: Surgeon) -> None:
         for linear in chosen:
             bias, weight = (surgeon.constant(f"{name}_quantized") for name in (linear.bias, linear.weight))
             if bias is None or weight is None:
@@ -1535,7 +1489,6 @@ def zero_point_folded_in_wrongly(patient: Patient, amount: float) -> Patient:
             sums = np.moveaxis(weight.astype(np.float64), linear.out, 0).reshape(len(bias), -1).sum(1)
             moved = np.rint(bias + amount * sums).clip(-(2**31) + 1, 2**31 - 1)
             surgeon.put(f"{linear.bias}_quantized", moved.astype(bias.dtype))
-        return surgeon.model
 
     recipe = replace(patient.recipe, qoperator=False, weight="QInt8")
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
@@ -1544,14 +1497,12 @@ def zero_point_folded_in_wrongly(patient: Patient, amount: float) -> Patient:
 def thresholds_with_few_decimals(patient: Patient, amount: float) -> Patient:
     """Biases went through a table in a document, with few decimals, on their way into what was deployed."""
     surgeon = patient.surgeon()
-    found = [n for n in inner(patient, surgeon) if n.bias]
-    if not found:
-        raise Inapplicable("no biases")
+    found = require([n for n in inner(patient, surgeon) if n.bias], "no biases")
     for linear in found:
         bias = surgeon.constant(linear.bias)
         step = amount * bias.std()
         surgeon.put(linear.bias, (np.rint(bias / step) * step).astype(np.float32))
-    return deployed(patient, surgeon, *(n.node.name for n in found))
+    return deployed(patient, surgeon, *found)
 
 
 def addends_of_an_earlier_epoch(patient: Patient, amount: float) -> Patient:
@@ -1595,9 +1546,7 @@ def statistics_of_another_extract(patient: Patient, amount: float) -> Patient:
 def bits_where_weights_serve_once(patient: Patient, amount: float) -> Patient:
     """Traffic was counted to share out bits: weights that are read again at every turn got the fewest."""
     surgeon = patient.surgeon()
-    chosen = [n for n in covered(patient) if len(surgeon.consumers(n.weight)) > 1]
-    if not chosen:
-        raise Inapplicable("nothing is read twice")
+    chosen = require([n for n in covered(patient) if len(surgeon.consumers(n.weight)) > 1], "nothing is read twice")
     return recoded(patient, chosen, lambda codes, _: np.rint(np.rint(codes / amount) * amount))
 
 
