@@ -166,7 +166,7 @@ def collected(arguments: argparse.Namespace, mode: str, *, attribution: bool = F
 
     import quantmedic
     import quantmedic.api.collect
-    from quantmedic.collectors.measure import collect as from_onnx  # noqa: F401
+    from quantmedic.collectors.measure import collect_pair  # noqa: F401
     from quantmedic.collectors.statistics.kernel_choice import kernels
     from quantmedic.engine.case.statistics import SetStatistics
 

@@ -11,18 +11,13 @@ from typing import TypeVar
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import batch_size_of
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
-from quantmedic.engine.case.proof import (
-    REPAIRED_DATA,
-    ProofRecord,
-    Stopped,
-    TrialRecord,
-)
+from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.inspection import Inspection

@@ -1,31 +1,26 @@
 """A case that can be given away: no name, path, text or picture of its owner is left, and the statistics stay.
 
 Names become keyed hashes. The key is the checksum of the float model: two cases of one float model hash alike, and
-nobody who lacks that file can try out names.
+nobody who lacks that file can try out names. Every text that is listed nowhere below counts as a name: what is added to
+a case tomorrow is hidden, too.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, get_args
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from quantmedic.collectors.case_file.anonymous_statistics import hide_statistics
-from quantmedic.collectors.case_file.hidden_fields import (
-    KEYS,
-    LEFT_OUT,
-    PHRASES,
-    PROSE,
-    RUN_CHECKSUMS,
-    RUN_NAMES,
-    RUN_OPTIONS,
-    WORD_KEYS,
-    WORDS,
-)
 from quantmedic.collectors.case_file.public_words import ENDINGS, PublicWords, affixes_of, is_number
 from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SampleTable, SetStatistics, slots_of
+from quantmedic.engine.case.thumbnails import Thumbnails
+from quantmedic.engine.formulas.inputs import lattice_of
 
 R = TypeVar("R", bound=BaseModel)
 #: Gives the text that stands for another one.
@@ -35,6 +30,106 @@ _LENGTH = 14
 _NOTICE = (
     "this case was anonymized: names are hashes, and texts, thumbnails and the histograms of the inputs were left out"
 )
+#: Operators that hand values on, or shift and scale them: what they make of an input alone shows it as well.
+_HANDS_ON = frozenset(
+    {
+        *(
+            "Identity",
+            "Cast",
+            "Reshape",
+            "Flatten",
+            "Squeeze",
+            "Unsqueeze",
+            "Transpose",
+            "Pad",
+            "Slice",
+            "Gather",
+            "Split",
+        ),
+        *("Concat", "Dropout", "Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization", "Clip"),
+    }
+)
+#: Names of compared outputs; see `SetStatistics.comparisons`.
+_COMPARED = re.compile(
+    r"(?:(?:Sigmoid|Softmax) )?(?:float|quantized|output|column|operand|reference|device|stage|step)(?:\.\d{1,6})+"
+)
+#: Put in the place of prose, so that it stays known that something was said.
+LEFT_OUT = "left out of this case"
+#: Texts that tools and formats define, by record; each stays where its words are public.
+WORDS: Mapping[str, frozenset[str]] = {
+    record: frozenset(fields.split())
+    for record, fields in {
+        "CaseRecord": "quantmedic_version metric",
+        "ModelFacts": "framework format toolchain float_ends quantized_types runtime kernels_avoided_by",
+        "KernelFacts": "op_type",
+        "DeviceFacts": "runtime processor",
+        "SearchFacts": "toolchain",
+        "FailureFacts": "toolchain kind",
+        "FloatFacts": "format",
+        "CheckpointFacts": "kv_cache",
+        "SettingsFacts": "activation_error_method weights_error_method distance_weighting toolchain calibration_method "
+        "float_types input_order_runtime input_order_train norm_type chosen_method wide_types",
+        "MetricFacts": "name",
+        "MetricTrial": "name",
+        "TensorRecord": "producer consumers",
+        "QuantizerFacts": "code_type",
+        "GateStep": "op_type",
+        "RecordedFacts": "method",
+        "OperatorRecord": "op_type executed_as",
+        "FloatOperatorRecord": "op_type",
+        "WeightFacts": "format dead_group worst_group better_reading",
+        "FusionFacts": "activation also_read_by",
+        "ReportedFacts": "device dtype",
+        "Recording": "runtime processor",
+        "TrialRecord": "kind",
+        "ExecutionRecord": "toolchain version",
+        "ImportRecord": "format toolchain",
+    }.items()
+}
+#: Mappings whose keys are such texts.
+WORD_KEYS = {("ModelFacts", "float_nodes"), ("CaseRecord", "compared")}
+#: Names of changes, in texts or as keys of a mapping.
+KEYS: Mapping[str, frozenset[str]] = {
+    "SimulationRecord": frozenset({"runs"}),
+    "PieceRecord": frozenset({"heals"}),
+    "ChangesRecord": frozenset({"heals"}),
+    "FamilyRecord": frozenset({"heals"}),
+    "ProofRecord": frozenset({"chain"}),
+    "TrialRecord": frozenset({"key", "after"}),
+    "ExecutionRecord": frozenset({"choices"}),
+}
+#: Texts that are public as a whole, or a name.
+PHRASES = {("ExecutionRecord", "titles")}
+#: Prose, code and lines of logs, which may quote anything.
+PROSE: Mapping[str, frozenset[str]] = {
+    record: frozenset(fields.split())
+    for record, fields in {
+        "SearchFacts": "target line",
+        "FailureFacts": "subject line lines data_problem",
+        "FloatFacts": "problem shape_error inputs",
+        "CheckpointFacts": "config_differences declared_groups declared_cache untied",
+        "OverrideFacts": "reasons",
+        "SettingsFacts": "inert_options unknown_keys",
+        "ReportedFacts": "own_metrics",
+        "TrialRecord": "detail failed unedited",
+        "ProofRecord": "unexecuted",
+        "ExecutionRecord": "code reads",
+        "ImportRecord": "tells lacks unknown",
+        "TextFacts": "beginning",
+        "LanguageFacts": "activations cache not_simulated",
+    }.items()
+}
+#: Options of a run that stay: numbers, choices and words.
+RUN_OPTIONS = frozenset(
+    {
+        *("samples", "batch_size", "mode", "operator_error", "step_error", "seed", "preprocessing", "device"),
+        *("metric_by_default", "metric_options", "metric_reading", "thumbnails", "profile", "attribution"),
+        *("python", "machine", "onnxruntime", "onnx", "numpy", "torch", "openvino", "ai_edge_litert"),
+    }
+)
+#: Entries of a run that name files, or something of the model, and those that are checksums.
+RUN_NAMES = frozenset({"float_model", "quantized_model", "metric_output"})
+RUN_CHECKSUMS = frozenset({"float_sha256", "quantized_sha256"})
 
 
 def anonymize_case(case: Case, public: PublicWords) -> Case:
@@ -188,3 +283,48 @@ def _choices(annotation: object) -> frozenset[str]:
     inner = get_args(annotation)
     own = {each for each in inner if isinstance(each, str)}
     return frozenset(own.union(*(_choices(each) for each in inner if not isinstance(each, str))))
+
+
+def hide_statistics(statistics: SetStatistics, record: CaseRecord, key: bytes) -> SetStatistics:
+    """The statistics of a data set as others may see them.
+
+    Distinct values of an input stay where they are an even grid, as those of 8-bit images are: a grid shows its step
+    and its ends. Others are the values of the samples themselves. Hashes of samples are hashed again: they would show
+    whether a known sample was among them.
+    """
+    shown = inputs_of(record)
+    return replace(
+        statistics,
+        histograms=_without(statistics.histograms, shown),
+        quantized_histograms=_without(statistics.quantized_histograms, shown),
+        lattice=[own if lattice_of(own) is not None else own[:0] for own in statistics.lattice],
+        samples=_hide_hashes(statistics.samples, key),
+        thumbnails=Thumbnails(),
+        comparisons={name: own for name, own in statistics.comparisons.items() if _COMPARED.fullmatch(name)},
+    )
+
+
+def inputs_of(record: CaseRecord) -> frozenset[int]:
+    """Tensors that hold the values of a network's inputs: these, and what is made of them without a product."""
+    found = {place for place, tensor in enumerate(record.tensors) if tensor.is_input or place == record.input_tensor}
+    for op in record.operators:  # in the order of execution
+        read = {place for place in op.inputs if place is not None}
+        if op.op_type in _HANDS_ON and read and read <= found:
+            found |= {place for place in op.outputs if place is not None}
+    return frozenset(found)
+
+
+def _without(histograms: Mapping[int, NDArray[np.int64]], hidden: Collection[int]) -> dict[int, NDArray[np.int64]]:
+    return {place: histograms[place] for place in histograms if place not in hidden}
+
+
+def _hide_hashes(samples: SampleTable, key: bytes) -> SampleTable:
+    """Equal samples keep equal hashes, and each stays in its slot."""
+    known, first, places = np.unique(samples["hash"], return_index=True, return_inverse=True)
+    digests = [hashlib.blake2b(own.tobytes(), key=key, digest_size=8).digest() for own in known]
+    level = (slots_of(samples[first]) // BUCKETS).astype(np.uint64)
+    rest = np.frombuffer(b"".join(digests), "<u8") // BUCKETS >> level << level
+    rest |= np.where(level < LEVELS - 1, np.uint64(1) << level, np.uint64(0))
+    changed = samples.copy()
+    changed["hash"] = (rest * np.uint64(BUCKETS) + known % BUCKETS)[places]
+    return changed

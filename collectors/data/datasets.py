@@ -8,8 +8,8 @@ from pathlib import Path
 
 from quantmedic.collectors.data.arrays import Array, ArrayInfo, array_content
 from quantmedic.collectors.data.batches import Batch, Part, Piece, Selection, cut, numbers_of, rows_alike
-from quantmedic.collectors.data.inputs import Input, InputSpec, fixed_batch
 from quantmedic.collectors.data.labels import LABELS, Labels, label_count_error, read_labels
+from quantmedic.collectors.data.model_inputs import Input, InputSpec, fixed_batch
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.sources import Source, open_source
 from quantmedic.engine.case.facts import Role

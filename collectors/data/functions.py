@@ -13,9 +13,9 @@ import numpy as np
 
 from quantmedic.collectors.data.arrays import Array, ArrayInfo, as_array
 from quantmedic.collectors.data.batches import Piece, Selection
-from quantmedic.collectors.data.inputs import InputSpec, bind
 from quantmedic.collectors.data.labels import LABELS, Labels, checked_labels
 from quantmedic.collectors.data.messages import aligned_rows, cause_line, did_you_mean, shape_text
+from quantmedic.collectors.data.model_inputs import InputSpec, bind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, QuantmedicError
 

@@ -26,7 +26,6 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import Piece, Selection
 from quantmedic.collectors.data.functions import FUNCTION, FunctionSource, import_function
-from quantmedic.collectors.data.inputs import InputSpec, bind
 from quantmedic.collectors.data.labels import (
     LABELS,
     Labels,
@@ -34,10 +33,11 @@ from quantmedic.collectors.data.labels import (
     class_labels,
     folder_labels,
     label_count_error,
+    yolo_labels,
 )
 from quantmedic.collectors.data.messages import aligned_rows, missing_path_error, shape_text
+from quantmedic.collectors.data.model_inputs import InputSpec, bind
 from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, read_image
-from quantmedic.collectors.data.yolo_labels import yolo_labels
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 

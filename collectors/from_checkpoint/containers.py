@@ -1,4 +1,9 @@
-"""The containers that checkpoints come in: safetensors files, packages of Core ML, and GGUF files of llama.cpp."""
+"""The containers that checkpoints come in: safetensors files, packages of Core ML, and GGUF files of llama.cpp.
+
+Experts that one tensor holds become a layer each, in both checkpoints: GPT-OSS stores MXFP4 ``…_blocks`` ``[experts,
+outputs, groups, 16]`` and ``…_scales`` of all experts of a layer, while the float model has ``[experts, inputs,
+outputs]``.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace

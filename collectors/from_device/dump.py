@@ -6,9 +6,11 @@ as JSON, what a debug build of onnxruntime wrote of its nodes, an analysis of RK
 arrays in memory.
 """
 
+import binascii
 import filecmp
 import os
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from quantmedic.collectors.data.arrays import (
     ArrayInfo,
     Column,
     Rows,
+    array_of_npy,
     as_array,
     first_bytes,
     memory_column,
@@ -31,16 +34,10 @@ from quantmedic.collectors.data.arrays import (
 from quantmedic.collectors.data.batches import numbers_of
 from quantmedic.collectors.data.messages import missing_path_error, shape_text
 from quantmedic.collectors.from_device.etdump import is_etdump, read_etdump
-from quantmedic.collectors.from_device.node_dumps import (
-    DATABASE,
-    TENSOR_FILE,
-    read_node_database,
-    tensor_file_column,
-)
-from quantmedic.collectors.from_device.polygraphy import read_polygraphy
-from quantmedic.collectors.from_device.rknn import is_rknn, read_rknn
+from quantmedic.collectors.from_device.node_dumps import DATABASE, TENSOR_FILE, read_node_database, tensor_file_column
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import leads_out
+from quantmedic.engine.files import leads_out, read_text
+from quantmedic.engine.json_text import read_json
 from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
 
 OPTION = "--device-tensors"
@@ -55,6 +52,12 @@ _LISTED = 6
 _HELP = (
     "give a folder with one .npy per tensor, or another form of dump; quantmedic explain device-tensors lists them all"
 )
+_MAP = "map_name_to_file.txt"
+_BOARD = "runtime"
+_SIDES = (_BOARD, "simulator", "golden")
+#: Where arrays stand within a side, the surest first.
+_PLACES = ("npy/*.npy", "*.npy", "dumps/*.npy", "*.txt")
+_OF_BOARD = re.compile(r"\d{3,}_[A-Za-z0-9]+_(.+)_shape_[\d_]+_[a-z]+\d*")
 
 
 @dataclass(frozen=True)
@@ -109,21 +112,21 @@ def open_dump(source: object) -> Dump:
     """
     if isinstance(source, Mapping):
         arrays = {str(name): memory_column(str(name), as_array(value, OPTION)) for name, value in source.items()}
-        return _checked(Dump("arrays", [DumpedTensor(name, column) for name, column in arrays.items()]))
+        return _leave_out_others(Dump("arrays", [DumpedTensor(name, column) for name, column in arrays.items()]))
     if not isinstance(source, str | Path):
         raise DataError(f"{OPTION} is neither a path nor arrays by name", where=type(source).__name__, help=_HELP)
     path = Path(source).expanduser()
     if not path.exists():
         raise missing_path_error(path, f"file or folder of {OPTION}", otherwise="")
     if path.is_dir():
-        return _checked(_open_folder(path))
+        return _leave_out_others(_open_folder(path))
     start = first_bytes(path)
     if start.startswith(b"PK"):
-        return _checked(_dump_of(path.name, npz_columns(path)))
+        return _leave_out_others(_dump_of(path.name, npz_columns(path)))
     if start.startswith(NPY_MAGIC):
-        return _checked(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
+        return _leave_out_others(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
     if start.startswith(DATABASE):
-        return _checked(_dump_of(path.name, *read_node_database(path)))
+        return _leave_out_others(_dump_of(path.name, *read_node_database(path)))
     if is_etdump(start):
         raise DataError(
             f"{OPTION} names an ETDump alone",
@@ -131,11 +134,11 @@ def open_dump(source: object) -> Dump:
             help="give the folder that holds it, its debug buffer and the ETRecord, and nothing else",
         )
     if path.suffix == TENSOR_FILE:
-        return _checked(Dump(path.name, [_tensor_of(path.name, path)]))
+        return _leave_out_others(Dump(path.name, [_tensor_of(path.name, path)]))
     if start.lstrip()[:1] == b"{":
-        known, notices = read_polygraphy(path, OPTION)
+        known, notices = _read_polygraphy(path)
         columns = {name: memory_column(name, array) for name, array in known.items()}
-        return _checked(_dump_of(path.name, columns, notices))
+        return _leave_out_others(_dump_of(path.name, columns, notices))
     raise DataError(f"the file of {OPTION} is of a kind that is not known", where=str(path), help=_HELP)
 
 
@@ -143,7 +146,7 @@ def _dump_of(origin: str, columns: Mapping[str, Column], notices: Sequence[str] 
     return Dump(origin, [DumpedTensor(name, column) for name, column in columns.items()], list(notices))
 
 
-def _checked(dump: Dump) -> Dump:
+def _leave_out_others(dump: Dump) -> Dump:
     """The dump without what holds no samples of numbers."""
     found, others, notices = [], [], list(dump.notices)
     for tensor in dump.tensors:
@@ -168,8 +171,8 @@ def list_names(names: Sequence[str]) -> str:
 def _open_folder(folder: Path) -> Dump:
     name = folder.resolve().name
     own = _entries(folder, folder)
-    if is_rknn(folder):
-        return _dump_of(name, dict(read_rknn(folder, OPTION)))
+    if _is_rknn(folder):
+        return _dump_of(name, dict(_read_rknn(folder)))
     others = [Path(entry.path) for entry in own if entry.is_file() and Path(entry.name).suffix not in _ENDINGS]
     if any(is_etdump(first_bytes(path)) for path in others):
         return _dump_of(name, *read_etdump(folder, others, OPTION))
@@ -273,7 +276,7 @@ def _raw_column(file: str, paths: Sequence[Path], size: int) -> Column:
         with open_regular(path) as stream:
             content = stream.read(size + 1)
         if len(content) != size:
-            raise _changed(path, f"{len(content)} bytes where there were {size}")
+            raise _change_error(path, f"{len(content)} bytes where there were {size}")
         return np.frombuffer(content, np.uint8)
 
     return _column_of_files(info, paths, load)
@@ -287,7 +290,7 @@ def _array_samples(file: str, paths: Sequence[Path]) -> Column:
     def load(path: Path) -> Array:
         column = _file_column(path)
         if (column.info.shape, column.info.dtype) != (first.shape, first.dtype):
-            raise _changed(path, f"{'  '.join(column.info.where[2:])} where the first sample has {first.where[2]}")
+            raise _change_error(path, f"{'  '.join(column.info.where[2:])} where the first sample has {first.where[2]}")
         return column.load()
 
     return _column_of_files(info, paths, load)
@@ -305,7 +308,7 @@ def _column_of_files(info: ArrayInfo, paths: Sequence[Path], load: Callable[[Pat
     return Column(info, blocks)
 
 
-def _changed(path: Path, cause: str) -> DataError:
+def _change_error(path: Path, cause: str) -> DataError:
     return DataError(
         f"samples of one tensor in {OPTION} differ",
         where=[str(path), f"cause  {cause}"],
@@ -342,3 +345,155 @@ def _files(folder: Path, root: Path, prefix: str = "", depth: int = 0) -> Iterat
                 yield from _files(Path(entry.path), root, f"{name}/", depth + 1)
         elif entry.is_file() and Path(entry.name).suffix in _ENDINGS:
             yield name, Path(entry.path)
+
+
+# --- outputs of Polygraphy -------------------------------------------------------------------------------------------
+
+
+def _read_polygraphy(path: Path) -> tuple[dict[str, Array], list[str]]:
+    """Arrays by name, iterations one after the other along axis 0, of the first runner; and what was left out.
+
+    ``polygraphy run --save-outputs`` writes, with an entry for each iteration and a list of them for each runner,
+    ``{"lst": [[runner, [{"outputs": {name: {"values": {"array": BASE64}}}}, …]], …]}``. Else the file is refused.
+
+    Raises:
+        DataError: The file is not of this form, or an array in it is damaged.
+        LimitError: It is too large.
+    """
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable_polygraphy(path, error) from error
+    runs = content.get("lst") if isinstance(content, Mapping) else None
+    if not isinstance(runs, Sequence) or not runs or not all(_is_run(run) for run in runs):
+        raise _unreadable_polygraphy(path, "it holds no results of runners")
+    runner, iterations = runs[0]
+    notices = [f"of {len(runs)} runners the first was read, {runner}"] if len(runs) > 1 else []
+    found: dict[str, list[Array]] = {}
+    for iteration in iterations:
+        for name, value in iteration["outputs"].items():
+            found.setdefault(name, []).append(_array_of_json(value, path, name))
+    arrays: dict[str, Array] = {}
+    for name, parts in found.items():
+        if len(parts) != len(iterations) or len({(part.shape[1:], part.dtype) for part in parts}) > 1:
+            notices.append(f"{name}: its iterations differ")
+        elif all(part.ndim for part in parts):
+            arrays[name] = np.concatenate(parts)
+    return arrays, notices
+
+
+def _is_run(run: object) -> bool:
+    """Name of a runner, and what it returned in each iteration."""
+    if not (isinstance(run, Sequence) and len(run) == 2 and isinstance(run[0], str) and isinstance(run[1], list)):
+        return False
+    return all(isinstance(each, Mapping) and isinstance(each.get("outputs"), Mapping) for each in run[1])
+
+
+def _array_of_json(value: object, path: Path, name: str) -> Array:
+    """An array, or one that stands under ``values`` as newer versions write it."""
+    inner = value.get("values", value) if isinstance(value, Mapping) else None
+    text = inner.get("array") if isinstance(inner, Mapping) else None
+    if not isinstance(text, str):
+        raise _unreadable_polygraphy(path, f"{name} is no array of numpy")
+    try:
+        return array_of_npy(b64decode(text.encode(), validate=True), str(path), name)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise _unreadable_polygraphy(path, f"{name}: {error}") from error
+
+
+def _unreadable_polygraphy(path: Path, cause: object) -> DataError:
+    return DataError(
+        f"the JSON of {OPTION} cannot be read as outputs of Polygraphy",
+        where=[str(path), f"cause  {cause}"],
+        help="write it with polygraphy run … --save-outputs, or save the tensors with numpy.savez",
+    )
+
+
+# --- analyses of RKNN ------------------------------------------------------------------------------------------------
+
+
+def _is_rknn(folder: Path) -> bool:
+    """The folder that ``accuracy_analysis`` of rknn-toolkit2 writes of one input, or one side of it that holds ``npy``.
+
+    ``golden`` holds the tensors of the float network, ``simulator`` those of the quantized one on the computer,
+    ``runtime`` those of the board, where one was connected. Each has a ``.txt`` per tensor, a value on each line, and
+    most the same in ``npy``. ``map_name_to_file.txt`` beside them names the tensor of each file. The board itself calls
+    its files ``025_ConvClip_385_shape_1_384_14_14_float.npy``: place, operator, tensor, sides and type.
+    """
+    return (folder / _MAP).is_file() or (folder.name in _SIDES and (folder / "npy").is_dir())
+
+
+def _read_rknn(folder: Path) -> Iterator[tuple[str, Column]]:
+    """Names and values of the tensors of the board, or of the side that was given.
+
+    Raises:
+        DataError: There is no board, or a file is damaged or leads out of the folder.
+        LimitError: A file is too large, or there are too many.
+    """
+    names = _read_map(folder / _MAP, folder) if (folder / _MAP).is_file() else {}
+    side = folder / _BOARD if names or folder.name not in _SIDES else folder
+    found = [path for place in _PLACES for path in sorted(side.glob(place)) if path.is_file()]
+    if not found:
+        raise _no_board(folder)
+    IMPORTED_LAYERS.check(len(found), side)
+    read: set[str] = set()
+    for path in found:
+        name = names.get(path.stem) or _name_of(path.stem)
+        if name not in read:
+            read.add(name)
+            _confine(path, folder)
+            yield name, npy_column(path) if path.suffix == ".npy" else _text_column(path, name)
+
+
+def _read_map(path: Path, folder: Path) -> Mapping[str, str]:
+    """Names of tensors by those of files without their ending; the table has a heading and a rule."""
+    if leads_out(path, folder):
+        return {}
+    rows = [line.rsplit(None, 1) for line in _text_of(path).splitlines()]
+    return {Path(row[1]).stem: row[0].strip() for row in rows if len(row) == 2 and row[1] != "file_name"}
+
+
+def _name_of(stem: str) -> str:
+    of_board = _OF_BOARD.fullmatch(stem)
+    return stem if of_board is None else of_board[1]
+
+
+def _text_column(path: Path, name: str) -> Column:
+    """Values of one sample in one row, ``[1, values]``; the model knows their shape."""
+    try:
+        values = np.array(_text_of(path).split(), np.float32)
+    except ValueError as error:
+        raise _analysis_error(path, error) from error
+    return memory_column(name, values[None])
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _analysis_error(path, error) from error
+
+
+def _confine(path: Path, folder: Path) -> None:
+    if leads_out(path, folder):
+        raise DataError(
+            f"a link in {OPTION} leads out of its folder", where=str(path), help="put the file itself there"
+        )
+
+
+def _no_board(folder: Path) -> DataError:
+    there = [side for side in _SIDES if (folder / side).is_dir()]
+    return DataError(
+        f"the analysis of RKNN in {OPTION} holds no tensors of the board",
+        where=f"{folder}  holds {', '.join(there) or 'neither simulator nor golden'}, no {_BOARD}",
+        help="connect the board and name it: rknn.accuracy_analysis(inputs=[…], target='rk3588'); to hold RKNN's "
+        f"simulator against the model, give {folder / 'simulator'}",
+    )
+
+
+def _analysis_error(path: Path, cause: object) -> DataError:
+    return DataError(
+        "a file of RKNN's analysis is damaged",
+        where=[str(path), f"cause  {cause}"],
+        help="run rknn.accuracy_analysis again",
+    )

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import shape_text
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
 from quantmedic.collectors.measure.float_model import FloatModel

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs

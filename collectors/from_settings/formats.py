@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from quantmedic.collectors import from_settings
-from quantmedic.collectors.from_settings.files import first_text
+from quantmedic.collectors.from_settings.settings_files import first_text
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.files import read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.settings_files import read_text
 from quantmedic.collectors.from_settings.values import grid, number, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError

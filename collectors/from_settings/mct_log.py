@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from quantmedic.collectors.data.messages import missing_path_error
+from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.mct_stage import (
     Attribute,
     Attributes,
@@ -24,7 +25,7 @@ from quantmedic.collectors.from_settings.mct_stage import (
     read_stage,
 )
 from quantmedic.collectors.from_settings.values import Fields
-from quantmedic.engine.case.facts import SettingsFacts
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.record import Record
 
@@ -43,10 +44,9 @@ _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\..*?(?:\.(\d+))?$")
 
 
 class MctLog(Record):
-    """One quantization as the log folder holds it; ``written`` is when, in seconds since 1970."""
+    """One quantization as the log folder holds it."""
 
     folder: str
-    written: float
     stages: tuple[str, ...]
     float_nodes: tuple[MctNode, ...]
     nodes: tuple[MctNode, ...]
@@ -86,7 +86,6 @@ def fitting_mct_log(
     folder: str | Path,
     names: Iterable[str],
     thresholds: Mapping[str, float] | None = None,
-    since: float | None = None,
 ) -> tuple[MctLog | None, str | None]:
     """The newest quantization in the folder that fits the model, or None and why there is none.
 
@@ -94,7 +93,6 @@ def fitting_mct_log(
         folder: As for :func:`read_mct_log`.
         names: Nodes of the quantized model, by their names there.
         thresholds: Its activation thresholds by node, where they are known.
-        since: When the model was quantized at the earliest, in seconds since 1970; an older log is stale.
 
     Raises:
         DataError: ``tensorboard`` is not installed.
@@ -111,7 +109,7 @@ def fitting_mct_log(
     for run in reversed(runs):
         try:
             log = _read_quantization(*run)
-            why = why_stale(log, known, thresholds, since)
+            why = why_stale(log, known, thresholds)
         except DataError as error:
             log, why = None, error.message
         if why is None:
@@ -120,12 +118,8 @@ def fitting_mct_log(
     return None, f"the log folder {path} is stale: {first}; its settings are not judged"
 
 
-def why_stale(
-    log: MctLog, names: Iterable[str], thresholds: Mapping[str, float] | None = None, since: float | None = None
-) -> str | None:
-    """Why the log does not describe the model, or None: it is too old, or its nodes or thresholds are others."""
-    if since is not None and log.written < since:
-        return f"it was written {_age(since - log.written)} before the model"
+def why_stale(log: MctLog, names: Iterable[str], thresholds: Mapping[str, float] | None = None) -> str | None:
+    """Why the log does not describe the model, or None: its nodes or thresholds are others."""
     nodes = {node.name: node for node in log.nodes}
     wanted = list(dict.fromkeys(names))
     strangers = [name for name in wanted if name not in nodes]
@@ -140,13 +134,6 @@ def why_stale(
 
 def _few(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 # What lies in the folder
@@ -197,7 +184,6 @@ def _read_quantization(root: Path, files: dict[str, Path]) -> MctLog:
     merged = _float_names(stages[FIRST], last)
     return MctLog(
         folder=str(root),
-        written=last.written,
         stages=tuple(stages),
         float_nodes=tuple(stages[FIRST].nodes.values()),
         nodes=tuple(
@@ -317,3 +303,36 @@ def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
         "learned_rounding": TUNED in stages,
     }
     return SettingsFacts.model_validate(found)
+
+
+def read_folder(folder: Path) -> Imported:
+    """The newest quantization in a log folder.
+
+    Raises:
+        DataError: The folder holds no log that can be read, or TensorBoard is not installed.
+    """
+    return imported_log(read_mct_log(folder))
+
+
+def imported_log(log: MctLog) -> Imported:
+    """One quantization of the log: settings, thresholds, and the extremes that calibration saw."""
+    quantized = [node for node in log.nodes if node.quantized]
+    seen = [node for node in log.nodes if node.minimum is not None or node.maximum is not None]
+    return Imported(
+        settings=log.settings,
+        tensors={node.name: _threshold(node) for node in quantized},
+        layers={node.name: ReportedFacts(min=node.minimum, max=node.maximum) for node in seen},
+        layer_types={node.name: node.op_type for node in log.nodes},
+    )
+
+
+def _threshold(node: MctNode) -> RecordedFacts:
+    """The range of a node's output; of symmetric grids the toolkit writes the threshold alone."""
+    low, high = node.low, node.high
+    if node.threshold is not None and low is None:
+        low, high = -node.threshold if node.signed else 0.0, node.threshold
+    return RecordedFacts(low=low, high=high, bits=node.bits, symmetric=node.threshold is not None)
+
+
+#: A folder has no text to recognize it by: ``merge`` reads every folder so.
+MCT_FOLDER = Format("MCT log folder", "Sony MCT", lambda name, text: False, read_folder)

@@ -60,7 +60,6 @@ class MctNode(Record):
 class Stage:
     """A graph as one event file holds it: attributes per node, of itself, its weights and its activation."""
 
-    written: float = 0.0
     nodes: dict[str, MctNode] = field(default_factory=dict)
     own: dict[str, Attributes] = field(default_factory=dict)
     weights: dict[str, Attributes] = field(default_factory=dict)
@@ -83,9 +82,7 @@ def read_stage(file: Path) -> Stage:
     stage = Stage()
     for event in _events(file):
         kind = event.WhichOneof("what")
-        if kind == "file_version":
-            stage.written = event.wall_time
-        elif kind == "graph_def":
+        if kind == "graph_def":
             graph = GraphDef.FromString(event.graph_def)
             IMPORTED_LAYERS.check(len(graph.node), file)
             _add_graph(stage, graph)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.settings_files import read_json
 from quantmedic.collectors.from_settings.values import table
 from quantmedic.engine.case.facts import ReportedFacts
 from quantmedic.engine.errors import DataError

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import npy_column, npz_columns
 from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function, items_of
-from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import did_you_mean, first_line, missing_path_error
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_torch.module import device_of, to_array
 from quantmedic.engine.errors import DataError
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts
 from quantmedic.engine.errors import ModelError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.measure.float_model import FloatModel, read_float_file
 from quantmedic.collectors.measure.models import FileModels, Models

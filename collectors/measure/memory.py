@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.measure.collect import batch_size_for
+from quantmedic.collectors.measure.collect_pair import batch_size_for
 from quantmedic.collectors.measure.host import free_memory, resident_memory
 from quantmedic.collectors.measure.models import Models, Reading
 from quantmedic.collectors.measure.options import Options

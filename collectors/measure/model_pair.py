@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.measure.models import (
     Faithfulness,
     FloatReader,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.rows import Rows, row_of
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.outputs import output_difference

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.measure.models import Array
 
 

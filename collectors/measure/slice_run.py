@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import no_progress
-from quantmedic.collectors.measure.collect import begin_run
+from quantmedic.collectors.measure.collect_pair import begin_run
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import refuse_other_weights

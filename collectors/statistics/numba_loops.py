@@ -5,12 +5,13 @@ vectorizes, and a tensor is fetched from memory once for all of them. Sums of ch
 float64. Arrays are borrowed before they are cut up: numba would count the owners of every slice.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.statistics.compiled_cache import cached_njit
-from quantmedic.collectors.statistics.distinct_values import distinct
-from quantmedic.collectors.statistics.float_bits import borrow
+from quantmedic.collectors.statistics.float_bits import bits_of, borrow
 from quantmedic.collectors.statistics.numba_chunks import (
     compare_shown,
     count,
@@ -24,10 +25,12 @@ from quantmedic.collectors.statistics.numba_chunks import (
     survey_finite,
 )
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
-from quantmedic.collectors.statistics.tensor_columns import Columns, Errors, errors_of
 from quantmedic.engine.case.histogram import BINS, NONFINITE
-from quantmedic.engine.case.statistics import BUCKETS, SHOWN_BUCKETS, TensorStatistics
+from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
 
+Float32 = NDArray[np.float32]
+#: Slots of the table of distinct values: many more than values, so that nearly all are found at once.
+_SLOTS = 1 << 14
 __all__ = ["distinct", "observe", "observe_error", "sample_moments"]
 
 Float32 = NDArray[np.float32]
@@ -51,6 +54,96 @@ _NO_ROUNDING = Rounding(_NO_CHANNELS, _NO_CHANNELS, _NO_CHANNELS)
 # their last bits.
 _entry = cached_njit()
 _jit = cached_njit(forceinline=True)
+
+
+class Values(NamedTuple):
+    """Columns of one tensor, ``[channels]`` each; the histogram is ``[BINS]``."""
+
+    seen: NDArray[np.int64]
+    nonfinite: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+    histogram: NDArray[np.int64]
+
+
+class Errors(NamedTuple):
+    """``ERROR_COLUMNS`` of one kind of error, in their order, ``[channels]`` each."""
+
+    seen: NDArray[np.int64]
+    nonfinite: NDArray[np.int64]
+    sum: NDArray[np.float64]
+    square: NDArray[np.float64]
+    cross: NDArray[np.float64]
+    power: NDArray[np.float64]
+    max: NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """Everything that is known of one tensor; extremes of buckets are ``[BUCKETS]``, deployed values ``[BINS]``."""
+
+    values: Values
+    bucket_min: NDArray[np.float64]
+    bucket_max: NDArray[np.float64]
+    clipped: NDArray[np.int64]
+    clipped_energy: NDArray[np.float64]
+    rounding: Errors
+    accumulated: Errors
+    deployed_min: NDArray[np.float64]
+    deployed_max: NDArray[np.float64]
+    shown: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, into: TensorStatistics) -> "Columns":
+        """The columns of a tensor, which share their memory with its statistics."""
+        return cls(
+            Values(into.count, into.nonfinite, into.mean, into.m2, into.min, into.max, into.histogram),
+            into.bucket_min,
+            into.bucket_max,
+            into.clipped,
+            into.clipped_energy,
+            errors_of(into, "rounding"),
+            errors_of(into, "accumulated"),
+            into.deployed_min,
+            into.deployed_max,
+            into.quantized_histogram,
+        )
+
+
+def errors_of(into: TensorStatistics, kind: str) -> Errors:
+    """The columns of one kind of error."""
+    columns = into.errors[kind]
+    return Errors(*(columns[name] for name in ERROR_COLUMNS))
+
+
+def distinct(x: Float32, limit: int) -> Float32:
+    """See ``numpy_loops.distinct``; of more than ``limit`` values, those that are seen first."""
+    assert limit < _SLOTS
+    table, used = np.empty(_SLOTS, np.float32), np.zeros(_SLOTS, np.bool_)
+    _fill(x, limit, table, used)
+    return np.sort(table[used])
+
+
+@cached_njit()
+def _fill(x: Float32, limit: int, table: Float32, used: NDArray[np.bool_]) -> None:
+    """Open addressing over the bits of a value."""
+    found = 0
+    for i in range(x.size):
+        value = x[i] + np.float32(0)
+        if not np.isfinite(value):
+            continue
+        bits = np.uint32(bits_of(value))
+        mixed = np.uint32((bits ^ (bits >> np.uint32(15))) * np.uint32(2246822507))
+        slot = np.uint64(mixed >> np.uint32(18))
+        while used[slot] and table[slot] != value:
+            slot = (slot + np.uint64(1)) & np.uint64(_SLOTS - 1)
+        if used[slot]:
+            continue
+        used[slot], table[slot] = True, value
+        found += 1
+        if found == limit:
+            return
 
 
 def observe(

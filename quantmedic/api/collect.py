@@ -35,8 +35,8 @@ from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.measure.collect import Elsewhere, Interrupted
-from quantmedic.collectors.measure.collect import collect as measure
+from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
+from quantmedic.collectors.measure.collect_pair import collect as measure
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
@@ -177,7 +177,8 @@ def collect(
         TimeLimitError: A run of a model took longer than ``timeout``; a ``ModelError``.
         CaseError: The case to resume was measured with other models, data or options.
         TypeError: An argument has no such name.
-        collectors.measure.collect.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
+        collectors.measure.collect_pair.Interrupted: Ctrl-C; a ``KeyboardInterrupt``, whose ``case`` is what was
+            measured.
     """
     grouped = group_arguments(representative, validation, options)
     with watching(options.get("progress", True)) as progress:

@@ -12,7 +12,7 @@ from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import known_and_own_patterns, load_rulebase
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.hashes import sha256_of
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_settings.toolchain_log import read_log_facts

@@ -9,7 +9,7 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
-from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.detector_reading import read_detector
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import threads_to_use
@@ -17,9 +17,9 @@ from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.reading_trials import Unread
 from quantmedic.collectors.metrics.box_readings import BoxReading
-from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.metrics.reading import OPTIONS, Reading, parse_options
+from quantmedic.collectors.metrics.sample_tallies import is_one_hot
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case

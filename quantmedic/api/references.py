@@ -9,10 +9,10 @@ from quantmedic.api.cases import with_notice
 from quantmedic.api.options import ReferenceOptions, Stages
 from quantmedic.api.remedies import Measurement
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_device.compare import compare_with_device
+from quantmedic.collectors.from_device.device_departures import compare_with_device
 from quantmedic.collectors.from_device.dump import OPTION as DUMP_OPTION
 from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.names import NAMES_OPTION, MatchedDump, match_names, read_names
+from quantmedic.collectors.from_device.matched_tensors import NAMES_OPTION, MatchedDump, match_names, read_names
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References

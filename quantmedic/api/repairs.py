@@ -8,7 +8,7 @@ from typing import TypeVar
 from quantmedic.api.options import DataSource
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.readers import RewindableReader, is_reader
 from quantmedic.collectors.from_litert import models as litert
 from quantmedic.collectors.from_litert.signatures import feeds_by_tensor

@@ -22,7 +22,7 @@ from builders.toy_front_end import save_toy_pair
 
 import quantmedic
 from quantmedic.collectors.front_ends import front_ends
-from quantmedic.collectors.measure.collect import Interrupted, Run
+from quantmedic.collectors.measure.collect_pair import Interrupted, Run
 from quantmedic.collectors.measure.observer import Observer
 from quantmedic.engine.case.facts import ErrorFacts, Facts, TensorDataFacts
 from quantmedic.engine.case.records import Case

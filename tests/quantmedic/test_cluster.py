@@ -12,8 +12,8 @@ from builders import checkpoints
 import quantmedic
 from quantmedic.api.weights import collect_weights
 from quantmedic.cluster.answers import describe_worker, run_errand, wrong_versions
-from quantmedic.collectors.case_file.statistics import arrays_of_statistics
-from quantmedic.collectors.measure.collect import Interrupted
+from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
+from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError

@@ -18,7 +18,7 @@ from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.arrays import as_array
 from quantmedic.collectors.data.functions import FunctionSource, failing_as, import_function
 from quantmedic.collectors.measure.debugger import UserMetric
-from quantmedic.collectors.metrics.user_functions import call_metric
+from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.limits import SAMPLES, LimitError

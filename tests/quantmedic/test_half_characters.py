@@ -14,7 +14,7 @@ from builders.commands import run_quantmedic
 
 import quantmedic
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.demo import patient
 

@@ -13,7 +13,7 @@ from onnxruntime.quantization import quantize_static
 
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
-from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.demo import patient

@@ -8,23 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from builders.onnx_models import (
-    conv_net,
-    dynamic,
-    images,
-    random,
-    residual_net,
-    save_pair,
-    static,
-    token_net,
-)
+from builders.onnx_models import conv_net, dynamic, images, random, residual_net, save_pair, static, token_net
 from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.from_onnx.models import open_models
-from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.sensitivity import MODES

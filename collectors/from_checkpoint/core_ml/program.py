@@ -1,5 +1,7 @@
-"""Programs of Core ML (MIL): their constants, and the operators that decompress weights. Field numbers are those of
-``MIL.proto`` and ``Model.proto``.
+"""Programs of Core ML (MIL): their constants, and the operators that decompress weights.
+
+Field numbers are those of ``MIL.proto`` and ``Model.proto``; messages are read without a schema, as
+https://protobuf.dev/programming-guides/encoding describes them.
 """
 
 from collections.abc import Iterator, Mapping

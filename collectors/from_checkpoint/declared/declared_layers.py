@@ -2,6 +2,9 @@
 
 Names in the configuration are those of modules. Loaders put ``model.`` and the like before names or take it away, so
 that a name counts as meant with and without it.
+
+Patterns are those of a stranger, whose regular expression may run for years: one whose repetitions are nested, or more
+than a few, is not matched, and nothing is said of it.
 """
 
 import re

@@ -1,4 +1,6 @@
-"""Scales of inputs and of the K/V cache that a checkpoint stores, whatever its configuration says of their use."""
+"""Scales of inputs and of the K/V cache that a checkpoint stores, whatever its configuration says of their use.
+
+Those of the cache are held against what the configuration asks for."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping

@@ -2,7 +2,8 @@
 
 A weight is scale · code + offset; where steps are not even, a table has a number for each code. The layouts are those
 of ``ggml-common.h``; what is computed here in float32 equals what the package ``gguf`` computes to the bit. K types
-hold 256 weights, whose scales are codes of a few bits times a scale of the block.
+hold 256 weights, whose scales are codes of a few bits times a scale of the block. Of IQ1, IQ2 and IQ3 a run of 4 or 8
+weights is a point of the type's lattice, with the signs of its weights beside it.
 """
 
 from collections.abc import Callable, Mapping

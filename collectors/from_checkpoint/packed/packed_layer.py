@@ -2,7 +2,7 @@
 
 In every format a weight is (code - zero point) · scale of its group; a group is a run of input channels of one output
 channel (or those that ``g_idx`` gives one number). Everything is ``[output channels, input channels]``, whatever way
-round the file has it.
+round the file has it. Codes of few bits lie in words of 32: from the lowest bits up, or in an order of the format.
 """
 
 from collections.abc import Callable, Mapping

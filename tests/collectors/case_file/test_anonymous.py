@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.collectors.case_file import hidden_fields
-from quantmedic.collectors.case_file.anonymous_statistics import inputs_of
+from quantmedic.collectors.case_file import anonymous
+from quantmedic.collectors.case_file.anonymous import inputs_of
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case, CaseRecord, GateStep, ImportRecord, StageRecord
 from quantmedic.engine.case.thumbnails import THUMBNAIL_DTYPE, Thumbnails
@@ -191,10 +191,10 @@ def test_every_listed_field_is_one_of_a_record() -> None:
     """A field that was renamed would turn from a word into a name without anybody noticing."""
     schema = CaseRecord.model_json_schema()
     known = {kind: {*own.get("properties", ())} for kind, own in {"CaseRecord": schema, **schema["$defs"]}.items()}
-    for table in (hidden_fields.WORDS, hidden_fields.KEYS, hidden_fields.PROSE):
+    for table in (anonymous.WORDS, anonymous.KEYS, anonymous.PROSE):
         for kind, names in table.items():
             assert names <= known[kind], kind
-    assert all(name in known[kind] for kind, name in hidden_fields.WORD_KEYS | hidden_fields.PHRASES)
+    assert all(name in known[kind] for kind, name in anonymous.WORD_KEYS | anonymous.PHRASES)
 
 
 @pytest.mark.thorough

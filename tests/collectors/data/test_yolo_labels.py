@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from quantmedic.collectors.data.datasets import InputSpec, open_dataset
+from quantmedic.collectors.data.labels import yolo_labels
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.data.yolo_labels import yolo_labels
 from quantmedic.engine.errors import DataError
 
 ROWS = {"a": "1 0.5 0.5 0.2 0.4\n0 0.25 0.75 0.5 0.5\n", "b": "", "c": "2 0.1 0.1 0.1 0.1"}

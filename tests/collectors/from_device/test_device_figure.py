@@ -12,9 +12,9 @@ from builders.onnx_models import Array
 
 import quantmedic
 from quantmedic.api.opening import open_pair
-from quantmedic.collectors.from_device.compare import compare_with_device
+from quantmedic.collectors.from_device.device_departures import compare_with_device
 from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.names import match_names
+from quantmedic.collectors.from_device.matched_tensors import match_names
 from quantmedic.engine.formulas.derive import derive
 
 #: Convolutions with branches; depthwise convolutions and ReLU6; attention.

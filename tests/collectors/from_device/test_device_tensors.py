@@ -46,7 +46,7 @@ from onnxruntime.quantization import QuantFormat
 import quantmedic
 from quantmedic.api.opening import open_pair
 from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.names import match_names
+from quantmedic.collectors.from_device.matched_tensors import match_names
 from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.engine.case.records import DeviceTensorRecord
 from quantmedic.engine.errors import DataError
@@ -145,7 +145,7 @@ def test_a_sparse_dump_names_all_layers_in_between(paths: tuple[Path, Path]) -> 
 def test_without_a_network_to_feed_the_first_is_named(
     paths: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "quantmedic.collectors.from_device.compare._simulation"
+    module = "quantmedic.collectors.from_device.device_departures._simulation"
     monkeypatch.setattr(module, lambda *given: None)
     facts = facts_of(paths, tensors_of(altered("mix1", "channels"), {"image": X}))
     assert is_named("mix1", departing(facts))
@@ -288,8 +288,8 @@ def test_other_batches_give_the_same(
     paths: tuple[Path, Path], wanted: tuple[DeviceTensorRecord, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it matter that many tensors are not held open: each run reads on where the last one ended."""
-    monkeypatch.setattr("quantmedic.collectors.from_device.compare.MAX_SAMPLES", 5)
-    monkeypatch.setattr("quantmedic.collectors.from_device.compare.HELD", 2)
+    monkeypatch.setattr("quantmedic.collectors.from_device.device_departures.MAX_SAMPLES", 5)
+    monkeypatch.setattr("quantmedic.collectors.from_device.device_departures.HELD", 2)
     found = collected(paths, write_archive(tmp_path / "d", DUMP)).record.device.tensors
     for one, other in zip(found, wanted, strict=True):
         assert one.nmse == pytest.approx(other.nmse, rel=1e-6)

@@ -19,7 +19,7 @@ from builders.recordings import RECORDINGS
 
 from quantmedic.collectors.from_device import etdump
 from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.flatbuffer import FlatBuffer
+from quantmedic.collectors.from_device.etdump import FlatBuffer
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
 

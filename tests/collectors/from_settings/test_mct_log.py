@@ -10,9 +10,9 @@ from quantmedic.collectors.from_settings.mct_stage import MctNode, Stage
 from quantmedic.engine.errors import DataError
 
 
-def log(written: float = 1000.0) -> MctLog:
+def log() -> MctLog:
     nodes = (MctNode(name="conv", op_type="Conv2d", threshold=2.0), MctNode(name="relu", op_type="relu"))
-    return MctLog(folder="logs", written=written, stages=("initial_graph",), float_nodes=nodes, nodes=nodes)
+    return MctLog(folder="logs", stages=("initial_graph",), float_nodes=nodes, nodes=nodes)
 
 
 def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
@@ -49,14 +49,13 @@ def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch
 
 
 def test_stale() -> None:
-    cases: list[tuple[list[str], dict[str, float], float | None, str | None]] = [
-        (["conv", "relu"], {"conv": 2.0000001}, 999.0, None),
-        (["conv", "pool"], {}, None, "lacks 1 of 2 nodes of the model (pool)"),
-        (["a", "b", "c", "d"], {}, None, "lacks 4 of 4 nodes of the model (a, b, c, …)"),
-        (["conv"], {"conv": 4.0}, None, "the threshold of conv is 2 there and 4 in the model"),
-        (["conv"], {"relu": 4.0}, None, None),
-        (["conv"], {}, 1000.0 + 5 * 86400, "it was written 5 days before the model"),
+    cases: list[tuple[list[str], dict[str, float], str | None]] = [
+        (["conv", "relu"], {"conv": 2.0000001}, None),
+        (["conv", "pool"], {}, "lacks 1 of 2 nodes of the model (pool)"),
+        (["a", "b", "c", "d"], {}, "lacks 4 of 4 nodes of the model (a, b, c, …)"),
+        (["conv"], {"conv": 4.0}, "the threshold of conv is 2 there and 4 in the model"),
+        (["conv"], {"relu": 4.0}, None),
     ]
-    for names, thresholds, since, says in cases:
-        why = why_stale(log(), names, thresholds, since)
-        assert why is None if says is None else says in (why or ""), (names, thresholds, since)
+    for names, thresholds, says in cases:
+        why = why_stale(log(), names, thresholds)
+        assert why is None if says is None else says in (why or ""), (names, thresholds)

@@ -9,7 +9,7 @@ from builders.onnx_models import conv_net, images, random, save_pair, static
 
 import quantmedic
 from quantmedic.api.inspection import inspect
-from quantmedic.collectors.measure import collect, sampling
+from quantmedic.collectors.measure import collect_pair
 from quantmedic.engine.case.records import Case
 
 pytestmark = pytest.mark.thorough
@@ -40,14 +40,14 @@ def squares(count: int, side: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.f
 def run_sizes(pair: tuple[Path, Path], data: object, monkeypatch: pytest.MonkeyPatch) -> tuple[Case, list[int]]:
     """The case, and samples of every run that is measured."""
     found: list[int] = []
-    observe = collect.Observer.observe
+    observe = collect_pair.Observer.observe
 
     def noted(self, batch, *arguments, **named):  # type: ignore[no-untyped-def]
         found.append(batch.samples)
         observe(self, batch, *arguments, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(collect.Observer, "observe", noted)
+        patched.setattr(collect_pair.Observer, "observe", noted)
         return quantmedic.collect(*pair, validation=data, threads=1), found
 
 
@@ -55,7 +55,7 @@ def run_sizes(pair: tuple[Path, Path], data: object, monkeypatch: pytest.MonkeyP
 def test_the_first_sample_tells_how_many_fit(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     for side, count in ((8, 40), (128, 5), (512, 3)):
         case, sizes = run_sizes(pair, squares(count, side), monkeypatch)
-        expected = min(max(sampling.BATCH_BYTES // (PIXEL_BYTES * side**2), 1), sampling.MAX_BATCH)
+        expected = min(max(collect_pair.BATCH_BYTES // (PIXEL_BYTES * side**2), 1), collect_pair.MAX_BATCH)
         size = case.record.run["batch_size"]
         assert size == pytest.approx(expected, rel=0.25) and max(sizes) == min(size, count)
     assert sizes == [1, 1, 1]
@@ -77,7 +77,7 @@ def test_the_size_is_known_beforehand_where_shapes_are_fixed(tmp_path: Path, mon
     net = conv_net()
     fixed = save_pair(tmp_path, net, static(net, {"image": images(16)}, tmp_path))
     case, _ = run_sizes(fixed, images(40), monkeypatch)
-    assert case.record.run["batch_size"] == sampling.MAX_BATCH
+    assert case.record.run["batch_size"] == collect_pair.MAX_BATCH
 
 
 def test_the_figures_are_those_of_one_sample_at_a_time(pair: tuple[Path, Path]) -> None:

@@ -25,8 +25,8 @@ import quantmedic
 from quantmedic.api.remedies import simulate_remedies
 from quantmedic.cli.main import cli
 from quantmedic.collectors.from_onnx import view as onnx_view
-from quantmedic.collectors.measure import collect as from_onnx
-from quantmedic.collectors.measure.collect import Interrupted
+from quantmedic.collectors.measure import collect_pair
+from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError
@@ -173,7 +173,7 @@ def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkey
         save(case, target)
         kept.append(shutil.copy(target, tmp_path / f"{len(kept)}.case"))
 
-    monkeypatch.setattr(from_onnx, "CHECKPOINT_SECONDS", 0.0)  # after every batch
+    monkeypatch.setattr(collect_pair, "CHECKPOINT_SECONDS", 0.0)  # after every batch
     monkeypatch.setattr(quantmedic.api.collect, "save_case", keep)
     case = scene.collect(checkpoint=tmp_path / "c.case", threads=16)
     monkeypatch.undo()
@@ -520,7 +520,7 @@ class Commands:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         code = (
-            "import quantmedic.collectors.measure.collect as c; from quantmedic.cli.main import main; "
+            "import quantmedic.collectors.measure.collect_pair as c; from quantmedic.cli.main import main; "
             "c.CHECKPOINT_SECONDS = "
             f"{'0.1' if 'often' in arguments else '30'}; main()"
         )

@@ -35,8 +35,8 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.view import OnnxView
-from quantmedic.collectors.measure import sampling
-from quantmedic.collectors.measure.sampling import MAX_SHARE, OTHER_PARTS, parts_of, share_of
+from quantmedic.collectors.measure import collect_pair
+from quantmedic.collectors.measure.collect_pair import MAX_SHARE, OTHER_PARTS, parts_of, share_of
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
@@ -166,8 +166,8 @@ def one_at_a_time() -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("model", "passing"), [(deep_net(width=16, depth=8), 5), (one_at_a_time(), 1)])
 def test_samples_that_are_not_measured_pass_together_where_models_take_them(collect, monkeypatch, model, passing):
-    monkeypatch.setattr(sampling, "BATCH_BYTES", 1)
-    monkeypatch.setattr(sampling, "WORTHWHILE_VALUES", 0)
+    monkeypatch.setattr(collect_pair, "BATCH_BYTES", 1)
+    monkeypatch.setattr(collect_pair, "WORTHWHILE_VALUES", 0)
     done = [0]
     case = collect(
         model,

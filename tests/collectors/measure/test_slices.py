@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from quantmedic.api.opening import open_pair
 from quantmedic.collectors.case_file.archive import read_case, write_case
-from quantmedic.collectors.case_file.statistics import arrays_of_statistics
-from quantmedic.collectors.measure.collect import Interrupted, collect
+from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
+from quantmedic.collectors.measure.collect_pair import Interrupted, collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing
 from quantmedic.demo import patient

@@ -9,7 +9,7 @@ from builders.onnx_models import conv_net, images, qdq, run, save_pair
 from builders.tiers import others_nightly
 
 import quantmedic
-from quantmedic.collectors.measure import collect
+from quantmedic.collectors.measure import collect_pair
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
 from quantmedic.engine.formulas.derive import derive
@@ -120,7 +120,7 @@ def test_options_belong_to_the_metric(paths, labels):
 @pytest.mark.thorough
 def test_what_is_counted_survives_every_checkpoint(paths, labels, tmp_path, monkeypatch):
     wanted = metric_of(measured(paths, labels, metric="f1"))
-    monkeypatch.setattr(collect, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(collect_pair, "CHECKPOINT_SECONDS", 0.0)
     case = measured(paths, labels, metric="f1", batch_size=16, checkpoint=tmp_path / "c.case")
     assert metric_of(case) == wanted
     assert len(case.statistics["validation"].tallies["float"]) == 96

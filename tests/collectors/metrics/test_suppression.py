@@ -7,7 +7,7 @@ from builders.suppression import loop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.metrics.suppression import suppress
+from quantmedic.collectors.metrics.box_readings import suppress
 
 
 def drawn(seed, count, classes, crowded=False):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import quantmedic
 from quantmedic.collectors.case_file.archive import read_case
-from quantmedic.collectors.statistics.accumulate import sample_rows
-from quantmedic.collectors.statistics.thumbnails import shrunk, with_batch
+from quantmedic.collectors.statistics.accumulate import sample_rows, shrunk, with_batch
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.thumbnails import SIDE, TYPICAL, Thumbnails
 from quantmedic.engine.errors import CaseError

@@ -32,7 +32,7 @@ MODULES = (
     "quantmedic.collectors.front_ends",
     "quantmedic.collectors.from_onnx.parse",
     "quantmedic.collectors.from_onnx.graph",
-    "quantmedic.collectors.measure.collect",
+    "quantmedic.collectors.measure.collect_pair",
     "quantmedic.reports.write",
 )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from quantmedic.cli.main import cli
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.measure import collect
+from quantmedic.collectors.measure import collect_pair
 from quantmedic.demo import patient
 
 #: Where a command writes, within its folder; everything else there is read.
@@ -92,7 +92,7 @@ SCENES = {
 
 def prepare(folder: Path) -> None:
     """Make what all scenes read, in this process: forks of it find everything loaded and compiled."""
-    collect.CHECKPOINT_SECONDS = 0.0
+    collect_pair.CHECKPOINT_SECONDS = 0.0
     folder.mkdir(parents=True, exist_ok=True)
     x = images(48)
     model = conv_net()

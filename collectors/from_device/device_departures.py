@@ -17,7 +17,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_device.dump import OPTION, list_names
 from quantmedic.collectors.from_device.layout import Choices, Layout, LayoutError, choices_of, choose_layouts
-from quantmedic.collectors.from_device.names import MatchedDump
+from quantmedic.collectors.from_device.matched_tensors import MatchedDump
 from quantmedic.collectors.measure.memory import lacking_for, samples_that_fit
 from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
 from quantmedic.collectors.measure.plan import fixed_grid, pairs_of_case, tap_values
