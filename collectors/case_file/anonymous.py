@@ -222,7 +222,7 @@ class Hiding:
             value = getattr(record, name)
             if value is None or isinstance(value, bool | int | float):
                 continue
-            changes[name] = self._field(kind, name, value, _choices(about.annotation))
+            changes[name] = self._field(kind, name, value, _literal_texts(about.annotation))
         return record.model_copy(update=changes)
 
     def _field(self, kind: str, name: str, value: object, choices: AbstractSet[str]) -> object:
@@ -278,11 +278,11 @@ def _items(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _choices(annotation: object) -> frozenset[str]:
+def _literal_texts(annotation: object) -> frozenset[str]:
     """Texts that a field may hold by its type."""
     inner = get_args(annotation)
     own = {each for each in inner if isinstance(each, str)}
-    return frozenset(own.union(*(_choices(each) for each in inner if not isinstance(each, str))))
+    return frozenset(own.union(*(_literal_texts(each) for each in inner if not isinstance(each, str))))
 
 
 def hide_statistics(statistics: SetStatistics, record: CaseRecord, key: bytes) -> SetStatistics:

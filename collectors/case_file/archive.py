@@ -45,8 +45,6 @@ _SUMS = "sums/"
 _PLACES = re.compile(rf"(?:(?:{_SUMS})?(?:{'|'.join(ROLES)})/|{_WEIGHTS})[^\n]*\.npy\Z")
 #: Types of JSON that hold no infinity.
 _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
-#: Schema that knows the ``step`` error.
-_FIRST_WITH_STEPS = 3
 #: Of a code.
 MAX_BITS = 64
 
@@ -89,7 +87,7 @@ def read_case(path: Path) -> Case:
     """Open a saved case.
 
     Raises:
-        CaseError: The file is missing, damaged, or of a newer schema.
+        CaseError: The file is missing, damaged, or of another schema.
         LimitError: What it holds is larger than a case, or than its archive declares.
     """
     if not path.is_file():
@@ -116,7 +114,7 @@ def _read_archive(path: Path) -> Case:
         head = archive.getinfo(_RECORD)
         TEXT_BYTES.check(head.file_size, f"{path}  {_RECORD}")
         raw = parse_json(read_member(archive, head).decode(), f"{path}  {_RECORD}")
-        record = CaseRecord.model_validate(_migrate(raw, path))
+        record = CaseRecord.model_validate(_require_schema(raw, path))
         check_rows(sum(tensor.channels for tensor in record.tensors), path)
         arrays = {name: _array_of_member(archive, member) for name, member in members.items()}
     # As numbers of eight bytes, which reading makes of smaller ones.
@@ -142,7 +140,7 @@ def _stored_sums(case: Case) -> dict[str, SetStatistics]:
 def _sums_of_arrays(
     arrays: Mapping[str, Array], record: CaseRecord, statistics: Mapping[Role, SetStatistics]
 ) -> dict[Role, list[SliceSum]]:
-    """Sums of data sets that are not complete; files of earlier versions have none."""
+    """Sums of data sets that are not complete."""
     found: dict[Role, list[SliceSum]] = {}
     for role, dataset in record.datasets.items():
         places = [f"{_SUMS}{role}/{k}/" for k in range(len(dataset.spans))]
@@ -168,24 +166,22 @@ def _array_of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array
     return array
 
 
-def _migrate(raw: object, path: Path) -> dict[str, object]:
-    """The record of an earlier schema as the present one reads it.
+def _require_schema(raw: object, path: Path) -> dict[str, object]:
+    """The record, which has to be of the schema that is written.
 
     Raises:
-        CaseError: It is of a newer schema.
+        CaseError: It is of an earlier or a newer one.
     """
     if not isinstance(raw, dict):
         raise ValueError(f"{_RECORD} holds no record")
     version = raw.get("schema_version")
-    if not isinstance(version, int) or version > CASE_SCHEMA:
+    if version != CASE_SCHEMA:
+        is_older = isinstance(version, int) and version < CASE_SCHEMA
         raise CaseError(
-            "the case file was written by a newer quantmedic",
-            where=f"{path}: schema {version}, this version reads up to {CASE_SCHEMA}",
-            help="pip install --upgrade quantmedic",
+            f"the case file was written by {'an older' if is_older else 'a newer'} quantmedic",
+            where=f"{path}: schema {version}, this version reads {CASE_SCHEMA}",
+            help="measure the models again: quantmedic collect" if is_older else "pip install --upgrade quantmedic",
         )
-    run = raw.get("run")
-    if version < _FIRST_WITH_STEPS and isinstance(run, dict) and "operator_error" in run:
-        run["step_error"] = False
     return raw
 
 
@@ -206,7 +202,7 @@ def _npy(array: Array) -> bytes:
 
 
 def check_rows(rows: int, path: Path) -> None:
-    """Refuse more channels than a case has room for: columns that an older file lacks are made for each."""
+    """Refuse more channels than a case has room for."""
     if rows < 0:
         raise ValueError(f"{rows} channels")
     CASE_BYTES.check(8 * rows * len({**ROW_COLUMNS, **WEIGHT_COLUMNS}), path)

@@ -1,6 +1,6 @@
 """Statistics of data sets and histograms of weights as arrays of a case file, and back."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,7 @@ from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.histogram import BINS, StoredHistograms
 from quantmedic.engine.case.records import CHANNEL_BINS, WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
 from quantmedic.engine.case.statistics import (
-    BUCKETS,
-    ERROR_COLUMNS,
     SAMPLE_DTYPE,
-    SLOTS,
-    SPATIAL,
-    WEIGHT_COLUMNS,
     SetStatistics,
 )
 from quantmedic.engine.case.tallies import Tally
@@ -23,7 +18,6 @@ from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 
 _COMPARISON = "comparison."
 _TALLY = "tally."
-_SLOT_ENDS = ("slot_min", "slot_max")
 #: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
 _WEIGHT_ROWS: Mapping[str, type] = {
     "index": np.int32,
@@ -92,14 +86,9 @@ def statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
         raise ValueError(f"{rows} rows for tensors of {arrays['channels'].sum()} channels")
     if arrays["samples"].dtype.names is None:
         raise ValueError("the samples are no table")
-    # Cases of earlier versions do not have them: nothing was counted.
-    unfilled: dict[str, Array] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
-    # Merged with others these have to stay unknown.
-    unfilled |= {name: np.full(rows, np.nan) for name in ("deployed_min", "deployed_max")}
-    unfilled |= {f"step.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
     return SetStatistics(
         channels=arrays["channels"],
-        columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
+        columns={n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
         histograms=_histograms("histogram", arrays),
         bucket_min=arrays["bucket_min"],
         bucket_max=arrays["bucket_max"],
@@ -113,26 +102,16 @@ def statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
         feature_width=int(arrays["feature_count"][2]),
         codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
         tensor_samples=arrays["tensor_samples"],
-        # Older files lack these two: no sample was counted.
-        sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
-        sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
-        # Merged with others these have to stay unknown.
-        **{
-            name: arrays.get(name, np.full((len(arrays["channels"]), SLOTS), np.nan, np.float32)) for name in _SLOT_ENDS
-        },
+        sample_width=arrays["sample_width"],
+        sample_count=arrays["sample_count"],
+        slot_min=arrays["slot_min"],
+        slot_max=arrays["slot_max"],
         comparisons=_comparisons(arrays),
-        # Schema 1 did not measure neighbours.
-        spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
-        quantized_histograms=_quantized_histograms(arrays),
+        spatial=arrays["spatial"],
+        quantized_histograms=_histograms("quantized_histogram", arrays),
         thumbnails=_thumbnails(arrays),
         tallies=_tallies(arrays, len(arrays["samples"])),
     )
-
-
-def _quantized_histograms(arrays: Mapping[str, Array]) -> MutableMapping[int, NDArray[np.int64]]:
-    """Distributions of deployed values; files of earlier versions have none."""
-    name = "quantized_histogram"
-    return _histograms(name, arrays) if any(n.startswith(f"{name}.") for n in arrays) else {}
 
 
 def _histograms(name: str, arrays: Mapping[str, Array]) -> StoredHistograms:
@@ -155,9 +134,6 @@ def _thumbnail_arrays(kept: Thumbnails) -> dict[str, Array]:
 
 
 def _thumbnails(arrays: Mapping[str, Array]) -> Thumbnails:
-    """Small versions of samples; files of earlier versions have none."""
-    if "thumbnails.table" not in arrays:
-        return Thumbnails()
     table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
     if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
         raise ValueError("the thumbnails are of another shape")
@@ -175,7 +151,7 @@ def _tally_arrays(tallies: Mapping[str, Tally]) -> dict[str, Array]:
 
 
 def _tallies(arrays: Mapping[str, Array], samples: int) -> dict[str, Tally]:
-    """What a metric that is no mean keeps of each sample; files without one, or of earlier versions, have none."""
+    """What a metric that is no mean keeps of each sample; files without one have none."""
     found = {}
     for key in ("float", "quantized"):
         if f"{_TALLY}{key}.values" not in arrays:
@@ -198,7 +174,7 @@ def _comparison_arrays(s: SetStatistics) -> dict[str, Array]:
 
 
 def _comparisons(arrays: Mapping[str, Array]) -> dict[str, Comparison]:
-    """Pairs of outputs; files of earlier versions have none. One that lacks a part is refused (``KeyError``)."""
+    """Pairs of outputs; one that lacks a part is refused (``KeyError``)."""
     keys = {n.removeprefix(_COMPARISON).rpartition(".")[0] for n in arrays if n.startswith(_COMPARISON)}
     found = {}
     for key in sorted(keys, key=_numeric_parts):
@@ -237,7 +213,7 @@ def arrays_of_weights(weights: Mapping[int, WeightArrays]) -> dict[str, Array]:
 
 
 def weights_by_operator(arrays: Mapping[str, Array], operators: int) -> dict[int, WeightArrays]:
-    """Arrays of weights by operator; files of earlier versions have none."""
+    """Arrays of weights by operator; none where nothing was weighed."""
     if not arrays:
         return {}
     places, lengths, ends = (arrays[name] for name in ("operator", "lengths", "ends"))
@@ -262,7 +238,6 @@ def weights_by_operator(arrays: Mapping[str, Array], operators: int) -> dict[int
         name: split_list(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths)
         for name in _WEIGHT_ROWS
     }
-    # Files of earlier versions have no histograms of channels.
     heights = split_list(arrays["heights"], lengths) if "heights" in arrays else [None] * count
     return {
         int(place): WeightArrays(

@@ -210,7 +210,7 @@ class _ArraySource:
         return chain(chain.from_iterable(columns), labels)
 
     def marks(self) -> Iterator[bytes]:
-        rows = _spread(self.samples)
+        rows = _marked_samples(self.samples)
         columns = (column_marks(name, column, rows) for name, column in self._columns.items())
         labels = () if self._labels is None else array_content(LABELS, self._labels)
         return chain(chain.from_iterable(columns), labels)
@@ -321,7 +321,9 @@ class _FileSource:
         return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
 
     def marks(self) -> Iterator[bytes]:
-        files = chain(map(self._name_of, self._paths), file_content(self._paths[i] for i in _spread(self.samples)))
+        files = chain(
+            map(self._name_of, self._paths), file_content(self._paths[i] for i in _marked_samples(self.samples))
+        )
         return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
 
     def _name_of(self, path: Path) -> bytes:
@@ -336,7 +338,7 @@ def _labels_beside(folder: Path, images: Sequence[Path]) -> Labels | None:
     return None if boxes is None else Labels(boxes, "text files of YOLO")
 
 
-def _spread(samples: int) -> list[int]:
+def _marked_samples(samples: int) -> list[int]:
     """A few samples from the first to the last."""
     return sorted({number * (samples - 1) // (MARKS - 1) for number in range(MARKS)})
 

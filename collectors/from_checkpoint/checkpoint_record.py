@@ -84,7 +84,7 @@ def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: Pair, changes
         name=name_of(pair.quantized, pair.floats),
         framework=framework_of(pair.quantized.path),
         format=", ".join(dict.fromkeys(kinds)) or None,
-        toolchain_marks=_marks(pair),
+        toolchain_marks=_marks_of_checkpoint(pair),
         operators=len(operators),
         compute_operators=len(compute),
         # Weights that changed without a grid may be quantized or not.
@@ -126,7 +126,7 @@ def _gptq_facts(pair: Pair, operators: Iterable[OperatorRecord]) -> dict[str, ob
     return {"gptq_layers": len(found), "gptq_moved_share": max(found, default=None)}
 
 
-def _marks(pair: Pair) -> tuple[str, ...]:
+def _marks_of_checkpoint(pair: Pair) -> tuple[str, ...]:
     """What tells the tool that wrote the checkpoint: its configuration first, then how layers are stored."""
     method = pair.quantized.settings.get("quant_method")
     declared = [f"quant_method {method}"] if isinstance(method, str) else []

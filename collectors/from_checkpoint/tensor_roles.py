@@ -5,7 +5,7 @@ Names are those of Hugging Face (Llama, Qwen, Gemma, Mistral, Mixtral, Phi, Deep
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 from quantmedic.engine.case.weight_facts import TensorRole
@@ -49,10 +49,9 @@ def role_of(name: str, shape: Sequence[int] = (), hidden: int | None = None) -> 
     return found if found is not None else _role_by_shape(name, shape, hidden)
 
 
-def hidden_size(tensors: Mapping[str, Stored] | Iterable[Stored]) -> int | None:
+def hidden_size(tensors: Mapping[str, Stored]) -> int | None:
     """The width of a model: the size that most of its vectors have."""
-    every = tensors.values() if isinstance(tensors, Mapping) else tensors
-    sizes = Counter(each.shape[0] for each in every if len(each.shape) == 1 and each.is_float)
+    sizes = Counter(each.shape[0] for each in tensors.values() if len(each.shape) == 1 and each.is_float)
     return sizes.most_common(1)[0][0] if sizes else None
 
 

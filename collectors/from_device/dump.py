@@ -178,7 +178,7 @@ def _open_folder(folder: Path) -> Dump:
         return _dump_of(name, *read_etdump(folder, others, OPTION))
     samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
     if samples and not any(entry.is_file() and Path(entry.name).suffix in _ENDINGS for entry in own):
-        return _open_samples(name, folder, _in_order(samples))
+        return _open_samples(name, folder, _sort_samples(samples))
     files = dict(_files(folder, folder))
     raw = [found for found in files if found.endswith(_RAW)]
     notices = [f"{found}: a .raw is one sample, and stands in a folder of that sample (Result_0)" for found in raw]
@@ -215,7 +215,7 @@ def _are_same_files(some: Sequence[Path], others: Sequence[Path]) -> bool:
     return all(filecmp.cmp(one, other, shallow=False) for one, other in zip(some, others, strict=True))
 
 
-def _in_order(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
+def _sort_samples(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
     """Folders of samples by their numbers.
 
     Raises:

@@ -316,12 +316,12 @@ def _names_by_handle(program: Mapping[str, object]) -> dict[int, str]:
         handle, chain = metadata.get("debug_handle"), metadata.get("from_node")
         if not (isinstance(handle, str) and handle.isdecimal() and isinstance(chain, str)):
             continue
-        fed = _tensor_name(_first(node.get("inputs")).get("arg"))
+        fed = _tensor_name(_first_table(node.get("inputs")).get("arg"))
         is_quantizer = "quantize_per_" in str(node.get("target"))
         name = origins.get(fed, fed) if is_quantizer else _origin(json.loads(chain))
         if name:
             names.setdefault(int(handle), name)
-            origins[_tensor_name(_first(node.get("outputs")))] = name
+            origins[_tensor_name(_first_table(node.get("outputs")))] = name
     return names
 
 
@@ -340,7 +340,7 @@ def _tensor_name(value: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _first(values: object) -> Mapping[str, object]:
+def _first_table(values: object) -> Mapping[str, object]:
     return _table(values[0]) if isinstance(values, list) and values else {}
 
 

@@ -81,7 +81,7 @@ def choices_of(tensor: DumpedTensor, block: Array, here: Float32, grid: Quantize
     shape = here.shape[1:]
     dtype = _dtype_of(tensor, math.prod(shape), grid)
     sides = None if tensor.raw else _without_ones(tensor.shape)
-    orders = {k: o for k, o in enumerate(_orders(len(shape))) if _fits(sides, [shape[axis] for axis in o])}
+    orders = {k: o for k, o in enumerate(_orders(len(shape))) if _fits_sides(sides, [shape[axis] for axis in o])}
     if not orders or (sides is not None and math.prod(sides) != math.prod(shape)):
         whole = tensor.column.info.shape
         hint = "; its first axis has to count samples" if whole == shape else ""
@@ -99,10 +99,10 @@ def choose_layouts(choices: Mapping[int, Choices]) -> dict[int, Layout]:
     """
     votes = [sum(max(own[k].likeness, 0.0) for own in choices.values() if k in own) for k in range(ORDERS)]
     usual = max(range(ORDERS), key=lambda kind: votes[kind])
-    return {i: _choose(own, usual) for i, own in choices.items()}
+    return {i: _choose_layout(own, usual) for i, own in choices.items()}
 
 
-def _choose(own: Choices, usual: int) -> Layout:
+def _choose_layout(own: Choices, usual: int) -> Layout:
     best = max(own.values(), key=lambda choice: choice.likeness)
     if usual not in own or (best.likeness > ALIKE and own[usual].likeness < UNLIKE):
         return best.layout
@@ -131,7 +131,7 @@ def _orders(rank: int) -> Iterator[Order]:
     yield from (axes, (*axes[1:], *axes[:1]), (*axes[-1:], *axes[:-1]))
 
 
-def _fits(sides: Sequence[int] | None, wanted: Sequence[int]) -> bool:
+def _fits_sides(sides: Sequence[int] | None, wanted: Sequence[int]) -> bool:
     """A sample of these sides may be one of those wanted: the same but for sides of 1, or all in one row."""
     return sides is None or len(sides) <= 1 or list(sides) == _without_ones(wanted)
 

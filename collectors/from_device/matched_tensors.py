@@ -124,7 +124,7 @@ def _aliases(models: Models) -> list[Mapping[str, set[str]]]:
     Only tensors that can be read in both models are there.
     """
     pairs = {pair.root: pair for pair in models.pairs}
-    own = _by_name((name, root) for root, pair in pairs.items() for name in _own_names(pair))
+    own = _by_name((name, root) for root, pair in pairs.items() for name in _names_of_pair(pair))
     graph = models.quantized
     copies = _by_name(
         [
@@ -139,7 +139,7 @@ def _aliases(models: Models) -> list[Mapping[str, set[str]]]:
     return [*exact, *(_by_name((_key(n), r) for n, roots in names.items() for r in roots) for names in exact)]
 
 
-def _own_names(pair: Pair) -> set[str]:
+def _names_of_pair(pair: Pair) -> set[str]:
     return {pair.root, pair.twin, pair.tap.tensor} - {""}
 
 

@@ -28,14 +28,14 @@ def join_parts(
     info = ArrayInfo(file, name, (int(ends[-1]), *shapes[0][1:]), dtype)
     width = int(np.prod(info.shape[1:], dtype=object)) * dtype.itemsize
 
-    def read(rows: Rows) -> Array:
+    def take(rows: Rows) -> Array:
         numbers = numbers_of(rows)
         ARRAY_BYTES.check(len(numbers) * width, f"{file}  {name}")
         within = np.searchsorted(ends, numbers, side="right")
         parts = {k: np.atleast_1d(load(k)) for k in np.unique(within).tolist()}
         return np.concatenate([part[numbers[within == k] - (ends[k] - counts[k])] for k, part in parts.items()])
 
-    return Column(info, lambda wanted: map(read, wanted))
+    return Column(info, lambda wanted: map(take, wanted))
 
 
 def fit_together(shapes: Sequence[Shape], dtypes: Sequence[np.dtype[np.generic]]) -> bool:

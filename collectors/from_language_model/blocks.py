@@ -32,7 +32,6 @@ _TOKENS_OF_EMBEDDING = 4096
 _KEPT = 1 << 24
 #: Takes rows of the embedding, and a text as places among them; gives what goes into the first block, and the calls.
 _Front = Callable[[torch.Tensor, Ids], tuple[torch.Tensor, Sequence[Call]]]
-Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
 OWN_TEXTS = 4

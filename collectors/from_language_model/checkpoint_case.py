@@ -93,21 +93,26 @@ def with_language(
     )
     record = case.record
     model = record.model.model_copy(update={"language": language, "metric": metric})
-    notices = (_how(language), *_where(place), *notes, *(own for own in record.notices if own != WEIGHTS_ALONE))
+    notices = (
+        _running_notice(language),
+        *_device_notice(place),
+        *notes,
+        *(own for own in record.notices if own != WEIGHTS_ALONE),
+    )
     run = {**record.run, "tokens": name_of_texts(tokens), "text_length": length or LENGTH}
     if device is not None:
         run["device"] = device
     return Case(record.model_copy(update={"model": model, "notices": notices, "run": run}), case.statistics)
 
 
-def _where(device: torch.device) -> tuple[str, ...]:
+def _device_notice(device: torch.device) -> tuple[str, ...]:
     """On which device, unless it is the processor."""
     if device.type == "cpu":
         return ()
     return (f"both models were run on {title_of(device)}, whose results differ from a processor's in the last digits",)
 
 
-def _how(language: LanguageFacts) -> str:
+def _running_notice(language: LanguageFacts) -> str:
     """What was quantized while the models ran, and what was not."""
     done = {"inputs of layers": language.activations, "keys and values": language.cache}
     simulated = [f"{what} were quantized ({how})" for what, how in done.items() if how is not None]
@@ -215,10 +220,10 @@ def _values_of_both(
             where=[str(float_path), f"config   {len(skeleton.layers)} blocks", f"weights  {beyond}…"],
             help="put the config.json there that the weights were saved with",
         )
-    return _values_of(floats, wanted), _values_of(quantized, wanted)
+    return _weights_of_side(floats, wanted), _weights_of_side(quantized, wanted)
 
 
-def _values_of(opened: Opened, wanted: set[str]) -> WeightValues:
+def _weights_of_side(opened: Opened, wanted: set[str]) -> WeightValues:
     checkpoint, layers, refused = opened
     bases = {f"{name}.weight" if name else "weight" for name in (*layers, *refused)}
     names = match_names(wanted, {*checkpoint.tensors, *bases})

@@ -79,7 +79,7 @@ def read_configuration(file: Path, held: Held) -> dict[str, object]:
 
 def _plain_fields(content: dict[str, object], most: int) -> dict[str, object]:
     kept = {key: value for key, value in content.items() if not _names_something(key, value)}
-    return {key: _plain(key, value, most) for key, value in kept.items()}
+    return {key: _bounded_value(key, value, most) for key, value in kept.items()}
 
 
 def _names_something(key: str, value: object) -> bool:
@@ -92,12 +92,12 @@ def _names_something(key: str, value: object) -> bool:
     return _NAMING.search(key) is not None or not all(map(_HARMLESS.fullmatch, texts))
 
 
-def _plain(key: str, value: object, most: int) -> object:
+def _bounded_value(key: str, value: object, most: int) -> object:
     """A value whose numbers the weights can hold, and without fields that are dropped."""
     if isinstance(value, dict):
         return _plain_fields(value, most)
     if isinstance(value, list):
-        return [_plain(key, own, most) for own in value]
+        return [_bounded_value(key, own, most) for own in value]
     bound = _LARGEST if _NO_SIZE.search(key) else most
     if isinstance(value, int) and abs(value) > bound:
         shown = value if abs(value) < 1 << 64 else "too large"

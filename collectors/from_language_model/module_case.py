@@ -104,7 +104,7 @@ def _as_modules(
     )
     changed = {
         "framework": TRANSFORMERS,
-        "toolchain_marks": _marks(pair.quantized),
+        "toolchain_marks": _marks_of_module(pair.quantized),
         "language": language,
         "metric": metric,
         "bytes_float": None,
@@ -119,7 +119,7 @@ def _as_modules(
     return Case(record.model_copy(update=whole), case.statistics)
 
 
-def _marks(model: nn.Module) -> tuple[str, ...]:
+def _marks_of_module(model: nn.Module) -> tuple[str, ...]:
     """Packages, other than torch, whose classes hold weights."""
     packages = [type(value).__module__.partition(".")[0] for value in model.parameters()]
     return tuple(dict.fromkeys(f"class of {name}" for name in packages if name != "torch"))

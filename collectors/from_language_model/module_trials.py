@@ -72,22 +72,22 @@ def _try_ends(trials: _Trials, found: LanguageFacts) -> dict[str, object]:
     """The output layer, where it is another one, and the embedding, where it makes much of the noise."""
     pair, gains = trials.pair, dict[str, object]()
     head, embedding = (_name_of_end(pair, kind) for kind in ("output", "input"))
-    if head is not None and _is_changed(pair, head):
-        gains["head_gain"] = _share(trials.gain_of(head))
+    if head is not None and _has_other_weights(pair, head):
+        gains["head_gain"] = _gain_share(trials.gain_of(head))
     if embedding is not None and (found.embedding_share or 0.0) > TRIED_SHARE:
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = head is not None and _is_tied(pair.quantized, head, embedding)
-        gains["embedding_gain"] = _share(trials.gain_of(embedding, *([cast("str", head)] if is_tied else [])))
+        gains["embedding_gain"] = _gain_share(trials.gain_of(embedding, *([cast("str", head)] if is_tied else [])))
     return gains
 
 
 def _try_routers(trials: _Trials) -> dict[str, object]:
     """All at once: one in float changes what those behind it are given."""
-    routers = changed_routers((_values_of(trials.pair.floats), _values_of(trials.pair.quantized)))
-    return {"router_gain": _share(trials.gain_of(*routers))} if routers else {}
+    routers = changed_routers((_weights_of_module(trials.pair.floats), _weights_of_module(trials.pair.quantized)))
+    return {"router_gain": _gain_share(trials.gain_of(*routers))} if routers else {}
 
 
-def _values_of(model: nn.Module) -> WeightValues:
+def _weights_of_module(model: nn.Module) -> WeightValues:
     checkpoint = checkpoint_of_module(model)
     return WeightValues(checkpoint, {}, {}, {name: name for name in checkpoint.tensors})
 
@@ -99,7 +99,7 @@ def _try_worst(trials: _Trials, found: LanguageFacts) -> dict[str, object]:
     return {} if tried is None else {"kl_mended": tried[1], **facts_of_worst(tried[0])}
 
 
-def _share(tried: tuple[Gain, float] | None) -> float | None:
+def _gain_share(tried: tuple[Gain, float] | None) -> float | None:
     return None if tried is None else tried[0].share
 
 
@@ -110,7 +110,7 @@ def _name_of_end(pair: ModulePair, kind: str) -> str | None:
     return None if part is None else pair.name_of(part)
 
 
-def _is_changed(pair: ModulePair, part: str) -> bool:
+def _has_other_weights(pair: ModulePair, part: str) -> bool:
     """The weights that both compute with differ, or are not known."""
     parts = [model.get_submodule(part) for model in (pair.floats, pair.quantized)]
     if any(getattr(own, "weight", None) is None for own in parts):

@@ -74,14 +74,14 @@ def _tensors(model: nn.Module, last: dict[str, torch.Tensor]) -> Iterator[_Held]
     for name, part in model.named_modules():
         if "parametrizations" in name.split("."):
             continue
-        for own in _names_of(part):
+        for own in _tensor_names(part):
             value = getattr(part, own, None)
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 full = f"{name}.{own}".lstrip(".")
                 yield _Held(full, path, "F32", tuple(value.shape), 0, _reader(part, own, full, last))
 
 
-def _names_of(part: nn.Module) -> list[str]:
+def _tensor_names(part: nn.Module) -> list[str]:
     given = cast("Mapping[str, Any]", getattr(part, "parametrizations", {}))
     return [*(own for own, _ in part.named_parameters(recurse=False)), *given.keys()]
 

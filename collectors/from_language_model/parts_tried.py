@@ -32,7 +32,7 @@ def try_parts(bench: Bench, sides: tuple[WeightValues, WeightValues], found: Lan
     run = bench.run
     update: dict[str, float | None] = {}
     float_heads = run.heads[0], run.heads[0]
-    if _is_changed(run):
+    if _has_other_head(run):
         update["head_gain"] = Gain.of(bench.before, bench.with_heads("head", float_heads)).share
     if (found.embedding_share or 0.0) > TRIED_SHARE:
         mixed = MixedValues(sides[1], sides[0], (f"{run.skeleton.name_of(run.skeleton.embedding)}.",))
@@ -90,7 +90,7 @@ def facts_of_worst(gain: Gain) -> dict[str, float | None]:
     return {"worst_block_gain": gain.share, "worst_block_gain_low": gain.low, "worst_block_gain_high": gain.high}
 
 
-def _is_changed(run: Run) -> bool:
+def _has_other_head(run: Run) -> bool:
     """The output layers differ, by their first rows."""
     rows = slice(0, min(_ROWS_OF_HEAD, run.skeleton.head.weight.shape[0]))
     ours, theirs = (head(rows)[0] for head in run.heads)

@@ -78,8 +78,8 @@ class Routing:
             return
         _, chosen, shares = calls[0]
         kept = np.split(np.asarray(self.room[span], np.float64), 2, axis=1)
-        floats = _spread(kept[0], kept[1], self.experts)
-        quantized = _spread(_array(chosen), _array(shares), self.experts)
+        floats = _shares_by_expert(kept[0], kept[1], self.experts)
+        quantized = _shares_by_expert(_array(chosen), _array(shares), self.experts)
         self._tokens += len(floats)
         self._same += int(((floats > 0) == (quantized > 0)).all(1).sum())
         # Half of the sum: what one expert loses another one gains.
@@ -177,7 +177,7 @@ def _array(values: torch.Tensor) -> NDArray[Any]:
     return (values.float() if values.is_floating_point() else values).cpu().numpy()
 
 
-def _spread(chosen: NDArray[Any], shares: NDArray[Any], experts: int) -> Floats:
+def _shares_by_expert(chosen: NDArray[Any], shares: NDArray[Any], experts: int) -> Floats:
     """Share of each expert of each token, ``[tokens, experts]``; over all chosen ones the shares are 1."""
     found = np.zeros((len(chosen), experts + 1))
     total = shares.sum(1, keepdims=True)

@@ -55,8 +55,8 @@ class Asked:
 def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
     """What the configuration of a quantized checkpoint says of activations and of the cache, with its scales."""
     schemes = input_schemes(weights.checkpoint.settings)
-    inputs, left = _inputs(skeleton, weights, schemes)
-    caches, why = _caches(skeleton, weights)
+    inputs, left = _input_grids(skeleton, weights, schemes)
+    caches, why = _cache_grids(skeleton, weights)
     said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
     unsaid = _unsaid_scales(skeleton, weights, schemes)
     return Asked(
@@ -98,7 +98,9 @@ def _has_float_cache(settings: Mapping[str, object]) -> bool:
         return False
 
 
-def _inputs(skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes) -> tuple[dict[str, Grid], dict[str, int]]:
+def _input_grids(
+    skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes
+) -> tuple[dict[str, Grid], dict[str, int]]:
     """Grids by the name of the layer, and how many are not simulated by why."""
     found: dict[str, Grid] = {}
     left: dict[str, int] = {}
@@ -176,7 +178,7 @@ def _widest_grid(grids: list[Grid]) -> Grid:
     return sorted(grids, key=lambda grid: float(grid.scale.max()), reverse=is_widest_first)[0]  # type: ignore[union-attr]
 
 
-def _caches(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Pair], str]:
+def _cache_grids(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Pair], str]:
     """Grids of keys and values by the name of the attention, and why they are not simulated."""
     found: dict[str, Pair] = {}
     try:

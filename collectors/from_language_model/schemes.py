@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.collectors.from_checkpoint.declared.declared_layers import NamedModules, exact_or_regex, read_declared
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import config_groups
 from quantmedic.collectors.from_language_model.running_grids import Grid, Strategy
 
 Settings = Mapping[str, object]
@@ -119,9 +120,9 @@ def _schemes(settings: Settings) -> Sequence[tuple[str, Grid | Settings | None]]
     algorithm = settings.get("quant_algo")
     if isinstance(algorithm, str):
         return _modelopt_schemes(settings, algorithm.upper())
-    groups = settings.get("config_groups")
-    if isinstance(groups, Mapping):
-        return [entry for group in groups.values() if isinstance(group, Mapping) for entry in _group_schemes(group)]
+    groups = config_groups(settings)
+    if groups is not None:
+        return [entry for group in groups.values() for entry in _group_schemes(group)]
     method = str(settings.get("quant_method") or "").lower()
     if method == "fp8":
         return [("", _float8_scheme(settings))]

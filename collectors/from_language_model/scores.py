@@ -26,7 +26,6 @@ _TILE_OF_DEVICE = 1 << 22
 Head = Callable[[slice], tuple[torch.Tensor, torch.Tensor | None]]
 #: Changes logits as the architecture does.
 Shape = Callable[[torch.Tensor], torch.Tensor]
-Floats = NDArray[np.float64]
 #: Quantile of the divergence over all tokens that is told.
 _TAIL = 0.999
 

@@ -66,7 +66,9 @@ def _ask(folder: Path, **question: object) -> object:
     TEXT_BYTES.check(file.stat().st_size, file)
     asked = json.dumps({"file": str(file.absolute()), **question}).encode()
     try:
-        found = json.loads(ask_child(f"{__name__}:answer", asked, TOKENIZER_SECONDS.in_force, TOKENIZER_BYTES.in_force))
+        found = json.loads(
+            ask_child(f"{__name__}:use_tokenizer", asked, TOKENIZER_SECONDS.in_force, TOKENIZER_BYTES.in_force)
+        )
     except subprocess.TimeoutExpired:
         raise TOKENIZER_SECONDS.exceeded(file) from None
     except OSError as error:
@@ -82,7 +84,7 @@ def _unusable(file: Path, why: str) -> DataError:
     return DataError("the tokenizer cannot be used", where=[str(file), f"cause  {why}"], help="copy it again")
 
 
-def answer(question: bytes) -> bytes:
+def use_tokenizer(question: bytes) -> bytes:
     """What the child process finds, as JSON."""
     try:
         return json.dumps({"found": _use_library(**json.loads(question))}).encode()

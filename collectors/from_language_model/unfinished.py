@@ -291,14 +291,14 @@ def state_of_files(paths: Iterable[Path]) -> dict[str, list[int]]:
     """
     found = {}
     for path in paths:
-        for file in sorted(_files_of(path)):
+        for file in sorted(_files_of_model(path)):
             with suppress(OSError):
                 own = file.stat()
                 found[str(file.absolute())] = [own.st_size, own.st_mtime_ns, own.st_ctime_ns]
     return found
 
 
-def _files_of(path: Path) -> list[Path]:
+def _files_of_model(path: Path) -> list[Path]:
     """Weights and settings of a folder or a package, or of a file, of which there may be several parts."""
     if path.is_dir():
         return [file for kind in ("*.json", "*.safetensors", "Data/**/*") for file in path.glob(kind)]

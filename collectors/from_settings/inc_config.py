@@ -148,7 +148,7 @@ def _read_document(found: Mapping[object, object]) -> Imported:
 
 def _requests(operators: Sequence[_Operator]) -> Requests:
     """What is asked of operators by name; a key that is no pattern may stand for all names that begin with it."""
-    named = [(name, each) for each in operators if (name := _literal(each.name)) is not None]
+    named = [(name, each) for each in operators if (name := _plain_name(each.name)) is not None]
     floats = tuple(name for name, each in named if (types := each.values("weight", "dtype")) and set(types) <= FLOATS)
     return Requests(floats=floats, parts=tuple(name for name, _ in named))
 
@@ -258,11 +258,11 @@ def _kept_ends(found: Mapping[object, object]) -> list[str]:
 
 def _plain_names(operators: Sequence[_Operator]) -> tuple[str, ...] | None:
     """Names of the operators left in float, without those that are patterns."""
-    kept = (_literal(each.name) for each in operators if each.is_float)
+    kept = (_plain_name(each.name) for each in operators if each.is_float)
     return tuple(name for name in kept if name is not None) or None
 
 
-def _literal(name: str) -> str | None:
+def _plain_name(name: str) -> str | None:
     """The one name that a key of op_name_dict, a regular expression, stands for; None where it is a pattern.
 
     It is not compiled, since an expression can be written that takes hours to match.
@@ -277,7 +277,7 @@ def _patterns(names: Sequence[_Operator]) -> list[str]:
     return [
         f"op_name_dict: {each.name!r} is a regular expression; as a name it is not found unless re.escape writes it"
         for each in names
-        if each.name != ".*" and _literal(each.name) is None
+        if each.name != ".*" and _plain_name(each.name) is None
     ]
 
 

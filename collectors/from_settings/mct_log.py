@@ -192,7 +192,7 @@ def _read_quantization(root: Path, files: dict[str, Path]) -> MctLog:
                     "float_names": merged.get(name, ()),
                     "minimum": lows[name][0] if name in lows else None,
                     "maximum": highs[name][1] if name in highs else None,
-                    "weight_choices": _choices(name, before),
+                    "weight_choices": _weight_choices(name, before),
                     "weight_bits": _weight_bits(name, last, before),
                 }
             )
@@ -203,7 +203,7 @@ def _read_quantization(root: Path, files: dict[str, Path]) -> MctLog:
     )
 
 
-def _choices(name: str, stages: Iterable[Stage]) -> tuple[int, ...]:
+def _weight_choices(name: str, stages: Iterable[Stage]) -> tuple[int, ...]:
     """Bit widths that the weights of a node could have got, the largest first."""
     texts = [stage.weights.get(name, {}).get("weights_n_bits") for stage in stages]
     found = {bits for text in texts if text is not None for bits in integers_in(text)}
@@ -287,7 +287,7 @@ def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
         return counts.most_common(1)[0][0] if counts else None
 
     ratio = most("shift_negative_ratio", activation)
-    choices = [bits for name in last.nodes if len(bits := _choices(name, stages.values())) > 1]
+    choices = [bits for name in last.nodes if len(bits := _weight_choices(name, stages.values())) > 1]
     found: Fields = {
         "activation_error_method": enum_member(most("_activation_error_method", activation)),
         "weights_error_method": enum_member(most("_weights_error_method", weights)),

@@ -180,9 +180,9 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     inputs = dict.fromkeys(name for own in files for name in own.inputs)
     places = {name: place for place, name in enumerate(thresholds)}
     read = {name: len(places) + place for place, name in enumerate(inputs)}
-    operators = tuple(_operator(place, name, types, read, places) for place, name in enumerate(names))
-    tensors = [_tensor(name, types if name in names else {}) for name in thresholds]
-    tensors += [_tensor(f"input of {name}", {}) for name in inputs]
+    operators = tuple(_operator_record(place, name, types, read, places) for place, name in enumerate(names))
+    tensors = [_tensor_record(name, types if name in names else {}) for name in thresholds]
+    tensors += [_tensor_record(f"input of {name}", {}) for name in inputs]
     record = CaseRecord.of_files(
         quantmedic_version=version,
         model=ModelFacts(
@@ -199,7 +199,7 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     return with_sources(Case(record, {}), sources)
 
 
-def _operator(
+def _operator_record(
     place: int, name: str, types: Mapping[str, str], read: Mapping[str, int], written: Mapping[str, int]
 ) -> OperatorRecord:
     kind = types.get(name, UNKNOWN_TYPE)
@@ -221,7 +221,7 @@ def _operator(
     )
 
 
-def _tensor(name: str, types: Mapping[str, str]) -> TensorRecord:
+def _tensor_record(name: str, types: Mapping[str, str]) -> TensorRecord:
     return TensorRecord(
         name=name,
         float_name=name,

@@ -34,7 +34,7 @@ def _read_cache(path: Path) -> Imported:
     method = METHODS.get(str(word).rpartition(".")[2])
     settings = SettingsFacts(calibration_method=method, smooth_quant=flag(content.get("smooth_quant")))
     recorded, left = _ranges_by_tensor(tensors, method)
-    return Imported(settings=settings, tensors=recorded, notices=_left_out(left))
+    return Imported(settings=settings, tensors=recorded, notices=_unread_tensors(left))
 
 
 def _is_ort_table(name: str, text: str) -> bool:
@@ -45,7 +45,7 @@ def _read_ort_table(path: Path) -> Imported:
     recorded, left = _ranges_by_tensor(table(read_json(path)), None)
     if not recorded:
         raise DataError("the calibration table holds no ranges", where=str(path))
-    return Imported(tensors=recorded, notices=_left_out(left))
+    return Imported(tensors=recorded, notices=_unread_tensors(left))
 
 
 def _ranges_by_tensor(tensors: Mapping[str, object], method: str | None) -> tuple[dict[str, RecordedFacts], list[str]]:
@@ -69,7 +69,7 @@ def _scalar(value: object) -> float | None:
     return number(value)
 
 
-def _left_out(names: list[str]) -> tuple[str, ...]:
+def _unread_tensors(names: list[str]) -> tuple[str, ...]:
     if not names:
         return ()
     return (f"tensors without a readable range: {len(names)}, first {names[0]}",)

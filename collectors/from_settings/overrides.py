@@ -52,7 +52,7 @@ def asked_facts(op: OperatorRecord, record: CaseRecord, requests: Iterable[tuple
     index = next((i for i in op.outputs if i is not None), None)
     output = None if index is None else record.tensors[index]
     for origin, own in requests:
-        in_float = bool(set(own.floats) & _names_of(op)) or (op.is_compute and not _may_be_quantized(op, own))
+        in_float = bool(set(own.floats) & _names_of_operator(op)) or (op.is_compute and not _may_be_quantized(op, own))
         asked = AskedFacts(
             origin=origin,
             in_float=in_float or None,
@@ -74,7 +74,7 @@ def _is_shown(asked: AskedFacts, op: OperatorRecord, output: TensorRecord | None
     return all(told) if told else None
 
 
-def _names_of(op: OperatorRecord) -> set[str | None]:
+def _names_of_operator(op: OperatorRecord) -> set[str | None]:
     return {op.name, op.float_name, op.quantized_name}
 
 
@@ -115,7 +115,7 @@ def _contradictions(record: CaseRecord, own: Requests) -> Iterator[str]:
     floats = set(own.floats)
     for op in record.operators:
         bits = _weight_bits(op)
-        if bits is not None and floats & _names_of(op):
+        if bits is not None and floats & _names_of_operator(op):
             yield f"{op.name} was to stay in float, and its weights have {bits} bits"
         elif bits is not None and not _may_be_quantized(op, own):
             yield f"{op.op_type} was not to be quantized, and the weights of {op.name} have {bits} bits"

@@ -166,7 +166,7 @@ def _stack_global(stack: Stack) -> None:
     stack.append(_Name(f"{module}.{name}"))
 
 
-def _reduce(stack: Stack) -> None:
+def _carry_out_call(stack: Stack) -> None:
     """A call: only of what makes arrays, their types, and empty dictionaries."""
     arguments, function = _sequence(stack.pop()), stack.pop()
     name = function.text if isinstance(function, _Name) else "?"
@@ -267,6 +267,6 @@ _STEPS: Mapping[str, Callable[[Stack], None]] = {
     "APPEND": _append,
     "APPENDS": _appends,
     "STACK_GLOBAL": _stack_global,
-    "REDUCE": _reduce,
+    "REDUCE": _carry_out_call,
     "BUILD": _build,
 }

@@ -56,7 +56,6 @@ Values = NDArray[np.float64]
 #: A reading is taken that finds this share of what is labelled, and so many times what any other one finds.
 LEAST, AHEAD = 0.1, 2.0
 Array = NDArray[np.generic]
-Values = NDArray[np.float64]
 #: Samples with boxes on which readings are tried, samples that are read to find them, and samples of a run.
 TRIED, MOST_READ, _BATCH = 32, 256, 4
 #: Boxes of a sample on which they are tried: those with the best scores.
@@ -225,7 +224,7 @@ def read_detector(models: Models, dataset: Dataset, told: Reading, threads: int)
         return Unread("none of the labelled boxes that were looked at has an area", "give corners, or centre and sides")
     truths = [truths[i] for i in kept]
     classes = _classes_of(truths if every is None else [labelled_boxes(every, layout)])
-    chosen = _choose([samples[i] for i in kept], truths, layout, classes, head, told)
+    chosen = _choose_reading([samples[i] for i in kept], truths, layout, classes, head, told)
     if isinstance(chosen, Unread) and chosen.fallback is None and head.columns is None:
         return replace(chosen, fallback=told_reading(told))
     return chosen
@@ -303,7 +302,7 @@ def _thin_out(raw: Raw, kinds: Sequence[ScoreKind]) -> Raw:
     return Raw(raw.boxes[[*best]], raw.scores[[*best]], None)
 
 
-def _choose(
+def _choose_reading(
     samples: Sequence[Sample],
     truths: Sequence[Values],
     layout: LabelLayout,
@@ -312,11 +311,11 @@ def _choose(
     told: Reading,
 ) -> BoxReading | Unread:
     """The reading in which the float model finds what is labelled."""
-    kinds = _kinds(samples, truths, classes, head, told)
+    kinds = _score_kinds(samples, truths, classes, head, told)
     beyond = reach_complaint(samples, truths, kinds) if told.text("unit", "") != "labels" else None
     if beyond is not None:
         return beyond
-    candidates = _candidates(samples, truths, layout, kinds, head, told)
+    candidates = _possible_readings(samples, truths, layout, kinds, head, told)
     if not candidates:
         return Unread("the pictures differ in size, or are none", "give boxes in the unit of the labels")
     found = choose_best(samples, truths, candidates) if len(candidates) > 1 else candidates[0]
@@ -373,7 +372,7 @@ def _layout_of(samples: Sequence[Sample], told: Reading) -> LabelLayout:
     return "yolo" if "yolo" in found else "corners"
 
 
-def _kinds(
+def _score_kinds(
     samples: Sequence[Sample], truths: Sequence[Values], classes: tuple[int, int], head: _Head, told: Reading
 ) -> list[ScoreKind]:
     """What may make the scores, as far as the numbers and the labelled classes leave that open.
@@ -398,7 +397,7 @@ def _kinds(
     return fitting
 
 
-def _candidates(
+def _possible_readings(
     samples: Sequence[Sample],
     truths: Sequence[Values],
     layout: LabelLayout,
@@ -417,14 +416,14 @@ def _candidates(
         confidence=told.real("confidence", CONFIDENCE),
         labels=layout,
     )
-    units = _units(samples, truths, told)
+    units = _box_units(samples, truths, told)
     return [
         Candidate(replace(plain, kind=kind, order=order, factor=factor), unit)
         for kind, order, (factor, unit) in product(kinds, orders, units)
     ]
 
 
-def _units(samples: Sequence[Sample], truths: Sequence[Values], told: Reading) -> list[tuple[Sides, str]]:
+def _box_units(samples: Sequence[Sample], truths: Sequence[Values], told: Reading) -> list[tuple[Sides, str]]:
     """By what boxes become what the labels are in, and what that says of their own unit."""
     sides = common_sides(samples)
     shares = all(are_shares(own) for own in truths)

@@ -59,7 +59,7 @@ class References:
         if (found := read_recording(source)) is not None:
             self.recording, self._hashes = found
             require_same_model(self.recording, source, models.describe().hashes)
-        self.origin, columns = _open(source, self.option)
+        self.origin, columns = _open_arrays(source, self.option)
         self._columns = _by_output(columns, models, self.option)
         self.samples = self._check(models, samples, limit)
         self._readers: dict[int, ColumnReader] = {}
@@ -102,7 +102,7 @@ class References:
         return count
 
 
-def _open(source: object, option: str) -> tuple[str, dict[str, Column]]:
+def _open_arrays(source: object, option: str) -> tuple[str, dict[str, Column]]:
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         if not path.is_file():

@@ -118,10 +118,10 @@ class Outputs:
 
 def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
     """Bit-equal, NaN equal to NaN."""
-    return all(_is_same(x, y) for x, y in zip(a, b, strict=True))
+    return all(_is_equal_output(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _is_same(x: Array, y: Array) -> bool:
+def _is_equal_output(x: Array, y: Array) -> bool:
     """Sequences and maps, which runtimes return as Python objects, are not compared."""
     if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
         return True
@@ -132,7 +132,7 @@ def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
     """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite, or of another
     shape.
     """
-    return max((_largest_change(x, y) for x, y in zip(a, b, strict=True) if not _is_same(x, y)), default=0.0)
+    return max((_largest_change(x, y) for x, y in zip(a, b, strict=True) if not _is_equal_output(x, y)), default=0.0)
 
 
 def _largest_change(x: Array, y: Array) -> float:

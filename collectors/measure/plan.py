@@ -115,7 +115,7 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
         plan.axes.append(axis)
         plan.channels.append(channels)
         plan.bucketed.append(x.shape[0] == first.samples)
-        plan.rounding.append(None if grid is None else _rounding(grid, channels))
+        plan.rounding.append(None if grid is None else _rounding_of_grid(grid, channels))
         plan.elements.append(x.size)
     if not plan.pairs:
         raise ModelError(
@@ -217,7 +217,7 @@ def tap_values(tap: Tap, codes: Array) -> Float32:
     return tap.quantizer.dequantize(codes)
 
 
-def _rounding(grid: Quantizer, channels: int) -> Rounding:
+def _rounding_of_grid(grid: Quantizer, channels: int) -> Rounding:
     zero = per_channel(grid.zero_point, channels)
     return Rounding(per_channel(grid.scale, channels), grid.qmin - zero, grid.qmax - zero)
 

@@ -78,14 +78,14 @@ def found_rows(samples: Sequence[Sample], truths: Sequence[Values], reading: Box
     rows = []
     for own, truth in zip(samples, truths, strict=True):
         if with_class:
-            rows.append(sample_rows(reading.found(own.raw), truth))
+            rows.append(sample_rows(reading.detect(own.raw), truth))
             continue
         boxes, scores, classes = own.raw
         if classes is not None:
-            found = reading.found(Raw(boxes, scores, np.where(classes < 0, classes, 0.0)))
+            found = reading.detect(Raw(boxes, scores, np.where(classes < 0, classes, 0.0)))
         else:
             best = reading.kind.of(scores).max(axis=1, keepdims=True)
-            found = replace(reading, kind=GIVEN).found(Raw(boxes, best, None))
+            found = replace(reading, kind=GIVEN).detect(Raw(boxes, best, None))
         rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
     return Tally.of_samples(rows, 3)
 

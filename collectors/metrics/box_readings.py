@@ -28,7 +28,6 @@ _LAYOUTS = (
     "boxes,scores,classes; or boxes and scores [samples, boxes, classes]; or one output [samples, boxes, 6] of "
     f"corners, score and class; else {OWN}"
 )
-Values = NDArray[np.float64]
 #: Boxes that are compared with each other at a time.
 _BLOCK = 256
 
@@ -125,7 +124,7 @@ class BoxReading:
     labels: LabelLayout = "corners"
     words: str = ""
 
-    def found(self, raw: Raw) -> Found:
+    def detect(self, raw: Raw) -> Found:
         """The detections of a sample; NaN where any of its numbers is none."""
         if any(np.isnan(own).any() for own in raw if own is not None):
             return Found(np.full((1, _BOX), np.nan), np.full(1, np.nan), np.full(1, np.nan))
@@ -133,14 +132,14 @@ class BoxReading:
         if raw.classes is not None:
             return Found(boxes, raw.scores, raw.classes)
         scores = self.kind.of(raw.scores)
-        return self._best_classes(boxes, scores) if self.overlap is None else self._suppressed(boxes, scores)
+        return self._best_classes(boxes, scores) if self.overlap is None else self._suppress_boxes(boxes, scores)
 
     def _best_classes(self, boxes: Values, scores: Values) -> Found:
         best = scores.max(axis=1)
         counts = best > self.confidence
         return Found(boxes[counts], best[counts], scores.argmax(axis=1)[counts].astype(np.float64))
 
-    def _suppressed(self, boxes: Values, scores: Values) -> Found:
+    def _suppress_boxes(self, boxes: Values, scores: Values) -> Found:
         """Every class of a box that its score is high enough for is a detection of its own."""
         assert self.overlap is not None
         places, classes = np.nonzero(scores > self.confidence)

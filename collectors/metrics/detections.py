@@ -34,7 +34,7 @@ def detection_rows(reading: Reading, outputs: Outputs, labels: Array, boxes: Box
     truth = labelled_boxes(labels, boxes.labels)
     return Tally.of_samples(
         [
-            sample_rows(boxes.found(raw), own[own[:, 4] >= 0])
+            sample_rows(boxes.detect(raw), own[own[:, 4] >= 0])
             for raw, own in zip(raw_boxes(boxes.columns, named, len(labels)), truth, strict=True)
         ],
         _COLUMNS,

@@ -121,15 +121,15 @@ def is_one_hot(labels: Array) -> bool:
 
 def absolute_errors(reading: Reading, outputs: Outputs, labels: Array) -> Tally:
     """Mean absolute difference of each sample."""
-    return Tally.of_numbers(np.abs(_differences(reading, outputs, labels)).mean(axis=1))
+    return Tally.of_numbers(np.abs(_errors_of_samples(reading, outputs, labels)).mean(axis=1))
 
 
 def squared_errors(reading: Reading, outputs: Outputs, labels: Array) -> Tally:
     """Mean squared difference of each sample."""
-    return Tally.of_numbers(np.square(_differences(reading, outputs, labels)).mean(axis=1))
+    return Tally.of_numbers(np.square(_errors_of_samples(reading, outputs, labels)).mean(axis=1))
 
 
-def _differences(reading: Reading, outputs: Outputs, labels: Array) -> Array:
+def _errors_of_samples(reading: Reading, outputs: Outputs, labels: Array) -> Array:
     """Output minus label in float64, ``[samples, numbers per sample]``."""
     where, values = reading.select(outputs)
     fits = values.ndim and labels.ndim and len(values) == len(labels) and values.size == labels.size

@@ -34,7 +34,6 @@ Float32 = NDArray[np.float32]
 _PROJECTION_SEED = 20240117
 #: Shorter rows are gathered per channel before they are measured.
 SHORT_ROW = 16
-Array = NDArray[np.generic]
 COPIED = ("hash", "deviation", "saturated", "nonfinite")
 
 

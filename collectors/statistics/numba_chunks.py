@@ -91,7 +91,7 @@ def _deviations(x: Float32, shift: np.float32) -> tuple[np.float32, np.float32]:
 
 
 @_jit
-def _moments(x: Float32, shift: np.float32) -> tuple[float, float, float]:
+def _chunk_moments(x: Float32, shift: np.float32) -> tuple[float, float, float]:
     """Mean, M2 and Σx² of a chunk."""
     total, square = _deviations(x, shift)
     near, d, d2 = np.float64(shift), np.float64(total), np.float64(square)
@@ -361,7 +361,7 @@ def survey_finite(x: Float32) -> tuple[float, float, float, float, float, float,
     low, high, shift, plain = _survey(x)
     if not plain:
         return *_careful_moments(x), False
-    mean, m2, power = _moments(x, shift)
+    mean, m2, power = _chunk_moments(x, shift)
     return x.size, mean, m2, _float_value(low), _float_value(high), power, True
 
 

@@ -33,7 +33,6 @@ Float32 = NDArray[np.float32]
 _SLOTS = 1 << 14
 __all__ = ["distinct", "observe", "observe_error", "sample_moments"]
 
-Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Integers = NDArray[np.int64]
 CHUNK = 1024

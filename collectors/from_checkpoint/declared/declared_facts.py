@@ -13,7 +13,7 @@ from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
     kv_scales,
     stored_scales,
 )
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings, config_groups
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 
 #: Scales of fused parts are different from here on.
@@ -204,10 +204,11 @@ def declared_recipe(settings: Mapping[str, object]) -> dict[str, object]:
 
     None where the configuration has none, or more than a recipe is read for.
     """
-    groups = settings.get("config_groups")
-    known = {str(name): found for name, group in _items(groups) if (found := _group(group)) is not None}
-    is_whole = 0 < len(known) == len(_items(groups)) <= _MOST and all(len(name) <= _LONGEST for name in known)
-    cache = _arguments(settings.get("kv_cache_scheme"))
+    groups, given = config_groups(settings) or {}, settings.get("config_groups")
+    known = {name: found for name, group in groups.items() if (found := _recipe_of_group(group)) is not None}
+    is_whole = isinstance(given, Mapping) and 0 < len(known) == len(given) <= _MOST
+    is_whole = is_whole and all(len(name) <= _LONGEST for name in known)
+    cache = _recipe_arguments(settings.get("kv_cache_scheme"))
     return {
         "declared_groups": json.dumps(known) if is_whole else None,
         "declared_cache": json.dumps(cache) if cache else None,
@@ -216,25 +217,21 @@ def declared_recipe(settings: Mapping[str, object]) -> dict[str, object]:
 
 def is_per_channel(settings: Mapping[str, object]) -> bool:
     """Weights of all groups have one scale per output channel."""
-    weights = [group.get("weights") for _, group in _items(settings.get("config_groups")) if isinstance(group, Mapping)]
+    weights = [group.get("weights") for group in (config_groups(settings) or {}).values()]
     return bool(weights) and all(isinstance(own, Mapping) and own.get("strategy") == "channel" for own in weights)
 
 
-def _items(value: object) -> list[tuple[object, object]]:
-    return list(value.items()) if isinstance(value, Mapping) else []
-
-
-def _group(group: object) -> dict[str, object] | None:
-    """One entry of ``config_groups``; None where it names no layers, or is not of this form."""
-    targets = group.get("targets") if isinstance(group, Mapping) else None
-    if not isinstance(group, Mapping) or not isinstance(targets, list) or not 0 < len(targets) <= _MOST:
+def _recipe_of_group(group: Mapping[str, object]) -> dict[str, object] | None:
+    """One entry of ``config_groups``; None where it names no layers, or too many."""
+    targets = group.get("targets")
+    if not isinstance(targets, list) or not 0 < len(targets) <= _MOST:
         return None
     if not all(isinstance(each, str) and len(each) <= _LONGEST for each in targets):
         return None
-    return {"targets": targets, **{part: own for part in _PARTS if (own := _arguments(group.get(part)))}}
+    return {"targets": targets, **{part: own for part in _PARTS if (own := _recipe_arguments(group.get(part)))}}
 
 
-def _arguments(found: object) -> dict[str, object]:
+def _recipe_arguments(found: object) -> dict[str, object]:
     if not isinstance(found, Mapping):
         return {}
     given = {key: found[key] for key in _KEYS if _is_plain(found.get(key))}
@@ -278,24 +275,24 @@ def running_grids(settings: Mapping[str, object], stored: StoredScales) -> str |
         settings: The configuration of the quantization.
         stored: Scales that the checkpoint has: where there are any, something is quantized, said or not.
     """
-    inputs, cache = (", ".join(dict.fromkeys(found)) for found in (_inputs(settings), _cache(settings)))
+    inputs, cache = (", ".join(dict.fromkeys(found)) for found in (_input_types(settings), _cache_types(settings)))
     inputs, cache = inputs or (_UNSAID if stored.inputs else ""), cache or (_UNSAID if stored.caches else "")
     parts = [f"{what} ({how})" for what, how in (("inputs of layers", inputs), ("K/V cache", cache)) if how]
     return " and ".join(parts) or None
 
 
-def _inputs(settings: Mapping[str, object]) -> Iterator[str]:
-    algorithm, groups = settings.get("quant_algo"), settings.get("config_groups")
+def _input_types(settings: Mapping[str, object]) -> Iterator[str]:
+    algorithm, groups = settings.get("quant_algo"), config_groups(settings)
     if isinstance(algorithm, str) and algorithm.upper() not in (*_WEIGHTS_ALONE, "NONE"):
         yield algorithm
-    elif isinstance(groups, Mapping):
-        schemes = (group.get("input_activations") for group in groups.values() if isinstance(group, Mapping))
+    elif groups is not None:
+        schemes = (group.get("input_activations") for group in groups.values())
         yield from (code_type(scheme) for scheme in schemes if isinstance(scheme, Mapping))
     elif settings.get("quant_method") == "fp8":
         yield "float8"
 
 
-def _cache(settings: Mapping[str, object]) -> Iterator[str]:
+def _cache_types(settings: Mapping[str, object]) -> Iterator[str]:
     algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
     if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
         yield algorithm

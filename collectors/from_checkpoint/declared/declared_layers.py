@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, config_groups
 from quantmedic.collectors.from_checkpoint.tensor_roles import role_of
 
 #: Repetitions without an end in one expression, and the characters of a name that are looked at.
@@ -138,7 +138,7 @@ class Departures:
 
 def read_declared(settings: Mapping[str, object]) -> Declared:
     """What a configuration of GPTQ, AWQ, compressed-tensors, ModelOpt, bitsandbytes or float8 says of modules."""
-    ignores = [read(text) for key, read in _IGNORES.items() for text in _texts(settings.get(key))]
+    ignores = [read(text) for key, read in _IGNORES.items() for text in _texts_in(settings.get(key))]
     schemes: list[Scheme] = []
     dynamic = settings.get("dynamic")
     for key, values in dynamic.items() if isinstance(dynamic, Mapping) else ():
@@ -147,8 +147,7 @@ def read_declared(settings: Mapping[str, object]) -> Declared:
             ignores.append(pattern)
         elif isinstance(values, Mapping):
             schemes.append(Scheme(pattern, _integer(values.get("bits")), _integer(values.get("group_size"))))
-    groups = settings.get("config_groups")
-    for group in groups.values() if isinstance(groups, Mapping) else ():
+    for group in (config_groups(settings) or {}).values():
         schemes += _schemes_of_group(group)
     is_complete = any(scheme.pattern.text == "Linear" for scheme in schemes)
     return Declared(ignores, sorted(schemes, key=_rank), is_complete)
@@ -238,14 +237,14 @@ def _spellings(name: str) -> list[str]:
     return [name, bare, *(prefix + bare for prefix in _PREFIXES)]
 
 
-def _schemes_of_group(group: object) -> list[Scheme]:
+def _schemes_of_group(group: Mapping[str, object]) -> list[Scheme]:
     """Schemes of a group of compressed-tensors; none where its weights stay in float."""
-    if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
+    weights = group.get("weights")
+    if not isinstance(weights, Mapping):
         return []
-    weights = group["weights"]
     is_integer = weights.get("type", "int") == "int"
     bits, size = (_integer(weights.get(key)) if is_integer else None for key in ("num_bits", "group_size"))
-    return [Scheme(exact_or_regex(text), bits, size) for text in _texts(group.get("targets"))]
+    return [Scheme(exact_or_regex(text), bits, size) for text in _texts_in(group.get("targets"))]
 
 
 def _rank(scheme: Scheme) -> int:
@@ -254,7 +253,7 @@ def _rank(scheme: Scheme) -> int:
     return 2 if scheme.pattern.matches is None else 1 if text.startswith("re:") else 0
 
 
-def _texts(value: object) -> list[str]:
+def _texts_in(value: object) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 

@@ -15,6 +15,7 @@ from quantmedic.collectors.from_checkpoint.checkpoint_pair import Pair
 from quantmedic.collectors.from_checkpoint.declared.stored_scales import asked_cache, cache_scale, code_type
 from quantmedic.collectors.from_checkpoint.layers.norms import has_offset_norms
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import slices
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import config_groups
 from quantmedic.collectors.from_checkpoint.safetensors_file import Values
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.engine.errors import ModelError
@@ -99,15 +100,15 @@ def input_reaches(pair: Pair) -> Reaches:
 
 def asked_inputs(settings: Mapping[str, object]) -> str | None:
     """Type of the codes of inputs that a configuration asks for, with one stored scale each; None where it does not."""
-    groups = settings.get("config_groups")
-    if isinstance(groups, Mapping):
-        found = {_type_of(group.get("input_activations")) for group in groups.values() if isinstance(group, Mapping)}
+    groups = config_groups(settings)
+    if groups is not None:
+        found = {_static_type(group.get("input_activations")) for group in groups.values()}
         return found.pop() if len(found) == 1 else None
     is_float8 = settings.get("quant_method") == "fp8" and settings.get("activation_scheme") == "static"
     return "float8" if is_float8 or settings.get("quant_algo") == "FP8" else None
 
 
-def _type_of(scheme: object) -> str | None:
+def _static_type(scheme: object) -> str | None:
     if not isinstance(scheme, Mapping) or scheme.get("dynamic") in (True, "local"):
         return None
     is_plain = scheme.get("strategy") in (None, "tensor") and scheme.get("symmetric") is not False
@@ -219,7 +220,7 @@ class _Block:
         span = rows or slice(0, shape[0])
         bias = self._load(f"{name}.bias", shape[:1])
         found = []
-        for part in _spread(span, shape[1], most):
+        for part in _runs_of_rows(span, shape[1], most):
             values = self._load(f"{name}.weight", shape, part)
             if values is None:
                 return None
@@ -246,7 +247,7 @@ def _size_of(deviations: Values, most: float) -> Size:
     return Size(loudest, loudest * most, float(np.median(deviations)))
 
 
-def _spread(rows: slice, columns: int, most: int | None) -> Iterator[slice]:
+def _runs_of_rows(rows: slice, columns: int, most: int | None) -> Iterator[slice]:
     """Runs of rows that together are all of them, or at most so many, evenly spaced."""
     count = rows.stop - rows.start
     if most is None or count <= most:

@@ -103,7 +103,7 @@ def _points(name: str, places: NDArray[np.integer]) -> Points:
     return lattice(name)[places].reshape(len(places), -1)
 
 
-def _words(blocks: Bytes, start: int, stop: int, kind: str) -> NDArray[np.integer]:
+def _read_words(blocks: Bytes, start: int, stop: int, kind: str) -> NDArray[np.integer]:
     return np.ascontiguousarray(blocks[:, start:stop]).view(kind)
 
 
@@ -119,7 +119,7 @@ def _packed_signs(words: NDArray[np.integer]) -> Points:
 
 
 def _iq2_xxs(blocks: Bytes) -> Unpacked:
-    words = _words(blocks, 2, 66, "<u4").reshape(len(blocks), -1, 2)
+    words = _read_words(blocks, 2, 66, "<u4").reshape(len(blocks), -1, 2)
     places = np.ascontiguousarray(words[:, :, 0]).view(np.uint8)
     scale = read_halves(blocks, 0) * (_HALF + (words[:, :, 1] >> 28).astype(np.float32)) * _QUARTER
     return Unpacked(_points("IQ2_XXS", places) * _packed_signs(words[:, :, 1]), scale, None)
@@ -132,7 +132,7 @@ def _scales_of_halves(blocks: Bytes, packed: Bytes) -> Values:
 
 
 def _iq2_xs(blocks: Bytes) -> Unpacked:
-    words = _words(blocks, 2, 66, "<u2")
+    words = _read_words(blocks, 2, 66, "<u2")
     codes = _points("IQ2_XS", words & np.uint16(511)) * _signs(_EVEN_SIGNS[words >> np.uint16(9)])
     return Unpacked(codes, _scales_of_halves(blocks, blocks[:, 66:74]), None)
 
@@ -150,7 +150,7 @@ def _high_bits(packed: Bytes, bits: int) -> NDArray[np.uint16]:
 
 
 def _iq3_xxs(blocks: Bytes) -> Unpacked:
-    words = _words(blocks, 66, 98, "<u4")
+    words = _read_words(blocks, 66, 98, "<u4")
     scale = read_halves(blocks, 0) * (_HALF + (words >> 28).astype(np.float32)) * _HALF
     return Unpacked(_points("IQ3_XXS", blocks[:, 2:66]) * _packed_signs(words), scale, None)
 
@@ -162,7 +162,7 @@ def _iq3_s(blocks: Bytes) -> Unpacked:
 
 
 def _iq1_s(blocks: Bytes) -> Unpacked:
-    words = _words(blocks, 34, 50, "<u2")
+    words = _read_words(blocks, 34, 50, "<u2")
     high = (words[:, :, None] >> np.array((0, 3, 6, 9), np.uint16)) & np.uint16(7)
     places = blocks[:, 2:34].astype(np.uint16) | high.reshape(len(blocks), -1) << np.uint16(8)
     shift = np.where(words & np.uint16(0x8000), -_SHIFT, _SHIFT)
@@ -171,7 +171,7 @@ def _iq1_s(blocks: Bytes) -> Unpacked:
 
 
 def _iq1_m(blocks: Bytes) -> Unpacked:
-    high, words = _nibbles(blocks[:, 32:48]), _words(blocks, 48, 56, "<u2")
+    high, words = _nibbles(blocks[:, 32:48]), _read_words(blocks, 48, 56, "<u2")
     places = blocks[:, :32].astype(np.uint16) | (high & np.uint8(7)).astype(np.uint16) << np.uint16(8)
     shift = np.where(high & np.uint8(8), -_SHIFT, _SHIFT)
     # The scale of the block is spread over the highest bits of four words.

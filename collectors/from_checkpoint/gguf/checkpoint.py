@@ -155,7 +155,7 @@ def open_gguf(
         try:
             order = _row_order(tensor, model.metadata) if name != tensor.name else None
             if tensor.kind in (*FLOAT_TYPES, *INTEGER_TYPES):
-                tensors[name] = _plain(name, tensor, order, model.metadata)
+                tensors[name] = _plain_tensor(name, tensor, order, model.metadata)
             else:
                 tensors[f"{base}.weight"] = Stored(
                     name, tensor.path, "U8", (stored_bytes(tensor.kind, tensor.shape),), tensor.offset
@@ -202,7 +202,7 @@ def _row_order(tensor: GgufTensor, metadata: Mapping[str, Value]) -> Integers | 
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).ravel()
 
 
-def _plain(name: str, tensor: GgufTensor, order: Integers | None, metadata: Mapping[str, Value]) -> Stored:
+def _plain_tensor(name: str, tensor: GgufTensor, order: Integers | None, metadata: Mapping[str, Value]) -> Stored:
     is_shifted = name != tensor.name and has_shifted_norm(tensor.name, metadata.get("general.architecture"))
     shift = 1.0 if is_shifted else 0.0
     return _Moved(name, tensor.path, tensor.kind, tensor.shape, tensor.offset, order, shift)
@@ -254,10 +254,10 @@ def _read_blocks(stored: Stored, kind: BlockType, size: int, starts: Integers, r
 
 def hugging_face_name(name: str, floats: Collection[str]) -> str | None:
     """The float tensor that a tensor of llama.cpp was made from; None where there is none of a known name."""
-    return next((full for full in _candidates(name) if full in floats), None)
+    return next((full for full in _possible_names(name) if full in floats), None)
 
 
-def _candidates(name: str) -> list[str]:
+def _possible_names(name: str) -> list[str]:
     block = _BLOCK.fullmatch(name)
     if block is None:
         base, _, ending = name.rpartition(".")

@@ -59,10 +59,10 @@ def expected_rounding(x: Values, y: Values, steps: Steps) -> Expected:
         steps: Their grid.
     """
     rounded = round_to_nearest(x, steps)
-    return Expected(cosine(rounded, x), _gain_db(x, rounded, y), _rounding_loss(x, y))
+    return Expected(cosine(rounded, x), _rounding_gain_db(x, rounded, y), _rounding_loss(x, y))
 
 
-def _gain_db(x: Values, rounded: Values, y: Values) -> float | None:
+def _rounding_gain_db(x: Values, rounded: Values, y: Values) -> float | None:
     power = float(power_of(x).sum())
     best, own = (known_sqnr_db(power, float(power_of(z - x).sum())) for z in (rounded, y))
     if best is None or own is None or not np.isfinite([best, own]).all():

@@ -16,7 +16,7 @@ from quantmedic.collectors.from_checkpoint.layers.input_gains import (
     explained_changes,
     with_left_inputs,
 )
-from quantmedic.collectors.from_checkpoint.layers.norms import has_offset_norms, misfolded_norms
+from quantmedic.collectors.from_checkpoint.layers.norms import doubles_of, has_offset_norms, misfolded_norms
 from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD, with_left_gains
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
@@ -27,7 +27,6 @@ Floats = NDArray[np.float64]
 _GAIN, _LEAST_BIAS = 1.1, 1e-3
 #: Most of these channels have to show it.
 _SHARE, _LEAST_CHANNELS = 0.5, 4
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
     misfolded = misfolded_norms(vectors, {layer.name: layer.gains.inputs for layer in found}, has_offset=has_offset)
     offset = None if has_offset is None else float(has_offset)
     changes = [
-        NormChange(name, _numbers(before), _numbers(after), offset, name in misfolded)
+        NormChange(name, doubles_of(before), doubles_of(after), offset, name in misfolded)
         for name, before, after in vectors
     ]
     readers = [
@@ -83,16 +82,12 @@ def _twin(name: str, pair: Pair) -> Stored:
     return pair.quantized.tensors[pair.names[name]]
 
 
-def _numbers(tensor: Stored) -> Floats:
-    return tensor.floats().astype(np.float64)
-
-
 def _scales_beside(pair: Pair, name: str, size: int) -> list[Floats]:
     """Vectors of this size that the quantized checkpoint alone has in the block of a layer, and their inverses."""
     block = module_around(name)
     known = {pair.names[each] for each in pair.floats.tensors if each in pair.names}
     found = [
-        _numbers(tensor)
+        doubles_of(tensor)
         for other, tensor in pair.quantized.tensors.items()
         if other not in known and tensor.is_float and tensor.size == size and _is_within(other, block, pair.names, name)
     ]
@@ -129,7 +124,7 @@ def _stays(name: str, gains: Floats, pair: Pair) -> bool:
     if name not in pair.floats.tensors or pair.names.get(name) not in pair.quantized.tensors:
         return False
     before, after = pair.floats.tensors[name], _twin(name, pair)
-    return before.is_float and after.is_float and is_left_unscaled(_numbers(before), _numbers(after), gains)
+    return before.is_float and after.is_float and is_left_unscaled(doubles_of(before), doubles_of(after), gains)
 
 
 def is_left_unscaled(before: Floats, after: Floats, gains: Floats) -> bool:

@@ -91,14 +91,14 @@ def better_reading(layer: PackedLayer, source: Source) -> BetterReading | None:
 
 def probed_similarity(layer: PackedLayer, source: Source, plain: float) -> float:
     """Cosine of stored and float weights with their gains taken out, of some rows; at least ``plain``."""
-    x, y = _probe(layer, source, slice(0, min(layer.shape[0], GAIN_ROWS)), layer.declared)
+    x, y = _weights_of_rows(layer, source, slice(0, min(layer.shape[0], GAIN_ROWS)), layer.declared)
     return max(plain, similarity(y[:, :, None], x[:, :, None]))
 
 
 def packed_gains(layer: PackedLayer, source: Source) -> Gains:
     """``channel_gains`` of a layer whose codes are understood."""
     rows = slice(0, min(layer.shape[0], GAIN_ROWS))
-    gains = channel_gains(*_probe(layer, source, rows, layer.declared), layer.bits)
+    gains = channel_gains(*_weights_of_rows(layer, source, rows, layer.declared), layer.bits)
     return gains.in_order(stored_source(layer)(rows).order)
 
 
@@ -168,7 +168,7 @@ def _column_gains(x: Values, y: Values) -> tuple[Values, Values]:
     return columns, alike.astype(np.float32)
 
 
-def _probe(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> tuple[Values, Values]:
+def _weights_of_rows(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> tuple[Values, Values]:
     """Float and stored weights of some rows, in the same order of inputs; those that are not finite are 0."""
     x, part = source(rows), stored_source(layer, reading)(rows)
     if part.order is not None:
@@ -179,5 +179,5 @@ def _probe(layer: PackedLayer, source: Source, rows: slice, reading: Reading) ->
 
 
 def _reading_sqnr(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> float | None:
-    x, y = _probe(layer, source, rows, reading)
+    x, y = _weights_of_rows(layer, source, rows, reading)
     return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))

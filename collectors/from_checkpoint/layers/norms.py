@@ -45,8 +45,10 @@ def misfolded_norms(
     for name, before, after in altered:
         if len(before.shape) != 1:
             continue
-        both = _values(before), _values(after)
-        if _is_shifted(*both) or (has_offset is not None and _is_misfolded(*both, _readers(name, inputs), has_offset)):
+        both = doubles_of(before), doubles_of(after)
+        if _is_shifted(*both) or (
+            has_offset is not None and _is_misfolded(*both, _gains_behind(name, inputs), has_offset)
+        ):
             found.append(name)
     return found
 
@@ -56,11 +58,12 @@ def _is_shifted(before: Values, after: Values) -> bool:
     return any(bool((np.abs(after - before - shift) < _ROUNDED).all()) for shift in (1.0, -1.0))
 
 
-def _values(tensor: Stored) -> Values:
+def doubles_of(tensor: Stored) -> Values:
+    """The numbers of a tensor as float64."""
     return tensor.floats().astype(np.float64)
 
 
-def _readers(norm: str, inputs: Mapping[str, Sequence[float]]) -> list[Values]:
+def _gains_behind(norm: str, inputs: Mapping[str, Sequence[float]]) -> list[Values]:
     """Gains of layers in the same block, which has the name of the norm but for its last part."""
     block = module_around(norm)
     return [np.asarray(own) for name, own in inputs.items() if own and name.startswith(f"{block}.")]

@@ -58,7 +58,7 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
     fits = codes.dtype == "U8" and codes.size * 2 == outputs * inputs and codes.rows == codes.size
     require(fits, f"codes have type {codes.dtype} and shape {list(codes.shape)} for {outputs} x {inputs} weights")
     require(absmax.size == outputs * groups, f"absmax has shape {list(absmax.shape)} for {outputs} x {groups} blocks")
-    values = _table(table, _CODES)
+    values = _read_table(table, _CODES)
     magnitudes = _read_nested(parts, absmax, state) if absmax.dtype == "U8" else absmax
     starts = even_groups(inputs, groups)
 
@@ -105,10 +105,10 @@ def _read_nested(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> _
     require(isinstance(offset, int | float), f"its nested_offset is {offset}")
     assert isinstance(length, int) and isinstance(offset, int | float)  # which has just been required
     require(own.is_float and own.size == -(-absmax.size // length), f"nested_absmax has shape {list(own.shape)}")
-    return _Nested(absmax, _table(table, _NESTED_CODES), own.floats().ravel(), length, float(offset))
+    return _Nested(absmax, _read_table(table, _NESTED_CODES), own.floats().ravel(), length, float(offset))
 
 
-def _table(stored: Stored, size: int) -> Values:
+def _read_table(stored: Stored, size: int) -> Values:
     require(stored.is_float and stored.size == size, f"{stored.name} has shape {list(stored.shape)}, not {size}")
     return stored.floats().ravel()
 

@@ -184,9 +184,7 @@ class Settings:
     @classmethod
     def of(cls, found: Mapping[str, object]) -> "Settings":
         """Read the keys of GPTQ, AWQ (``w_bit``, ``q_group_size``) and compressed-tensors (``config_groups``)."""
-        groups = found.get("config_groups")
-        nested = next((g for g in groups.values() if isinstance(g, dict)), {}) if isinstance(groups, dict) else {}
-        given = nested.get("weights")
+        given = next(iter((config_groups(found) or {}).values()), {}).get("weights")
         weights: Mapping[str, object] = given if isinstance(given, dict) else {}
         return cls(
             bits=_integer(found.get("bits", found.get("w_bit", weights.get("num_bits")))),
@@ -195,6 +193,14 @@ class Settings:
             activation_order=_truth(found.get("desc_act")),
             zero_minus_one=found.get("checkpoint_format", found.get("format")) != "gptq_v2",
         )
+
+
+def config_groups(settings: Mapping[str, object]) -> dict[str, Mapping[str, object]] | None:
+    """Groups of layers by name, as compressed-tensors declares them; None where it declares none."""
+    groups = settings.get("config_groups")
+    if not isinstance(groups, Mapping):
+        return None
+    return {str(name): group for name, group in groups.items() if isinstance(group, Mapping)}
 
 
 def _truth(value: object) -> bool | None:

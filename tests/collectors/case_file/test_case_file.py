@@ -26,12 +26,13 @@ from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.case.records import CASE_SCHEMA, Case
 from quantmedic.engine.case.statistics import FEATURES, SAMPLE_DTYPE, SLOTS, slots_of
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.limits import LimitError
 
 Files = dict[str, bytes]
-PLAIN = ("channels", "bucket_min", "bucket_max", "feature_sum", "feature_outer", "flipped_sum", "tensor_samples")
-SINCE = ("sample_width", "sample_count", "slot_min", "slot_max")
+PLAIN = (
+    *("channels", "bucket_min", "bucket_max", "feature_sum", "feature_outer", "flipped_sum", "tensor_samples"),
+    *("sample_width", "sample_count", "slot_min", "slot_max", "spatial"),
+)
 R, V = "representative/", "validation/"
 
 
@@ -73,7 +74,7 @@ def assert_same(a: Case, b: Case) -> None:
             assert used == {i for i, counts in other.items() if counts.any()}
             for i in used:
                 np.testing.assert_array_equal(other[i], one[i])
-        for name in (*PLAIN, *SINCE, "spatial"):
+        for name in PLAIN:
             np.testing.assert_array_equal(getattr(theirs, name), getattr(mine, name), err_msg=name)
         assert theirs.samples.dtype == mine.samples.dtype
         for name in mine.samples.dtype.names:
@@ -107,65 +108,6 @@ def test_slots_hold_the_extremes_of_their_samples(case):
         assert (found.slot_min[place, slot], found.slot_max[place, slot]) == (low, high)
 
 
-def write_older(
-    saved: Path, path: Path, edit: Callable[[dict[str, Any]], object], is_new: Callable[[str], bool]
-) -> Path:
-    """The case as an older version wrote it: with another record, without members that are new."""
-    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as older:
-        for name in archive.namelist():
-            content = archive.read(name)
-            if name == "case.json":
-                raw = json.loads(content)
-                edit(raw)
-                content = json.dumps(raw).encode()
-            if not is_new(name):
-                older.writestr(name, content)
-    return path
-
-
-def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
-    """Without what was added since: those facts are unknown, and all others as they were."""
-
-    def edit(raw: dict[str, Any]) -> None:
-        for tensor in raw["tensors"]:
-            for field in ("pattern", "gate", "clip_low", "clip_high", "clip_lost", "floor_lost"):
-                del tensor[field]
-            tensor["quantizer"].pop("power_of_two")
-
-    def is_new(name: str) -> bool:
-        return Path(name).stem in SINCE or name.startswith(("weights/", f"{V}quantized", f"{R}quantized"))
-
-    older = write_older(saved, tmp_path / "older.case", edit, is_new)
-    assert read_case(older).weights == {}
-    assert read_case(older).statistics["validation"].quantized_histograms == {}
-    assert case.statistics["validation"].quantized_histograms != {}
-    assert replace(case, weights={}).merge(case).weights == case.merge(case).weights == case.weights
-    without = [replace(arrays, heights=None) for arrays in case.weights.values()]
-    write_case(replace(case, weights=dict(zip(case.weights, without, strict=True))), tmp_path / "no-heights.case")
-    assert all(arrays.heights is None for arrays in read_case(tmp_path / "no-heights.case").weights.values())
-    before, after = (derive(c, quantmedic.load_rulebase()) for c in (case, read_case(older)))
-    for mine, theirs in zip(before.tensors, after.tensors, strict=True):
-        assert theirs.data.values.sample_range_ratio is None
-        assert (theirs.pattern, theirs.quantizer.power_of_two) == (None, None)
-        assert theirs.data.values.std == mine.data.values.std or math.isnan(theirs.data.values.std or 0.0)
-    assert after.model.harmed == before.model.harmed
-
-
-def test_a_case_of_schema_2_opens_and_goes_on_without_step_errors(case, saved, tmp_path):
-    """It knew no ``step`` error: none was measured, and an interrupted run goes on as it was begun."""
-
-    def edit(raw: dict[str, Any]) -> None:
-        raw["schema_version"] = 2
-        del raw["run"]["step_error"]
-
-    found = read_case(write_older(saved, tmp_path / "older.case", edit, lambda name: "/columns.step." in name))
-    assert found.record.run["step_error"] is False
-    facts, before = (derive(c, quantmedic.load_rulebase()) for c in (found, case))
-    assert all(tensor.data.step.mse is None for tensor in facts.tensors)
-    assert any(tensor.data.step.mse is not None for tensor in before.tensors)
-    assert [t.data.operator for t in facts.tensors] == [t.data.operator for t in before.tensors]
-
-
 def test_a_case_without_codes_lattices_or_histograms(tmp_path):
     """Integer inputs and float outputs leave those arrays empty."""
     ids = np.random.default_rng(0).integers(0, 20, (5, 6))
@@ -185,29 +127,6 @@ def test_infinite_facts_come_back(case, tmp_path):
     infinite = replace(case, record=case.record.model_copy(update={"operators": operators}))
     write_case(infinite, tmp_path / "a.case")
     assert read_case(tmp_path / "a.case").record.operators[0].weight.rounding.sqnr_db == math.inf
-
-
-@pytest.mark.thorough
-def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
-    """What it did not measure is unknown, and the rules that need it say so instead of passing."""
-
-    def edit(raw: dict[str, Any]) -> None:
-        raw["schema_version"] = 1
-        assert raw.pop("spatial_input") is True
-
-    new = ("/spatial.npy", "deployed_min.npy", "deployed_max.npy")
-    opened = read_case(write_older(saved, tmp_path / "old.case", edit, lambda name: name.endswith(new)))
-    before, after = quantmedic.judge(case), quantmedic.judge(opened)
-    assert before.datasets[0].spatial_correlation is not None
-    assert (after.datasets[0].image, after.datasets[0].spatial_correlation) == (None, None)
-    assert after.datasets[0].unique_share == before.datasets[0].unique_share
-    assert {"D010", "D012"} <= {note.rule for note in after.not_judged}
-    assert not {"D010", "D012"} & {note.rule for note in before.not_judged}
-    assert case.merge(case).statistics["validation"].spatial.sum() > 0
-    assert opened.merge(case).statistics["validation"].spatial.sum() > 0
-    merged = quantmedic.inspect(opened.merge(case)).facts.tensors
-    assert not [t for t in merged if t.data.normalized_mse is not None or t.data.deployed_min is not None]
-    assert any(t.data.deployed_min is not None for t in quantmedic.inspect(case.merge(case)).facts.tensors)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -310,10 +229,11 @@ def test_damaged_files(case, saved, tmp_path):
             assert_same(case, read_case(path))
 
 
-def test_newer_schema(rebuilt):
-    error = refused(rebuilt(record(schema_version=CASE_SCHEMA + 1)))
-    assert "newer" in error.message
-    assert "upgrade" in error.help
+def test_other_schemas(rebuilt):
+    newer = refused(rebuilt(record(schema_version=CASE_SCHEMA + 1)))
+    assert "newer" in newer.message and "upgrade" in newer.help
+    older = refused(rebuilt(record(schema_version=CASE_SCHEMA - 1)))
+    assert "older" in older.message and "quantmedic collect" in older.help
 
 
 class Explosive:

@@ -18,7 +18,7 @@ from quantmedic.engine.errors import DataError
 
 def decoded(array, columns, reading):
     """The detections of every sample."""
-    return [reading.found(raw) for raw in raw_boxes(columns, {"y": array}, len(array))]
+    return [reading.detect(raw) for raw in raw_boxes(columns, {"y": array}, len(array))]
 
 
 def as_order(boxes, order):
@@ -92,9 +92,9 @@ def test_a_class_may_stand_beside_its_score():
 def test_what_is_left_to_the_application_is_named():
     boxes, logits = np.tile([1.0, 1, 3, 3], (1, 2, 1)), np.array([[[2.0, 0.0, 5.0], [1.0, 3.0, -9.0]]])
     (raw,) = raw_boxes(None, {"boxes": boxes, "logits": logits}, 1)
-    sigmoid = BoxReading(kind=ScoreKind("sigmoid")).found(raw)
+    sigmoid = BoxReading(kind=ScoreKind("sigmoid")).detect(raw)
     assert sigmoid.classes.tolist() == [2, 1] and sigmoid.scores[0] == pytest.approx(1 / (1 + np.exp(-5)))
-    softmax = BoxReading(kind=ScoreKind("softmax", "last")).found(raw)
+    softmax = BoxReading(kind=ScoreKind("softmax", "last")).detect(raw)
     assert softmax.classes.tolist() == [0, 1]
     assert softmax.scores[0] == pytest.approx(np.exp(2) / (np.exp(2) + 1 + np.exp(5)))
 
@@ -111,7 +111,7 @@ def test_a_column_of_no_object_is_no_class(seed, columns):
     counted = ScoreKind("softmax", "class-0").of(logits)
     np.testing.assert_allclose(counted[:, 1:], plain[:, 1:])
     assert not counted[:, 0].any()
-    found = BoxReading(kind=ScoreKind("given", "class-0")).found(Raw(np.tile([0.0, 0, 1, 1], (7, 1)), plain, None))
+    found = BoxReading(kind=ScoreKind("given", "class-0")).detect(Raw(np.tile([0.0, 0, 1, 1], (7, 1)), plain, None))
     assert (found.classes >= 1).all()
 
 
