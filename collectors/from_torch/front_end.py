@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
-from quantmedic.collectors.measure.models import FileModels, Models
-from quantmedic.collectors.measure.network import Network
+from quantmedic.collectors.measure.models import FileModels, Models, Network
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts, Role
 from quantmedic.engine.errors import ModelError
 

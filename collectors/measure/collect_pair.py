@@ -571,3 +571,32 @@ def _batch_of(elements: int, tensors: int, room: int) -> int:
     """
     elements = max(elements, 1)
     return int(np.clip(max(room // (5 * elements), WORTHWHILE_VALUES * tensors // elements), 1, MAX_BATCH))
+
+
+class SliceRun:
+    """What opening and looking at the first batch cost is paid once for many slices."""
+
+    def __init__(
+        self,
+        models: Models,
+        datasets: Mapping[Role, Dataset],
+        options: Options,
+        version: str,
+        metric: Metric | None,
+        extras: Extras,
+    ) -> None:
+        """Look at the first batch; the arguments are those of ``collect``."""
+        self._run = begin_run(models, datasets, options, version, metric, no_progress, extras)
+        self._slicings = self._run.slicings
+
+    def measure(self, role: Role, number: int) -> Case:
+        """The case of one slice.
+
+        Raises:
+            DataError: A sample does not fit the model.
+            ModelError: A model fails on the data.
+        """
+        self._run.only({role: self._slicings[role].only(number, number + 1)})
+        for _ in self._run.measure():
+            pass
+        return self._run.case()

@@ -13,8 +13,7 @@ from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.measure.float_model import FloatModel, read_float_file
-from quantmedic.collectors.measure.models import FileModels, Models
-from quantmedic.collectors.measure.network import Network
+from quantmedic.collectors.measure.models import FileModels, Models, Network
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, ModelError
 

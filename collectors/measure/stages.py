@@ -8,8 +8,7 @@ from pathlib import Path
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.measure.models import Array, Models
-from quantmedic.collectors.measure.network import Network
+from quantmedic.collectors.measure.models import Array, Models, Network
 from quantmedic.collectors.measure.outputs import Outputs, with_metric
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.comparison import Comparison

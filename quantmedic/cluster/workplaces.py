@@ -16,8 +16,8 @@ from quantmedic.api.sensitivities import open_experiment
 from quantmedic.cluster.answers import StoredCase, load_stored
 from quantmedic.cluster.jobs import Job, read_job
 from quantmedic.collectors.from_checkpoint.compare_checkpoints import CheckpointPair, open_checkpoints
+from quantmedic.collectors.measure.collect_pair import SliceRun
 from quantmedic.collectors.measure.models import Models
-from quantmedic.collectors.measure.slice_run import SliceRun
 from quantmedic.collectors.native.runs import time_limit
 from quantmedic.engine.errors import DataError
 from quantmedic.trials.execute import find_executor
