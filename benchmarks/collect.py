@@ -133,8 +133,8 @@ def work_plain(arguments: argparse.Namespace) -> Any:
 
 def exposed(arguments: argparse.Namespace) -> list[Any]:
     """Sessions of both models with the tensors exposed that quantmedic measures."""
-    from quantmedic.collectors.from_onnx.models import open_models
-    from quantmedic.collectors.from_onnx.session import make_session
+    from quantmedic.collectors.from_onnx.onnx_models import open_models
+    from quantmedic.collectors.from_onnx.onnx_session import make_session
     from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
 
     models = open_models(arguments.float, arguments.quantized)
@@ -150,7 +150,7 @@ def exposed(arguments: argparse.Namespace) -> list[Any]:
 def work_expose(arguments: argparse.Namespace) -> Any:
     import onnxruntime  # noqa: F401
 
-    import quantmedic.collectors.from_onnx.view  # noqa: F401
+    import quantmedic.collectors.from_onnx.onnx_view  # noqa: F401
 
     def work() -> None:
         sessions = exposed(arguments)

@@ -24,7 +24,7 @@ from zoo.networks import NETWORKS
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.models import open_models
+from quantmedic.collectors.from_litert.litert_models import open_models
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import ModelError
 

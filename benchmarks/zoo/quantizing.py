@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 
-from quantmedic.collectors.from_onnx.session import make_session
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.engine.decibels import sqnr_db
 
 from .networks import Network

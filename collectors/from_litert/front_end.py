@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import shape_text
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_litert.file import read_litert
-from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
+from quantmedic.collectors.from_litert.litert_file import read_litert
+from quantmedic.collectors.from_litert.litert_models import LiteRTModels, open_models
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts

@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_litert.graph import LiteRTGraph
+from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
 from quantmedic.engine.errors import DataError
 
 Array = NDArray[np.generic]

@@ -2,7 +2,7 @@
 
 import onnx
 
-from quantmedic.collectors.from_onnx.graph import DEFAULT_DOMAINS
+from quantmedic.collectors.from_onnx.onnx_graph import DEFAULT_DOMAINS
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.operator_types import LAYOUTS, RESAMPLING, SELECTIONS

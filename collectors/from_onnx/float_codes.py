@@ -5,8 +5,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_onnx.constants import SMALL_FLOATS
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, attributes_of
+from quantmedic.collectors.from_onnx.onnx_constants import SMALL_FLOATS
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, attributes_of
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.quantizer import SmallFloats

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from quantmedic.collectors.data.messages import shape_text
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_onnx.file import external_files, load_model
+from quantmedic.collectors.from_onnx.onnx_file import external_files, load_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import training_nodes
 from quantmedic.collectors.measure.float_model import COMPLAINT_CHARACTERS, FloatModel

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from quantmedic.collectors.from_onnx.float_model import read_onnx_float
-from quantmedic.collectors.from_onnx.models import OnnxModels, OnnxNetwork, open_models, open_network
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, OnnxNetwork, open_models, open_network
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.from_onnx.scalars import fill_rows, join_scalars
 from quantmedic.collectors.from_onnx.segments import in_order, make_constant
-from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import build_network, given_input, quantized_name
 from quantmedic.collectors.measure.models import Given
 from quantmedic.collectors.pair.feed import feed_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, attributes_of
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, attributes_of
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer

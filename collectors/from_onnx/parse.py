@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from onnx import version_converter
 
 from quantmedic.collectors.from_onnx.codes import carry_codes
-from quantmedic.collectors.from_onnx.constants import SMALL_FLOATS, fold, read_constant, read_constant_node
 from quantmedic.collectors.from_onnx.float_codes import (
     add_float_dequantize,
     add_float_quantize,
@@ -28,9 +27,10 @@ from quantmedic.collectors.from_onnx.float_codes import (
     note_float_codes,
     note_float_constant,
 )
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, attributes_of, opset_of, spec_of
 from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, add_integer, join_dynamic
-from quantmedic.collectors.from_onnx.session import TRANSLATED
+from quantmedic.collectors.from_onnx.onnx_constants import SMALL_FLOATS, fold, read_constant, read_constant_node
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, attributes_of, opset_of, spec_of
+from quantmedic.collectors.from_onnx.onnx_session import TRANSLATED
 from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
 from quantmedic.collectors.pair.constants import Constant, type_bits
 from quantmedic.collectors.pair.graph import Operator, Tap, consumers_of

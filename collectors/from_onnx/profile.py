@@ -13,8 +13,8 @@ import onnxruntime as ort
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import error_line
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.session import Feed, named_after_outputs, run, written_by
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import Feed, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.feed import feed_of

@@ -7,7 +7,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_onnx.graph import opset_of
+from quantmedic.collectors.from_onnx.onnx_graph import opset_of
 
 Array = NDArray[np.generic]
 #: Inputs of this name are scalars.

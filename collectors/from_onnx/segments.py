@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.from_onnx.scalars import SCALAR, Rows, fill_rows, join_scalars
-from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.memory import kept_bytes
 
 Array = NDArray[np.generic]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.segments import Segments, State
 from quantmedic.collectors.from_onnx.settable import ChannelQuantizer, Fed, Layer, Operand, Quantizer, Settable, Setting
 from quantmedic.collectors.from_onnx.simulated_nodes import (

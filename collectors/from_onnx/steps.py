@@ -7,8 +7,8 @@ import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.session import added_outputs, make_session, run
+from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import added_outputs, make_session, run
 from quantmedic.collectors.measure.models import View
 from quantmedic.collectors.measure.plan import tap_values
 from quantmedic.collectors.pair.feed import feed_of

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.from_onnx.graph import DEFAULT_DOMAINS, OnnxGraph, opset_of
+from quantmedic.collectors.from_onnx.onnx_graph import DEFAULT_DOMAINS, OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.types import static_types
 
 _FLOAT8 = frozenset(

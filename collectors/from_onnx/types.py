@@ -5,7 +5,7 @@ import math
 import onnx
 import onnx.shape_inference
 
-from quantmedic.collectors.from_onnx.graph import spec_of
+from quantmedic.collectors.from_onnx.onnx_graph import spec_of
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 
 #: Initializers up to this size may be shapes or axes that operators are given.

@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_openvino.graph import Exposed, OpenVINOGraph
-from quantmedic.collectors.from_openvino.session import Sessions
-from quantmedic.collectors.from_openvino.site import Place
+from quantmedic.collectors.from_openvino.openvino_graph import Exposed, OpenVINOGraph
+from quantmedic.collectors.from_openvino.openvino_session import Sessions
+from quantmedic.collectors.from_openvino.openvino_site import Place
 from quantmedic.collectors.measure.outputs import output_difference
 
 Array = NDArray[np.generic]

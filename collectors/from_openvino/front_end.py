@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from quantmedic.collectors.data.messages import shape_text
-from quantmedic.collectors.from_openvino.file import read_ir
-from quantmedic.collectors.from_openvino.graph import graph_of
-from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_graph import graph_of
+from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels, open_models
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 from quantmedic.collectors.pair.feed import input_specs

@@ -13,9 +13,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.graph import unique_name
+from quantmedic.collectors.from_onnx.onnx_graph import unique_name
 from quantmedic.collectors.from_openvino.folded_factors import Factor, channel_places
-from quantmedic.collectors.from_openvino.translation import Translation
+from quantmedic.collectors.from_openvino.openvino_translation import Translation
 
 Float32 = NDArray[np.float32]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch import torch_loops
 from quantmedic.collectors.from_torch.calls import Interception, Kwargs, tensors_of
-from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.module import to_array, to_plain
+from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.statistics.accumulate import SHORT_ROW
 from quantmedic.collectors.statistics.device_values import DeviceValues
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Ends, Rounding

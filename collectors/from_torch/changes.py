@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of, with_tensors
 from quantmedic.collectors.from_torch.capture import Repeated
-from quantmedic.collectors.from_torch.graph import Place, TorchGraph
+from quantmedic.collectors.from_torch.torch_graph import Place, TorchGraph
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid
 
 Replace = Callable[[torch.Tensor], torch.Tensor]

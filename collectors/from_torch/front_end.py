@@ -36,7 +36,7 @@ class _TorchFrontEnd:
     ) -> tuple[Models, dict[Role, Dataset]]:
         """Open data and modules: the data tell what the modules are fed with; see ``FrontEnd``."""
         try:
-            from quantmedic.collectors.from_torch.models import open_torch  # torch is an optional package
+            from quantmedic.collectors.from_torch.torch_models import open_torch  # torch is an optional package
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "torch":
                 raise

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of
-from quantmedic.collectors.from_torch.operators import Arguments, plain_name
+from quantmedic.collectors.from_torch.torch_operators import Arguments, plain_name
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 Kind = Literal["fake", "encode", "decode"]

@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 
 from quantmedic.collectors.from_torch.calls import Interception, Kwargs, tensors_of
-from quantmedic.collectors.from_torch.operators import is_alias
 from quantmedic.collectors.from_torch.quantizers import Quantized, quantization_of
+from quantmedic.collectors.from_torch.torch_operators import is_alias
 
 #: Wrappers whose inner layer goes by their own name.
 _WRAPPERS = frozenset({"PytorchQuantizationWrapper"})

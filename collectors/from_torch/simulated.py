@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, along_channels, constant, on_grid
-from quantmedic.collectors.from_torch.graph import Place
+from quantmedic.collectors.from_torch.torch_graph import Place
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
 from quantmedic.collectors.pair.deployed_grids import deployed_grids
 from quantmedic.collectors.pair.graph import Operator

@@ -9,9 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import tensors_of
-from quantmedic.collectors.from_torch.graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.module import is_watching, to_array
-from quantmedic.collectors.from_torch.operators import CallAsOperator, Operand, operator_of_call, plain_name
 from quantmedic.collectors.from_torch.quantizers import (
     Quantized,
     activation_grid,
@@ -21,6 +19,8 @@ from quantmedic.collectors.from_torch.quantizers import (
     stored_grid,
 )
 from quantmedic.collectors.from_torch.recorder import Call
+from quantmedic.collectors.from_torch.torch_graph import Place, TorchGraph
+from quantmedic.collectors.from_torch.torch_operators import CallAsOperator, Operand, operator_of_call, plain_name
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attribute, Attributes, Node, Operator, Shape, Tap, TensorSpec, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.capture import Capture
-from quantmedic.collectors.from_torch.graph import TorchGraph
+from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.from_torch.torch_pair import Collapsed, TorchPair
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import FOLDABLE, Graph, Operator

@@ -7,7 +7,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.graph import unique_name
+from quantmedic.collectors.from_onnx.onnx_graph import unique_name
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 Array = NDArray[np.generic]

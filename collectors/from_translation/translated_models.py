@@ -19,13 +19,13 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
+from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxView
 from quantmedic.collectors.from_onnx.profile import profile
-from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
-from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxView
 from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.model_pair import ModelPair

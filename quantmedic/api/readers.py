@@ -8,7 +8,7 @@ from quantmedic.api.options import DataSource
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.preprocessing import ChannelOrder, Layout, Preprocessing
 from quantmedic.collectors.data.readers import Feed
-from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.pair.feed import feed_of, input_specs
 

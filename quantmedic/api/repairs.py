@@ -10,10 +10,10 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.readers import RewindableReader, is_reader
-from quantmedic.collectors.from_litert import models as litert
+from quantmedic.collectors.from_litert import litert_models
 from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
-from quantmedic.collectors.from_onnx.file import load_model, save_content, save_model
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_file import load_model, save_content, save_model
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import threads_to_use
@@ -206,7 +206,7 @@ def _repair_litert(
     settings: Mapping[str, object],
 ) -> _Repaired:
     """The same of LiteRT files: what is learned on the translation is written over the codes of the file."""
-    models = litert.open_models(*paths)
+    models = litert_models.open_models(*paths)
     models.probe()
     read = _samples_of(feeds_by_tensor(models.float_graph, data), models.input_specs, samples)
     models.first = next(iter(read()), None)

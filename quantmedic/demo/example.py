@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from quantmedic.collectors.from_onnx.file import save_content
+from quantmedic.collectors.from_onnx.onnx_file import save_content
 from quantmedic.demo import DemoData
 from quantmedic.engine.output_files import require_folder
 from quantmedic.reports.sections.prescription_run import FILE

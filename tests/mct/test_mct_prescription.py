@@ -12,8 +12,8 @@ mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/r
 
 from quantmedic import collect, load_rulebase  # noqa: E402
 from quantmedic.collectors.data.batches import Batch  # noqa: E402
-from quantmedic.collectors.from_torch.inputs import TorchData  # noqa: E402
-from quantmedic.collectors.from_torch.models import TorchModels, open_torch_models  # noqa: E402
+from quantmedic.collectors.from_torch.torch_inputs import TorchData  # noqa: E402
+from quantmedic.collectors.from_torch.torch_models import TorchModels, open_torch_models  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
 from quantmedic.engine.diagnosis.advice import advise_on  # noqa: E402

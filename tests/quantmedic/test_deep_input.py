@@ -23,7 +23,7 @@ from quantmedic.collectors.data.arrays import npy_column, npz_columns
 from quantmedic.collectors.data.labels import read_labels
 from quantmedic.collectors.data.preprocessing import Preprocessing, read_image
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
-from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_settings.merge import read_source
 from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError

@@ -24,7 +24,7 @@ from builders.guard import guard_variables
 from onnx import TensorProto, helper
 
 import quantmedic
-from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import QuantmedicError, RuleError

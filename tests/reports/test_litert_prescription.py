@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from quantmedic import collect, fallback, judge, load_rulebase
 from quantmedic.api.searches.fallbacks import write_fallback
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.models import open_models
+from quantmedic.collectors.from_litert.litert_models import open_models
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force

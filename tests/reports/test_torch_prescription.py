@@ -38,8 +38,8 @@ from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack  # noqa: E402
 
 from quantmedic import collect, load_rulebase  # noqa: E402
 from quantmedic.collectors.data.batches import Batch  # noqa: E402
-from quantmedic.collectors.from_torch.inputs import TorchData  # noqa: E402
-from quantmedic.collectors.from_torch.models import TorchModels, open_torch_models  # noqa: E402
+from quantmedic.collectors.from_torch.torch_inputs import TorchData  # noqa: E402
+from quantmedic.collectors.from_torch.torch_models import TorchModels, open_torch_models  # noqa: E402
 from quantmedic.collectors.measure.host import has_vnni  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
 from quantmedic.engine.diagnosis.prescription import complete_code  # noqa: E402

@@ -9,7 +9,7 @@ from builders.openvino_models import CHANNELS, conv_net, images, save_openvino_p
 import quantmedic
 from quantmedic.cluster.tasks import read_task, task_as_plain
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
+from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels, open_models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.repair import facts_after

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_static
 
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric, load_metric

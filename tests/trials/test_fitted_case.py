@@ -9,7 +9,7 @@ from builders.onnx_models import conv_net, images, save_pair, static
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.engine.formulas.change import Targets, sixteen_bit
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import extremes, tensor_bins

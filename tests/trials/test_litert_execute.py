@@ -11,7 +11,7 @@ from builders.recordings import RECORDINGS
 
 from quantmedic import collect, load_rulebase
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
+from quantmedic.collectors.from_litert.litert_models import LiteRTModels, open_models
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force

@@ -13,8 +13,8 @@ from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.file import LiteModel, read_litert
-from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
+from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
+from quantmedic.collectors.from_litert.litert_models import LiteRTModels, open_models
 from quantmedic.collectors.measure.models import Fitting, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db

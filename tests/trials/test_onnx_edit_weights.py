@@ -11,7 +11,7 @@ from builders.trial_bench import Array, Bench, agree, bench, edited_outputs, flo
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
 
-from quantmedic.collectors.from_onnx.session import executed_types
+from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.from_onnx.onnx_remedies import left_integer
 

@@ -13,7 +13,7 @@ from builders.onnx_patients import Array, dead_channel, inputs, joined, network,
 
 from quantmedic import collect, load_rulebase
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Edited, Runner
 from quantmedic.engine.diagnosis.prescription import complete_code

@@ -11,8 +11,8 @@ from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
-from quantmedic.collectors.from_onnx.session import executed_types
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
+from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.bias_correction import correct_model

@@ -10,9 +10,9 @@ from builders.onnx_models import random
 from builders.openvino_models import fake_quantize, openvino, rounded_weights, save_openvino_pair
 
 import quantmedic
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
-from quantmedic.collectors.from_openvino.session import Session, Sessions
-from quantmedic.collectors.from_openvino.site import Place
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph
+from quantmedic.collectors.from_openvino.openvino_session import Session, Sessions
+from quantmedic.collectors.from_openvino.openvino_site import Place
 
 pytestmark = pytest.mark.thorough
 

@@ -7,7 +7,7 @@ import pytest
 from builders.openvino_models import conv_net, images, openvino, save_openvino_pair
 
 import quantmedic
-from quantmedic.collectors.from_openvino.models import open_models
+from quantmedic.collectors.from_openvino.openvino_models import open_models
 
 pytestmark = pytest.mark.nightly
 

@@ -9,7 +9,7 @@ import pytest
 from builders import onnx_models
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.from_onnx.onnx_remedies import EXECUTORS, copy_model

@@ -13,7 +13,7 @@ from onnxruntime.quantization import QuantType
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.demo import patient
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.advice import general_advice

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient

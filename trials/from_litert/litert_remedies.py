@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of, parse_translation
-from quantmedic.collectors.from_litert.models import LiteRTModels
-from quantmedic.collectors.from_litert.session import Sessions
-from quantmedic.collectors.from_onnx.file import save_content
+from quantmedic.collectors.from_litert.litert_file import read_litert
+from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of, parse_translation
+from quantmedic.collectors.from_litert.litert_models import LiteRTModels
+from quantmedic.collectors.from_litert.litert_session import Sessions
+from quantmedic.collectors.from_onnx.onnx_file import save_content
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
 from quantmedic.collectors.measure.models import Fitting, Models, Runner
 from quantmedic.engine.case.records import Case

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.integer import INTEGER_OPS
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, original_of, weight_of

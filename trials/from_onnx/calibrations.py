@@ -21,9 +21,9 @@ from onnxruntime import set_default_logger_severity
 from onnxruntime.quantization import calibrate
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.file import load_model
-from quantmedic.collectors.from_onnx.models import OnnxModels
-from quantmedic.collectors.from_onnx.session import run_session
+from quantmedic.collectors.from_onnx.onnx_file import load_model
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels
+from quantmedic.collectors.from_onnx.onnx_session import run_session
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError

@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.graph import opset_of, unique_name
+from quantmedic.collectors.from_onnx.onnx_graph import opset_of, unique_name
 
 Array = NDArray[Any]
 #: Attributes of a node, of the types that ``onnx.helper.make_node`` takes.

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.scaling import (

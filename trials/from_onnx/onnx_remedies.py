@@ -15,12 +15,12 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.file import load_model, save_model
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.models import OnnxModels
+from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels
+from quantmedic.collectors.from_onnx.onnx_record import kernels_of_model
+from quantmedic.collectors.from_onnx.onnx_session import executed_types, make_session, run
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_onnx.record import kernels_of_model
-from quantmedic.collectors.from_onnx.session import executed_types, make_session, run
 from quantmedic.collectors.measure.models import Fitting, Kernel, Models, Runner
 from quantmedic.collectors.measure.record import kernel_of
 from quantmedic.collectors.pair.feed import feed_of

@@ -15,8 +15,8 @@ import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.engine.errors import ModelError

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
-from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Draft

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.file import save_content
-from quantmedic.collectors.from_openvino.file import read_ir
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
-from quantmedic.collectors.from_openvino.models import OpenVINOModels
-from quantmedic.collectors.from_openvino.session import Sessions
+from quantmedic.collectors.from_onnx.onnx_file import save_content
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
+from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels
+from quantmedic.collectors.from_openvino.openvino_session import Sessions
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
 from quantmedic.collectors.measure.models import Fitting, Models, Runner
 from quantmedic.engine.case.records import Case

@@ -19,9 +19,9 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import error_text
 from quantmedic.collectors.from_torch.calls import tensors_of
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, constant, on_grid
-from quantmedic.collectors.from_torch.graph import Place, TorchGraph
-from quantmedic.collectors.from_torch.models import TorchModels
 from quantmedic.collectors.from_torch.module import as_deployed
+from quantmedic.collectors.from_torch.torch_graph import Place, TorchGraph
+from quantmedic.collectors.from_torch.torch_models import TorchModels
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
 from quantmedic.collectors.measure.models import Fitting, Float32, Models, Runner
 from quantmedic.collectors.pair.graph import Operator

@@ -25,9 +25,9 @@ from builders.recordings import RECORDINGS
 from builders.tiers import others_nightly
 
 import quantmedic
-from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.session import Session
+from quantmedic.collectors.from_litert.litert_file import read_litert
+from quantmedic.collectors.from_litert.litert_session import Session
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.derive import derive
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor, read_litert
-from quantmedic.collectors.from_litert.graph import graph_of
-from quantmedic.collectors.from_litert.models import LiteRTModels
-from quantmedic.collectors.from_litert.operators import OPERATORS
-from quantmedic.collectors.from_litert.session import is_open
-from quantmedic.collectors.from_litert.translation import UNTRANSLATED, translate
-from quantmedic.collectors.from_onnx.session import make_session
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.litert_graph import graph_of
+from quantmedic.collectors.from_litert.litert_models import LiteRTModels
+from quantmedic.collectors.from_litert.litert_operators import OPERATORS
+from quantmedic.collectors.from_litert.litert_session import is_open
+from quantmedic.collectors.from_litert.litert_translation import UNTRANSLATED, translate
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.measure.bias_facts import bias_facts

@@ -8,8 +8,8 @@ import pytest
 from builders.litert_models import every_operator, quantized
 from builders.onnx_models import random
 
-from quantmedic.collectors.from_litert.file import LiteModel, read_litert
-from quantmedic.collectors.from_litert.graph import writable_constants, write_constants
+from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
+from quantmedic.collectors.from_litert.litert_graph import writable_constants, write_constants
 from quantmedic.engine.errors import ModelError
 
 pytestmark = pytest.mark.thorough

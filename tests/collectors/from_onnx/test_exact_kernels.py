@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.session import make_session
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.collectors.measure.host import EXACT_KERNELS
 
 NAME = Path("saturating.onnx")

@@ -25,7 +25,7 @@ from builders.onnx_models import (
 )
 from onnx import TensorProto, helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.pair.graph import Graph, Operator, Tap
 

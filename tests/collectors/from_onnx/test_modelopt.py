@@ -12,9 +12,9 @@ from builders.tiers import others_nightly
 from onnx import TensorProto, helper, numpy_helper
 
 import quantmedic
-from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError
 

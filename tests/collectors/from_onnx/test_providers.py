@@ -7,7 +7,8 @@ import pytest
 from builders.onnx_models import Net, random
 
 import quantmedic
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.collectors.from_onnx.providers import (
     CPU,
     CUDA,
@@ -17,7 +18,6 @@ from quantmedic.collectors.from_onnx.providers import (
     providers_of,
     sessions_on,
 )
-from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.engine.errors import ModelError
 
 without_cuda = pytest.mark.skipif(CUDA in ort.get_available_providers(), reason="onnxruntime has CUDA here")

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx import segments
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.collectors.from_onnx.segments import Segments
-from quantmedic.collectors.from_onnx.session import make_session
 
 #: The chain of operators is this long; every one adds a constant that is an input.
 LENGTH = 30

@@ -21,13 +21,13 @@ from builders.onnx_models import (
 from onnx import helper
 from onnxruntime.quantization import QuantType
 
-from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
-from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_onnx.session import (
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
+from quantmedic.collectors.from_onnx.onnx_session import (
     ObservedModel,
     added_outputs,
     make_session,
 )
+from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.pair.graph import Graph, Tap

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import kernel_facts, open_models
+from quantmedic.collectors.from_onnx.onnx_models import kernel_facts, open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import (
     half_tensors,

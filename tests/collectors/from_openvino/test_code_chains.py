@@ -11,11 +11,11 @@ from builders.openvino_models import fake_quantize, openvino
 from onnx import TensorProto, helper
 
 import quantmedic
-from quantmedic.collectors.from_onnx.session import make_session, run
-from quantmedic.collectors.from_openvino.file import read_ir
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
-from quantmedic.collectors.from_openvino.models import open_models
-from quantmedic.collectors.from_openvino.session import Session
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
+from quantmedic.collectors.from_openvino.openvino_models import open_models
+from quantmedic.collectors.from_openvino.openvino_session import Session
 
 pytestmark = pytest.mark.thorough
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quantmedic.collectors.from_openvino.constants import Held, unpack
+from quantmedic.collectors.from_openvino.openvino_constants import Held, unpack
 
 
 def held(shape: tuple[int, ...], scale: np.ndarray, zero: np.ndarray | None = None) -> Held:

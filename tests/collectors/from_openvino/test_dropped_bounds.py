@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_openvino.file import read_ir
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
-from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
-from quantmedic.collectors.from_openvino.session import Session
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
+from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels, open_models
+from quantmedic.collectors.from_openvino.openvino_session import Session
 from quantmedic.collectors.from_translation.translated_models import translated_runner
 
 pytestmark = [pytest.mark.thorough, pytest.mark.attributed]

@@ -21,7 +21,7 @@ import numpy as np
 import openvino
 from openvino import opset13 as ops
 from quantmedic.collectors.measure import host
-from quantmedic.collectors.from_openvino.models import open_models
+from quantmedic.collectors.from_openvino.openvino_models import open_models
 from quantmedic.collectors.data.batches import Batch
 
 host.cpu_flags = lambda: frozenset({"avx2"})

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from builders.openvino_models import save_openvino_pair
 
-from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.front_end import FRONT_END
-from quantmedic.collectors.from_openvino.models import open_models
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_models import open_models
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.limits import IR_BYTES, LimitError
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.folded_factors import channel_places
-from quantmedic.collectors.from_openvino.models import open_models
-from quantmedic.collectors.from_openvino.session import Session
+from quantmedic.collectors.from_openvino.openvino_models import open_models
+from quantmedic.collectors.from_openvino.openvino_session import Session
 from quantmedic.collectors.from_translation.translated_models import translated_runner
 
 pytestmark = [pytest.mark.thorough, pytest.mark.attributed]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.from_openvino.grids import FakeGrid, Ranges, grid_of
+from quantmedic.collectors.from_openvino.fake_quantize import FakeGrid, Ranges, grid_of
 
 
 def fake_quantize(x: np.ndarray, ranges: Ranges, levels: int) -> np.ndarray:

@@ -22,8 +22,8 @@ from builders.tiers import others_nightly
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_openvino import exposing, file
-from quantmedic.collectors.from_openvino.models import OpenVINOModels, open_models
+from quantmedic.collectors.from_openvino import exposing, openvino_file
+from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels, open_models
 from quantmedic.collectors.measure.host import EXACT_KERNELS
 from quantmedic.collectors.measure.models import Kernel
 from quantmedic.collectors.pair.originals import weight_of
@@ -231,7 +231,7 @@ def test_without_the_package_it_says_how_to_install_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ModelError) as caught:
-        file.read_ir(paths[0])
+        openvino_file.read_ir(paths[0])
     assert caught.value.help == "pip install 'quantmedic[openvino]'"
 
 

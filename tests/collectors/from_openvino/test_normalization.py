@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from builders.openvino_models import fake_quantize, openvino
 
-from quantmedic.collectors.from_onnx.session import make_session, run
-from quantmedic.collectors.from_openvino.file import read_ir
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
-from quantmedic.collectors.from_openvino.session import Session
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
+from quantmedic.collectors.from_openvino.openvino_session import Session
 
 pytestmark = pytest.mark.thorough
 

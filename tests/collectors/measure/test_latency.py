@@ -8,7 +8,7 @@ import pytest
 from builders.onnx_models import Net, conv_net, images, qdq, random, save_pair
 
 import quantmedic
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.profile import _operator_times, _owners, node_times
 from quantmedic.collectors.measure import latency
 from quantmedic.engine.case.records import Case

@@ -12,7 +12,7 @@ from builders.onnx_models import Net, conv_net, images, qdq, random, save_pair, 
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure import memory
 from quantmedic.collectors.measure.host import free_memory, resident_memory
 from quantmedic.collectors.measure.memory import Need, in_groups, settle_memory

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import quantmedic
 from quantmedic.api.remedies import simulate_remedies
 from quantmedic.cli.main import cli
-from quantmedic.collectors.from_onnx import view as onnx_view
+from quantmedic.collectors.from_onnx import onnx_view as onnx_view
 from quantmedic.collectors.measure import collect_pair
 from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.demo import patient

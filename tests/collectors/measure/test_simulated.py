@@ -22,7 +22,7 @@ from onnxruntime.quantization.quant_utils import quantize_data
 
 import quantmedic
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.pair.weight_forms import round_to_best_grid, round_to_grid

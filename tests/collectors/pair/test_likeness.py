@@ -9,7 +9,7 @@ from builders.onnx_models import Net
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.pair.originals import normalization_of
 from quantmedic.engine.errors import ModelError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from builders.onnx_models import Net, conv_net, images, qdq, random, save_pair, static
 
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.pair.operations import sizes_of
 
 

@@ -9,7 +9,7 @@ from builders.onnx_models import Net, branch_net, conv_net, images, qdq, random,
 from networks import chain
 
 import quantmedic
-from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.pair.detector_heads import decoder_of

@@ -31,7 +31,7 @@ MODULES = (
     "quantmedic.cli.check",
     "quantmedic.collectors.front_ends",
     "quantmedic.collectors.from_onnx.parse",
-    "quantmedic.collectors.from_onnx.graph",
+    "quantmedic.collectors.from_onnx.onnx_graph",
     "quantmedic.collectors.measure.collect_pair",
     "quantmedic.reports.write",
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 
-from quantmedic.collectors.from_onnx.session import make_session
+from quantmedic.collectors.from_onnx.onnx_session import make_session
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]

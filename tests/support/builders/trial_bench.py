@@ -13,8 +13,8 @@ import quantmedic
 from builders.onnx_models import images, own, save_pair, session
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
-from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation

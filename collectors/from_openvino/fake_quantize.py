@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_openvino.constants import REAL, Held
+from quantmedic.collectors.from_openvino.openvino_constants import REAL, Held
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_openvino.constants import shape_of
 from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
-from quantmedic.collectors.from_openvino.file import IrModel
 from quantmedic.collectors.from_openvino.folded_factors import Factor
-from quantmedic.collectors.from_openvino.site import Place
-from quantmedic.collectors.from_openvino.translation import translate
+from quantmedic.collectors.from_openvino.openvino_constants import shape_of
+from quantmedic.collectors.from_openvino.openvino_file import IrModel
+from quantmedic.collectors.from_openvino.openvino_site import Place
+from quantmedic.collectors.from_openvino.openvino_translation import translate
 from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
 from quantmedic.collectors.from_translation.translated_models import TranslatedGraph
 from quantmedic.collectors.pair.feed import feed_of

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor
 from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Value, make_node, open_first_side
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Shape

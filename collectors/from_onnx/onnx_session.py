@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_onnx.float_codes import has_float_codes
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
-from quantmedic.collectors.from_openvino.session import Sessions
-from quantmedic.collectors.from_openvino.site import Place
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph
+from quantmedic.collectors.from_openvino.openvino_session import Sessions
+from quantmedic.collectors.from_openvino.openvino_site import Place
 from quantmedic.collectors.measure.model_pair import PairView, flip_channels
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of

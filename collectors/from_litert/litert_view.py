@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.graph import LiteRTGraph
-from quantmedic.collectors.from_litert.session import Session, Sessions
+from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
+from quantmedic.collectors.from_litert.litert_session import Session, Sessions
 from quantmedic.collectors.measure.model_pair import PairView, flip_channels
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of

@@ -14,12 +14,19 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_onnx.session import TRANSLATED
-from quantmedic.collectors.from_openvino.constants import value_info
+from quantmedic.collectors.from_onnx.onnx_session import TRANSLATED
 from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
-from quantmedic.collectors.from_openvino.grids import OFF_GRID, FakeGrid, Ranges, code_chain, grid_of, round_weights
-from quantmedic.collectors.from_openvino.operators import biased_translator_of, fits_as_bias, translator_of
-from quantmedic.collectors.from_openvino.site import Place, Site, TensorWriter, Untranslatable, type_of
+from quantmedic.collectors.from_openvino.fake_quantize import (
+    OFF_GRID,
+    FakeGrid,
+    Ranges,
+    code_chain,
+    grid_of,
+    round_weights,
+)
+from quantmedic.collectors.from_openvino.openvino_constants import value_info
+from quantmedic.collectors.from_openvino.openvino_operators import biased_translator_of, fits_as_bias, translator_of
+from quantmedic.collectors.from_openvino.openvino_site import Place, Site, TensorWriter, Untranslatable, type_of
 from quantmedic.collectors.from_translation.onnx_writer import make_node
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.quantizer import Quantizer

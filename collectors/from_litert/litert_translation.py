@@ -13,10 +13,18 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator
 from quantmedic.collectors.from_litert.functions import DOMAIN, OPSET, functions_of
-from quantmedic.collectors.from_litert.operators import OPERATORS
-from quantmedic.collectors.from_litert.site import CODES, Held, Node, Site, TensorWriter, Untranslatable, value_info
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator
+from quantmedic.collectors.from_litert.litert_operators import OPERATORS
+from quantmedic.collectors.from_litert.litert_site import (
+    CODES,
+    Held,
+    Node,
+    Site,
+    TensorWriter,
+    Untranslatable,
+    value_info,
+)
 from quantmedic.collectors.from_translation.onnx_writer import Value, make_node
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 

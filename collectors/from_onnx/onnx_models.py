@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_file import load_model
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_record import describe_models, kernels_of_model
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run, shapes_on
+from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxIsolated, OnnxView
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.providers import CPU, Provider, describe_assignment, providers_of, sessions_on
-from quantmedic.collectors.from_onnx.record import describe_models, kernels_of_model
-from quantmedic.collectors.from_onnx.session import make_session, run, shapes_on
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_shapes, static_types
-from quantmedic.collectors.from_onnx.view import FloatTensors, OnnxIsolated, OnnxView
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.memory import in_groups, sizes_of
 from quantmedic.collectors.measure.model_pair import ModelPair

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_openvino.file import IrModel, import_openvino, telling_line
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph
-from quantmedic.collectors.from_openvino.site import Place
+from quantmedic.collectors.from_openvino.openvino_file import IrModel, import_openvino, telling_line
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph
+from quantmedic.collectors.from_openvino.openvino_site import Place
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native

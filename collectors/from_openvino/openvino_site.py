@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.from_openvino.constants import FOLDED, REAL, TYPES, Held, fold, shape_of, unpack
+from quantmedic.collectors.from_openvino.openvino_constants import FOLDED, REAL, TYPES, Held, fold, shape_of, unpack
 from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Value, make_node
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Shape

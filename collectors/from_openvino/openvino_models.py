@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.dropped_bounds import dropped_bounds
-from quantmedic.collectors.from_openvino.file import read_ir
 from quantmedic.collectors.from_openvino.folded_factors import folded_factors
-from quantmedic.collectors.from_openvino.graph import OpenVINOGraph, graph_of
-from quantmedic.collectors.from_openvino.session import Session, Sessions, may_saturate
-from quantmedic.collectors.from_openvino.view import OpenVINOView
+from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
+from quantmedic.collectors.from_openvino.openvino_session import Session, Sessions, may_saturate
+from quantmedic.collectors.from_openvino.openvino_view import OpenVINOView
 from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs, translated_runner
 from quantmedic.collectors.measure.models import Description, Kernel, Reading, Runner
 from quantmedic.collectors.measure.outputs import added_noise_ratio

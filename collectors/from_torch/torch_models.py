@@ -15,8 +15,6 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_torch.capture import Capture
-from quantmedic.collectors.from_torch.graph import TorchGraph
-from quantmedic.collectors.from_torch.inputs import TorchData, TorchInputs
 from quantmedic.collectors.from_torch.module import (
     as_deployed,
     fake_quantizers_of,
@@ -27,6 +25,8 @@ from quantmedic.collectors.from_torch.module import (
 )
 from quantmedic.collectors.from_torch.recorder import Recorder
 from quantmedic.collectors.from_torch.simulated import TorchSimulated
+from quantmedic.collectors.from_torch.torch_graph import TorchGraph
+from quantmedic.collectors.from_torch.torch_inputs import TorchData, TorchInputs
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
 from quantmedic.collectors.from_torch.trace import graph_of
 from quantmedic.collectors.from_torch.twins import settle_twins

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.session import ObservedModel, isolate_operators, make_session, run
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import ObservedModel, isolate_operators, make_session, run
 from quantmedic.collectors.measure.memory import GroupedReading
 from quantmedic.collectors.measure.model_pair import flip_channels
 from quantmedic.collectors.measure.models import Faithfulness, Reading

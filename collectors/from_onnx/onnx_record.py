@@ -4,10 +4,10 @@ import onnx
 import onnxruntime as ort
 
 from quantmedic.collectors.data.hashes import sha256_of
-from quantmedic.collectors.from_onnx.file import external_files
-from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_file import external_files
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.collectors.from_onnx.quantized_types import quantized_nodes
-from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.collectors.from_onnx.traits import half_tensors, required_opset, toolchain_marks, training_nodes
 from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor, read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of
-from quantmedic.collectors.from_litert.session import Sessions, is_open, takes_batches
-from quantmedic.collectors.from_litert.view import LiteRTView
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of
+from quantmedic.collectors.from_litert.litert_session import Sessions, is_open, takes_batches
+from quantmedic.collectors.from_litert.litert_view import LiteRTView
 from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs
 from quantmedic.collectors.measure.models import Description, Kernel, Producer, Runner
 from quantmedic.collectors.pair.graph import Shape

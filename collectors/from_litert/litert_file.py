@@ -11,7 +11,19 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_litert.checks import (
+from quantmedic.collectors.from_litert.flatbuffer import (
+    ACCIDENTS,
+    IDENTIFIER,
+    Bytes,
+    Damaged,
+    RawBlocks,
+    RawGraph,
+    RawModel,
+    RawTensor,
+    read_raw,
+    schema,
+)
+from quantmedic.collectors.from_litert.litert_checks import (
     BITS,
     SIGNED,
     check_calls,
@@ -25,18 +37,6 @@ from quantmedic.collectors.from_litert.checks import (
     check_places,
     check_shape,
     check_steps,
-)
-from quantmedic.collectors.from_litert.flatbuffer import (
-    ACCIDENTS,
-    IDENTIFIER,
-    Bytes,
-    Damaged,
-    RawBlocks,
-    RawGraph,
-    RawModel,
-    RawTensor,
-    read_raw,
-    schema,
 )
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import error_line
-from quantmedic.collectors.from_litert.file import LiteModel
-from quantmedic.collectors.from_litert.graph import LiteRTGraph
+from quantmedic.collectors.from_litert.litert_file import LiteModel
+from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from quantmedic.collectors.from_openvino.constants import REAL, Held, shape_of
-from quantmedic.collectors.from_openvino.site import (
+from quantmedic.collectors.from_openvino.openvino_constants import REAL, Held, shape_of
+from quantmedic.collectors.from_openvino.openvino_site import (
     Site,
     Translate,
     Untranslatable,

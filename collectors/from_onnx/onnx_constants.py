@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from quantmedic.collectors.from_onnx.graph import attributes_of
+from quantmedic.collectors.from_onnx.onnx_graph import attributes_of
 from quantmedic.collectors.pair.axes import reshaped_axis, transposed_axis
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attributes

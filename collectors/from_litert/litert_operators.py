@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from quantmedic.collectors.from_litert.functions import pack_function, unpack_function
-from quantmedic.collectors.from_litert.site import (
+from quantmedic.collectors.from_litert.litert_site import (
     FLOATS,
     Node,
     Site,

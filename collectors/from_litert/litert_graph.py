@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.checks import BITS
-from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
 from quantmedic.collectors.from_litert.flatbuffer import read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
-from quantmedic.collectors.from_litert.site import Held
-from quantmedic.collectors.from_litert.translation import translate
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_litert.litert_checks import BITS
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.litert_site import Held
+from quantmedic.collectors.from_litert.litert_translation import translate
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_translation.translated_models import StoredCodes, TranslatedGraph
 from quantmedic.collectors.pair.feed import feed_of
