@@ -55,7 +55,7 @@ class _LiteRTFrontEnd(FileFrontEnd):
         model = read_litert(path)
         inputs = [model.tensors[index] for index in model.inputs]
         constants = [tensor.data for tensor in model.tensors if tensor.data is not None]
-        broken = [t.name for t in model.tensors if t.data is not None and not _is_finite(t.data)]
+        broken = [t.name for t in model.tensors if t.data is not None and not _has_finite_values(t.data)]
         facts = FloatFacts(
             format="litert",
             operators=len(model.operators),
@@ -78,7 +78,7 @@ class _LiteRTFrontEnd(FileFrontEnd):
         return FloatModel(described, tuple(specs), (path,), model.notices)
 
 
-def _is_finite(data: NDArray[np.generic]) -> bool:
+def _has_finite_values(data: NDArray[np.generic]) -> bool:
     return data.dtype.kind != "f" or bool(np.isfinite(data).all())
 
 

@@ -49,7 +49,7 @@ def _with_sides(kind: str, site: Site) -> Node:
     return Node(kind, [site.value(0), integer_operand(site, 1)], is_function=site.integers(1) is None)
 
 
-def _fill(site: Site) -> Node:
+def _fill_shape(site: Site) -> Node:
     return Node("Expand", [site.value(1), integer_operand(site, 0)], is_function=site.integers(0) is None)
 
 
@@ -63,11 +63,11 @@ def _expand_dims(site: Site) -> Node:
     return Node("Unsqueeze", [site.value(0), site.constant(constant_integers(site, 1).ravel())])
 
 
-def _transpose(site: Site) -> Node:
+def _permute_axes(site: Site) -> Node:
     return Node("Transpose", [site.value(0)], {"perm": constant_integers(site, 1).ravel().tolist()})
 
 
-def _concat(site: Site) -> Node:
+def _concatenation(site: Site) -> Node:
     return node_without_activation("Concat", site, axis=site.op.options.integer("axis"))
 
 
@@ -85,7 +85,7 @@ def _unpack(site: Site) -> Node:
     return function_node(unpack_function(len(site.op.outputs)), site, axis=axis, axes=[axis])
 
 
-def _split(site: Site) -> Node:
+def _split_equally(site: Site) -> Node:
     axis = int(constant_integers(site, 0).item())
     return Node("Split", [site.value(1)], {"axis": axis, "num_outputs": len(site.op.outputs)})
 
@@ -164,7 +164,7 @@ def _mirror_pad(site: Site) -> Node:
     return Node("Pad", [site.value(0), site.constant(constant_integers(site, 1).T.ravel())], {"mode": "reflect"})
 
 
-def _blocks(kind: str, site: Site) -> Node:
+def _move_blocks(kind: str, site: Site) -> Node:
     return function_node(kind, site, blocksize=site.op.options.integer("blockSize"))
 
 
@@ -251,7 +251,7 @@ class _Window:
         return max((-(-size // stride) - 1) * stride + reach - size, 0)
 
 
-def _window(site: Site, sides: Sequence[int | None], axes: str = "HW") -> _Window:
+def _window_of(site: Site, sides: Sequence[int | None], axes: str = "HW") -> _Window:
     strides = [site.op.options.integer(f"stride{axis}", 1) for axis in axes]
     dilations = [site.op.options.integer(f"dilation{axis}Factor", 1) for axis in axes]
     if min([*strides, *dilations]) < 1:
@@ -271,8 +271,8 @@ def _conv(site: Site) -> Node:
     channels = site.shape(0)[-1]
     if not depth or channels is None or channels % depth:
         raise Untranslatable
-    window = _window(site, (height, width))
-    return _convolution(site, window, _OHWI_TO_OIHW, channels // depth)
+    window = _window_of(site, (height, width))
+    return _conv_with_channels_last(site, window, _OHWI_TO_OIHW, channels // depth)
 
 
 def _depthwise_conv(site: Site) -> Node:
@@ -280,10 +280,10 @@ def _depthwise_conv(site: Site) -> Node:
     channels = site.shape(0)[-1]
     if not channels or outputs is None or outputs % channels:
         raise Untranslatable
-    return _convolution(site, _window(site, (height, width)), _1HWO_TO_O1HW, channels)
+    return _conv_with_channels_last(site, _window_of(site, (height, width)), _1HWO_TO_O1HW, channels)
 
 
-def _convolution(site: Site, window: _Window, order: Sequence[int], group: int) -> Node:
+def _conv_with_channels_last(site: Site, window: _Window, order: Sequence[int], group: int) -> Node:
     attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **activation_bounds(site)}
     return Node("Conv", _operands(site, order), attributes, is_function=True)
 
@@ -292,8 +292,8 @@ def _conv_3d(site: Site) -> Node:
     depth, height, width, inputs, _ = site.shape(1)
     if inputs is None or site.shape(0)[-1] != inputs:
         raise Untranslatable
-    window = _window(site, (depth, height, width), "DHW")
-    node = _convolution(site, window, _DHWIO_TO_OIDHW, 1)
+    window = _window_of(site, (depth, height, width), "DHW")
+    node = _conv_with_channels_last(site, window, _DHWIO_TO_OIDHW, 1)
     return replace(node, attributes={**node.attributes, "first": [0, 4, 1, 2, 3], "last": [0, 2, 3, 4, 1]})
 
 
@@ -356,9 +356,9 @@ def _batch_matmul(site: Site) -> Node:
     return Node("MatMul", names, {"perm_a": orders[0], "perm_b": orders[1]}, is_function=True)
 
 
-def _pool(kind: str, site: Site) -> Node:
+def _pool_2d(kind: str, site: Site) -> Node:
     sides = [site.op.options.integer(name) for name in ("filterHeight", "filterWidth")]
-    attributes = {**_window(site, sides).attributes(site), "kernel_shape": sides, **activation_bounds(site)}
+    attributes = {**_window_of(site, sides).attributes(site), "kernel_shape": sides, **activation_bounds(site)}
     return Node(kind, [site.value(0)], attributes, is_function=True)
 
 
@@ -390,7 +390,7 @@ def _clip_between(low: float, high: float, site: Site) -> Node:
     return Node("Clip", [site.value(0), *(site.constant(end, np.float32) for end in (low, high))])
 
 
-def _softmax(site: Site) -> Node:
+def _softmax_with_beta(site: Site) -> Node:
     beta = site.op.options.number("beta", 1.0)
     return onnx_node("Softmax", site, axis=-1) if beta == 1.0 else function_node("Softmax", site, beta=beta)
 
@@ -411,7 +411,7 @@ def _fake_quant(site: Site) -> Node:
     return function_node("FakeQuant", site, low=(first - zero) * step, high=(last - zero) * step, step=step)
 
 
-def _reduce(kind: str, site: Site, *, is_function: bool = False) -> Node:
+def _reduce_over_axes(kind: str, site: Site, *, is_function: bool = False) -> Node:
     axes = site.constant(constant_integers(site, 1).ravel())
     keepdims = int(flag(site, "keepDims"))
     return Node(kind, [site.value(0), axes], {"keepdims": keepdims}, is_function)
@@ -475,7 +475,7 @@ OPERATORS: dict[str, Translate] = {
     "LEAKY_RELU": _leaky_relu,
     "PRELU": partial(function_node, "PRelu"),
     "GELU": _gelu,
-    "SOFTMAX": _softmax,
+    "SOFTMAX": _softmax_with_beta,
     "LOG_SOFTMAX": _log_softmax,
     "L2_NORMALIZATION": _l2_normalization,
     "LOCAL_RESPONSE_NORMALIZATION": _local_response,
@@ -493,29 +493,29 @@ OPERATORS: dict[str, Translate] = {
     "TRANSPOSE_CONV": _transpose_conv,
     "FULLY_CONNECTED": _fully_connected,
     "BATCH_MATMUL": _batch_matmul,
-    "AVERAGE_POOL_2D": partial(_pool, "AveragePool"),
-    "MAX_POOL_2D": partial(_pool, "MaxPool"),
-    "L2_POOL_2D": partial(_pool, "L2Pool"),
+    "AVERAGE_POOL_2D": partial(_pool_2d, "AveragePool"),
+    "MAX_POOL_2D": partial(_pool_2d, "MaxPool"),
+    "L2_POOL_2D": partial(_pool_2d, "L2Pool"),
     "RESIZE_BILINEAR": partial(_resize, "linear"),
     "RESIZE_NEAREST_NEIGHBOR": partial(_resize, "nearest"),
-    "MEAN": partial(_reduce, "ReduceMean"),
-    "SUM": partial(_reduce, "ReduceSum"),
-    "REDUCE_MAX": partial(_reduce, "ReduceMax"),
-    "REDUCE_MIN": partial(_reduce, "ReduceMin"),
-    "REDUCE_PROD": partial(_reduce, "ReduceProd"),
-    "REDUCE_ANY": partial(_reduce, "ReduceAny", is_function=True),
-    "REDUCE_ALL": partial(_reduce, "ReduceAll", is_function=True),
+    "MEAN": partial(_reduce_over_axes, "ReduceMean"),
+    "SUM": partial(_reduce_over_axes, "ReduceSum"),
+    "REDUCE_MAX": partial(_reduce_over_axes, "ReduceMax"),
+    "REDUCE_MIN": partial(_reduce_over_axes, "ReduceMin"),
+    "REDUCE_PROD": partial(_reduce_over_axes, "ReduceProd"),
+    "REDUCE_ANY": partial(_reduce_over_axes, "ReduceAny", is_function=True),
+    "REDUCE_ALL": partial(_reduce_over_axes, "ReduceAll", is_function=True),
     "ARG_MAX": partial(_arg, "ArgMax"),
     "ARG_MIN": partial(_arg, "ArgMin"),
     "CUMSUM": _cumsum,
     "RESHAPE": _reshape,
     "SQUEEZE": _squeeze,
     "EXPAND_DIMS": _expand_dims,
-    "TRANSPOSE": _transpose,
-    "CONCATENATION": _concat,
+    "TRANSPOSE": _permute_axes,
+    "CONCATENATION": _concatenation,
     "PACK": _pack,
     "UNPACK": _unpack,
-    "SPLIT": _split,
+    "SPLIT": _split_equally,
     "SPLIT_V": _split_v,
     "SLICE": _slice,
     "STRIDED_SLICE": _strided_slice,
@@ -524,13 +524,13 @@ OPERATORS: dict[str, Translate] = {
     "PAD": _pad,
     "PADV2": _pad,
     "MIRROR_PAD": _mirror_pad,
-    "DEPTH_TO_SPACE": partial(_blocks, "DepthToSpace"),
-    "SPACE_TO_DEPTH": partial(_blocks, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": partial(_move_blocks, "DepthToSpace"),
+    "SPACE_TO_DEPTH": partial(_move_blocks, "SpaceToDepth"),
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "TILE": partial(_with_sides, "Tile"),
     "BROADCAST_TO": partial(_with_sides, "Expand"),
-    "FILL": _fill,
+    "FILL": _fill_shape,
     "SHAPE": _shape,
     "RANK": partial(function_node, "Rank"),
     "CAST": _cast,

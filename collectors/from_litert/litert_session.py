@@ -294,17 +294,17 @@ def takes_batches(session: Session, model: LiteModel) -> bool:
     and one.
     """
     rng = np.random.default_rng(0)
-    feed = {place: _probe(model, place, rng) for place in model.inputs}
+    feed = {place: _probe_samples(model, place, rng) for place in model.inputs}
     outputs = list(model.outputs)
     try:
         alone = [session.run({k: array[i : i + 1] for k, array in feed.items()}, outputs) for i in range(PROBED)]
         together = session.run(feed, outputs)
     except ModelError:
         return False
-    return all(_is_same(together[place], [found[place] for found in alone]) for place in outputs)
+    return all(_equals_single_samples(together[place], [found[place] for found in alone]) for place in outputs)
 
 
-def _probe(model: LiteModel, place: int, rng: np.random.Generator) -> Array:
+def _probe_samples(model: LiteModel, place: int, rng: np.random.Generator) -> Array:
     """Two samples that differ; of an integer input without a grid zeros, for it may hold places in a table."""
     tensor = model.tensors[place]
     shape = (PROBED, *(side or 1 for side in tensor.shape[1:]))
@@ -316,7 +316,7 @@ def _probe(model: LiteModel, place: int, rng: np.random.Generator) -> Array:
     return np.zeros(shape, kind)
 
 
-def _is_same(together: Array, alone: Sequence[Array]) -> bool:
+def _equals_single_samples(together: Array, alone: Sequence[Array]) -> bool:
     if any(each.ndim == 0 for each in alone):
         return False
     expected = np.concatenate(alone)

@@ -103,7 +103,7 @@ def _tensors_without_shape(model: onnx.ModelProto) -> tuple[list[str], str | Non
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:  # The checker is C++ and complains in many types.
         return [], _last_line(str(error))
-    known = {v.name for v in _values(inferred.graph) if v.type.tensor_type.HasField("shape")}
+    known = {v.name for v in _value_infos(inferred.graph) if v.type.tensor_type.HasField("shape")}
     written = [name for node in model.graph.node for name in node.output if name]
     try:
         onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -112,7 +112,7 @@ def _tensors_without_shape(model: onnx.ModelProto) -> tuple[list[str], str | Non
     return [name for name in written if name not in known], None
 
 
-def _values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+def _value_infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     return [*graph.value_info, *graph.output, *graph.input]
 
 

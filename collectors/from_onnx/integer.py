@@ -63,7 +63,7 @@ def add_integer(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.integer_nodes += 1
     layout = INTEGER_OPS[node.op_type]
     values = layout.values or tuple((i, i + 1, i + 2) for i in range(2, len(node.input) - 1, 3))
-    inputs = [_operand(graph, node, layout.kind, *positions) for positions in values]
+    inputs = [_note_operand(graph, node, layout.kind, *positions) for positions in values]
     if node.op_type == "MatMulNBits":
         inputs.append(_packed_weights(graph, node))
     if layout.bias is not None and _input(node, layout.bias):
@@ -76,7 +76,7 @@ def _input(node: onnx.NodeProto, position: int) -> str:
     return str(node.input[position]) if 0 <= position < len(node.input) else ""
 
 
-def _operand(graph: OnnxGraph, node: onnx.NodeProto, kind: str, position: int, scale: int, zero: int) -> str:
+def _note_operand(graph: OnnxGraph, node: onnx.NodeProto, kind: str, position: int, scale: int, zero: int) -> str:
     """The root or constant that an operand is; its grid is noted."""
     name = str(node.input[position])
     if name in graph.constants:

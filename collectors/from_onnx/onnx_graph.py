@@ -34,7 +34,7 @@ class OnnxGraph(Graph):
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(_names_of(self.model.graph))
+        return frozenset(_list_names(self.model.graph))
 
     def can_store(self, name: str) -> bool:
         """Other values can be kept in the constant of this name; of an empty name: in a new constant."""
@@ -47,7 +47,7 @@ class OnnxGraph(Graph):
         self.operators.append(Operator(0, name, op_type, inputs, outputs, attributes, node_of(node)))
 
 
-def _names_of(graph: onnx.GraphProto) -> Iterator[str]:
+def _list_names(graph: onnx.GraphProto) -> Iterator[str]:
     """Names of nodes and tensors, those of subgraphs included."""
     waiting = [graph]
     while waiting:

@@ -83,7 +83,9 @@ def make_session(
     in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model)) or _stands_for_another(model)
     try:
         try:
-            return _open(content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact), path)
+            return _open_session(
+                content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact), path
+            )
         except ModelError:
             raise
         except Exception:
@@ -91,7 +93,7 @@ def make_session(
                 raise
             # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit
             # activations. In float nothing saturates either.
-            return _open(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact), path)
+            return _open_session(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact), path)
     except ModelError:
         raise
     except Exception as error:
@@ -144,7 +146,7 @@ class _Session(ort.InferenceSession):  # type: ignore[misc]
         super()._validate_input(frozenset(feed_input_names))
 
 
-def _open(content: bytes, options: ort.SessionOptions, path: Path) -> ort.InferenceSession:
+def _open_session(content: bytes, options: ort.SessionOptions, path: Path) -> ort.InferenceSession:
     providers = list(chosen_providers())
     if providers != [CPU]:
         options.add_session_config_entry(RECORDED, "1")

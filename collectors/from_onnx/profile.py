@@ -76,7 +76,7 @@ def _by_operator(graph: OnnxGraph, feed: Feed, threads: int) -> tuple[tuple[Kern
             run(session, graph.outputs, feed, graph.path)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     nodes = node_times(events)
-    return _kinds(nodes), _operator_times(nodes, graph)
+    return _facts_of_kinds(nodes), _operator_times(nodes, graph)
 
 
 def node_times(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], float]:
@@ -93,7 +93,7 @@ def node_times(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str]
     return {key: statistics.median(times[key] for times in runs) for key in {key for times in runs for key in times}}
 
 
-def _kinds(nodes: Mapping[tuple[str, str, str], float]) -> tuple[KernelFacts, ...]:
+def _facts_of_kinds(nodes: Mapping[tuple[str, str, str], float]) -> tuple[KernelFacts, ...]:
     counts: Counter[str] = Counter()
     times: dict[str, float] = defaultdict(float)
     for (_, kind, _), time in nodes.items():

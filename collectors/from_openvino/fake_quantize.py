@@ -56,7 +56,7 @@ class FakeGrid:
     off: float
 
 
-def grid_of(levels: int, ranges: Ranges, rank: int) -> FakeGrid | None:
+def fake_grid_of(levels: int, ranges: Ranges, rank: int) -> FakeGrid | None:
     """The grid of a FakeQuantize; None where codes of 2, 4, 8 or 16 bits do not express it.
 
     Args:
@@ -144,7 +144,7 @@ def code_chain(op: "openvino.Node", levels: int, ranges: Ranges, held: Lookup) -
         ranges: Its ranges.
         held: Finds constants.
     """
-    chain = list(_readers(op))
+    chain = list(_only_readers(op))
     if len(chain) < 2 or not _is_conversion_of_codes(chain[0], chain[1], levels, ranges):
         return None
     low, high, kept = ranges.output_low, ranges.output_high, 2
@@ -161,7 +161,7 @@ def _kind(op: "openvino.Node") -> str:
     return str(op.get_type_name())
 
 
-def _readers(op: "openvino.Node", most: int = 4) -> Iterator["openvino.Node"]:
+def _only_readers(op: "openvino.Node", most: int = 4) -> Iterator["openvino.Node"]:
     """The only reader of an operator's result, the only one of that, and so on."""
     for _ in range(most):
         readers = list(op.output(0).get_target_inputs())

@@ -68,14 +68,14 @@ def folded_factors(float_graph: Graph, quantized: Graph, matched: Match) -> list
         is_kept = twin is not None and twin.op_type == op.op_type
         if is_kept or op.op_type not in ("Mul", "BatchNormalization"):
             continue
-        candidates = list(_candidates(op, float_graph, quantized, matched))
+        candidates = list(_candidate_factors(op, float_graph, quantized, matched))
         if candidates:
             factor = max(candidates, key=lambda each: each.known).factor
             found.setdefault((factor.layer, factor.side), factor)
     return list(found.values())
 
 
-def _candidates(op: Operator, float_graph: Graph, quantized: Graph, matched: Match) -> Iterator[_Candidate]:
+def _candidate_factors(op: Operator, float_graph: Graph, quantized: Graph, matched: Match) -> Iterator[_Candidate]:
     """The layers around a factor that have it in their weights, or at least do not speak against it."""
     sources = [name for name in op.inputs if name not in quantized.constants]
     held = _gain_of(op, quantized)
@@ -116,7 +116,7 @@ def _gain_of(op: Operator, graph: Graph) -> tuple[Float32, Float32 | None, Float
         shape = np.shape(values[0]) if len(values) == 1 else ()
         if len(values) != 1 or sum(side > 1 for side in shape) > 1:
             return None
-        return numbers[0], None, _rounding(constants[0], numbers[0].size)
+        return numbers[0], None, _half_steps(constants[0], numbers[0].size)
     if len(numbers) != 4:
         return None
     factor, added, mean, variance = numbers
@@ -124,7 +124,7 @@ def _gain_of(op: Operator, graph: Graph) -> tuple[Float32, Float32 | None, Float
     return gain, added - mean * gain, np.zeros(gain.size)
 
 
-def _rounding(constant: Constant, size: int) -> Floats:
+def _half_steps(constant: Constant, size: int) -> Floats:
     """Half a step of each number that is stored as a code, 0 of others."""
     if constant.quantizer is None:
         return np.zeros(size)

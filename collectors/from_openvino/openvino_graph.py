@@ -15,7 +15,7 @@ from quantmedic.collectors.from_openvino.folded_factors import Factor
 from quantmedic.collectors.from_openvino.openvino_constants import shape_of
 from quantmedic.collectors.from_openvino.openvino_file import IrModel
 from quantmedic.collectors.from_openvino.openvino_site import Place
-from quantmedic.collectors.from_openvino.openvino_translation import translate
+from quantmedic.collectors.from_openvino.openvino_translation import translate_ir
 from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
 from quantmedic.collectors.from_translation.translated_models import TranslatedGraph
 from quantmedic.collectors.pair.feed import feed_of
@@ -104,7 +104,7 @@ def graph_of(file: IrModel, dropped: Dropped | None = None, factors: Sequence[Fa
         ModelError: The graph is damaged.
     """
     try:
-        found, rescaled = unfold(translate(file.model, dropped), factors)
+        found, rescaled = unfold(translate_ir(file.model, dropped), factors)
     except (ValueError, LookupError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ModelError(
             "the model is damaged",

@@ -283,14 +283,14 @@ def _pool(kind: str, site: Site) -> None:
 
 def _matrix_product(site: Site, bias: Held | None = None) -> None:
     """MatMul, or Gemm where a bias follows and both operands are matrices; constants are stored as ONNX reads them."""
-    inputs = [_operand(site, place, name) for place, name in enumerate(("transpose_a", "transpose_b"))]
+    inputs = [_transposed_operand(site, place, name) for place, name in enumerate(("transpose_a", "transpose_b"))]
     if bias is None:
         site.finish("MatMul", inputs)
     else:
         site.finish("Gemm", [*inputs, site.store(bias.reshape((-1,)))])
 
 
-def _operand(site: Site, place: int, flag: str) -> str:
+def _transposed_operand(site: Site, place: int, flag: str) -> str:
     held = site.find_constant(place)
     if not flag_of(site, flag, default=False) or rank_of(site, place) < 2:
         return site.value(place)
@@ -398,10 +398,6 @@ def _plainly(kind: str, site: Site) -> None:
     site.finish(kind, operands(site))
 
 
-def _first(kind: str, site: Site) -> None:
-    site.finish(kind, [site.value(0)])
-
-
 def _clamp(site: Site) -> None:
     low, high = (number_of(site, name, 0.0) for name in ("min", "max"))
     if site.is_float(0):
@@ -420,7 +416,7 @@ def _nearest_held(end: float, held: "np.iinfo[np.signedinteger]") -> int:
     return int(held.min if end <= held.min else held.max)
 
 
-def _divide(site: Site) -> None:
+def _divide_or_invert(site: Site) -> None:
     """Div, or Reciprocal of what one is divided by: OpenVINO converts that to a division."""
     divided = site.find_constant(0)
     if divided is not None and site.is_float(0) and bool((divided.values == 1).all()) and divided.data.size == 1:
@@ -570,7 +566,7 @@ OPERATORS: dict[str, Translate] = {
     **{
         f"Reduce{kind}": partial(_reduce, f"Reduce{kind}") for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2")
     },
-    "Divide": _divide,
+    "Divide": _divide_or_invert,
     "Gelu": _gelu,
     "Elu": _elu,
     "PRelu": _prelu,

@@ -72,7 +72,7 @@ class Session:
         request = compiled.create_infer_request()
         try:
             run_native(
-                lambda: request.infer(_in_order(feed)),
+                lambda: request.infer(_in_c_order(feed)),
                 str(self._file.path),
                 request.cancel,
             )
@@ -95,7 +95,7 @@ class Session:
     def call(self, feed: Sequence[Array]) -> Callable[[], object]:
         """A function that runs this batch over and over."""
         request = self._free[0].create_infer_request()
-        arrays = _in_order(feed)
+        arrays = _in_c_order(feed)
         return lambda: request.infer(arrays)
 
     def list_kernels(self) -> list[tuple[tuple[str, ...], str]]:
@@ -121,7 +121,7 @@ class Session:
         return _compile_model(self._file.path, model, self._threads)
 
 
-def _in_order(feed: Sequence[Array]) -> list[Array]:
+def _in_c_order(feed: Sequence[Array]) -> list[Array]:
     """Arrays in C order; unlike ``numpy.ascontiguousarray``, which makes a row of a scalar, in their own shapes."""
     return [np.asarray(array, order="C") for array in feed]
 

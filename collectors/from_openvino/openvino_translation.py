@@ -21,7 +21,7 @@ from quantmedic.collectors.from_openvino.fake_quantize import (
     FakeGrid,
     Ranges,
     code_chain,
-    grid_of,
+    fake_grid_of,
     round_weights,
 )
 from quantmedic.collectors.from_openvino.openvino_constants import value_info
@@ -66,7 +66,7 @@ class Translation:
     notices: tuple[str, ...]
 
 
-def translate(model: "openvino.Model", dropped: Dropped | None = None) -> Translation:
+def translate_ir(model: "openvino.Model", dropped: Dropped | None = None) -> Translation:
     """Write a model in ONNX, with the Relu and Clip for which a FakeQuantize stands, by the tensor that this writes.
 
     Raises:
@@ -206,7 +206,7 @@ class _Translator(TensorWriter):
         levels = int(op.get_attributes()["levels"])
         source = self.held_of(op.input_value(0))
         chain = code_chain(op, levels, own, self.hold_ahead) if source is None else None
-        grid = grid_of(levels, own if chain is None else chain.ranges, rank.get_length())
+        grid = fake_grid_of(levels, own if chain is None else chain.ranges, rank.get_length())
         if grid is None:
             self.notices.append(f"{name} rounds to {levels} levels that no codes of 2, 4, 8 or 16 bits express")
             return False

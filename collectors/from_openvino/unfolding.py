@@ -55,16 +55,16 @@ def _take_out(graph: onnx.GraphProto, factor: Factor) -> tuple[str, str, Rescale
     taken = {name for each in graph.node for name in (*each.input, *each.output)}
     taken |= {each.name for each in graph.initializer}
     name = unique_name(factor.name, taken)
-    shape = _divide(graph, node, factor, taken)
+    shape = _divide_weights(graph, node, factor, taken)
     gain = factor.gain.reshape(shape) if factor.gain.size > 1 else factor.gain.reshape(())
     shift = np.zeros_like(gain) if factor.shift is None else factor.shift.reshape(shape)
     if factor.side == "before":
         neighbour, node.output[0] = node.output[0], name
-        graph.node.insert(place + 1, _operator(graph, name, neighbour, factor, gain, taken))
+        graph.node.insert(place + 1, _factor_node(graph, name, neighbour, factor, gain, taken))
         values = Rescaled((1 / gain).astype(np.float32), (-shift / gain).astype(np.float32))
     else:
         neighbour, node.input[0] = node.input[0], name
-        graph.node.insert(place, _operator(graph, neighbour, name, factor, gain, taken))
+        graph.node.insert(place, _factor_node(graph, neighbour, name, factor, gain, taken))
         values = Rescaled(gain, shift)
     types = {each.name: each for each in (*graph.value_info, *graph.input, *graph.output)}
     if neighbour in types:
@@ -82,7 +82,7 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
     graph.initializer.extend(kept)
 
 
-def _operator(
+def _factor_node(
     graph: onnx.GraphProto, source: str, target: str, factor: Factor, gain: Float32, taken: set[str]
 ) -> onnx.NodeProto:
     """The factor, or the batch norm, as a node."""
@@ -105,7 +105,7 @@ def _operator(
     return helper.make_node("BatchNormalization", inputs, [target], target, epsilon=0.0)
 
 
-def _divide(graph: onnx.GraphProto, node: onnx.NodeProto, factor: Factor, taken: set[str]) -> tuple[int, ...]:
+def _divide_weights(graph: onnx.GraphProto, node: onnx.NodeProto, factor: Factor, taken: set[str]) -> tuple[int, ...]:
     """Divide the weights of a layer by a factor, and its bias; returns the shape in which channels are multiplied."""
     held = {each.name: each for each in graph.initializer}
     groups = next((each.i for each in node.attribute if each.name == "group"), 1)

@@ -102,7 +102,7 @@ class TorchData:
         """
         for source in self._given.values():
             for item in _first_batch(source):
-                return _inputs(self._module, item)
+                return _inputs_of_item(self._module, item)
         raise DataError(
             "the data do not tell the inputs of the module",
             where=[f"{role}: {source}" for role, source in self._given.items()],
@@ -114,9 +114,9 @@ class TorchData:
         """A data set in a form that data sets read: mappings of arrays, paired with labels where there are any."""
         source = self._given[role]
         if isinstance(source, Mapping):
-            return {str(name): _array(value, str(name)) for name, value in source.items()}
+            return {str(name): _to_array(value, str(name)) for name, value in source.items()}
         if isinstance(source, torch.Tensor):
-            return {inputs.names[0]: _array(source, inputs.names[0])}
+            return {inputs.names[0]: _to_array(source, inputs.names[0])}
         if not isinstance(source, _Given):
             return source
         number = _count(self._module)
@@ -125,7 +125,7 @@ class TorchData:
             for item in source.items():
                 values, labels = _split_labels(item, number)
                 arrays = _arrays_by_name(values, inputs)
-                yield arrays if labels is None else (arrays, _array(labels, _LABELS))
+                yield arrays if labels is None else (arrays, _to_array(labels, _LABELS))
 
         batches.__name__ = source.name
         return batches
@@ -193,7 +193,7 @@ def _first_of_file(path: Path) -> Iterator[object]:
         yield next(npy_column(path).blocks([slice(0, 1)]))
 
 
-def _inputs(module: torch.nn.Module, item: object) -> TorchInputs:
+def _inputs_of_item(module: torch.nn.Module, item: object) -> TorchInputs:
     values, _ = _split_labels(item, _count(module))
     known = _forward_parameters(module)
     if isinstance(values, Mapping):
@@ -210,7 +210,7 @@ def _inputs(module: torch.nn.Module, item: object) -> TorchInputs:
             names = [f"{_UNNAMED}{k}" if len(tensors) > 1 else _UNNAMED for k in range(len(tensors))]
     if not tensors:
         raise DataError("a batch holds no tensor", where=type(item).__name__, help=_FORMS)
-    arrays = {name: _array(value, name) for name, value in zip(names, tensors, strict=True)}
+    arrays = {name: _to_array(value, name) for name, value in zip(names, tensors, strict=True)}
     for name, array in arrays.items():
         if not array.ndim:
             raise DataError("an input has no sample axis", where=name, help="axis 0 of every input counts samples")
@@ -310,17 +310,17 @@ def _split_labels(item: object, count: int | None) -> tuple[Values, object]:
 
 def _arrays_by_name(values: Values, inputs: TorchInputs) -> dict[str, Array]:
     if isinstance(values, Mapping):
-        return {str(name): _array(value, str(name)) for name, value in values.items() if str(name) in inputs.names}
+        return {str(name): _to_array(value, str(name)) for name, value in values.items() if str(name) in inputs.names}
     if len(values) != len(inputs.names):
         raise DataError(
             f"a batch has {len(values)} inputs, the first one had {len(inputs.names)}",
             where=", ".join(inputs.names),
             help="give the inputs in all batches alike; with labels yield (inputs, labels)",
         )
-    return {name: _array(value, name) for name, value in zip(inputs.names, values, strict=True)}
+    return {name: _to_array(value, name) for name, value in zip(inputs.names, values, strict=True)}
 
 
-def _array(value: object, name: str) -> Array:
+def _to_array(value: object, name: str) -> Array:
     """Numbers of a tensor, or of what numpy can read.
 
     Raises:

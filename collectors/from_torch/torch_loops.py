@@ -124,7 +124,7 @@ def _seen_whole(x: torch.Tensor) -> _Seen | None:
         d = part - near.reshape(1, -1, 1)
         first += d.sum((0, 2))
         second += _squares(d)
-    near_, first_, second_, bins = _bring([near, first, second, _bin_counts(x).to(torch.float64)])
+    near_, first_, second_, bins = _bring([near, first, second, _count_bins(x).to(torch.float64)])
     counted = np.full(x.shape[1], n)
     return _Seen(counted, lows, highs, bins.astype(np.int64), (np.ones_like(near_), near_, first_, second_))
 
@@ -133,7 +133,7 @@ def _seen_masked(x: torch.Tensor) -> _Seen:
     """Of any values, on any device."""
     finite = torch.isfinite(x)
     low, high = _extremes(x, finite)
-    unit = _unit(low, high)
+    unit = _scale_for_squares(low, high)
     count = finite.sum((0, 2))
     near = torch.where(finite, x * unit, 0).sum((0, 2), dtype=widest(x)) / count.clamp(min=1)
     first, second = torch.zeros_like(near), torch.zeros_like(near)
@@ -141,7 +141,7 @@ def _seen_masked(x: torch.Tensor) -> _Seen:
         d = torch.where(kept, (part * unit).to(near.dtype) - near.reshape(1, -1, 1), 0)
         first += d.sum((0, 2))
         second += d.square_().sum((0, 2))
-    counted, bins = _bring([count, _bin_counts(x)])
+    counted, bins = _bring([count, _count_bins(x)])
     lows, highs = (np.asarray(found, np.float64) for found in _bring([low, high]))
     ones = unit.reshape(-1).expand(x.shape[1]).to(near.dtype)
     moments = tuple(np.asarray(found, np.float64) for found in _bring([ones, near, first, second]))
@@ -170,7 +170,7 @@ def _observe_deployed(y: torch.Tensor, into: TensorStatistics, buckets: NDArray[
     if len(shown) < len(buckets):
         y = y[torch.from_numpy(shown).to(y.device)]
     if len(shown):
-        into.quantized_histogram += _bring([_bin_counts(y)])[0]
+        into.quantized_histogram += _bring([_count_bins(y)])[0]
 
 
 def _whole_extremes(x: torch.Tensor) -> list[NDArray[np.float64]]:
@@ -183,7 +183,7 @@ def _extremes(x: torch.Tensor, finite: torch.Tensor) -> list[torch.Tensor]:
     return [torch.where(finite, x, torch.inf).amin(2), torch.where(finite, x, -torch.inf).amax(2)]
 
 
-def _bin_counts(x: torch.Tensor) -> torch.Tensor:
+def _count_bins(x: torch.Tensor) -> torch.Tensor:
     """Finite values by their leading bits, ``[BINS]``."""
     bits = x.contiguous().view(torch.int32).reshape(-1)
     counts = torch.bincount((bits >> SHIFT) & (BINS - 1), minlength=BINS)
@@ -220,7 +220,7 @@ def _masked_error_sums(x: torch.Tensor, y: torch.Tensor) -> list[NDArray[Any]]:
     """Of any pairs, on any device."""
     good = torch.isfinite(y)
     both = good & torch.isfinite(x)
-    unit, wide = _unit(*_extremes(x, both), *_extremes(y, both)), widest(x)
+    unit, wide = _scale_for_squares(*_extremes(x, both), *_extremes(y, both)), widest(x)
     sums = torch.zeros((5, x.shape[1]), dtype=wide, device=x.device)
     for a, b, kept in _slabs(x, y, both):
         v = torch.where(kept, (a * unit).to(wide), 0)
@@ -239,7 +239,7 @@ def _squares(x: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(x, 2, (0, 2)).square()
 
 
-def _unit(*extremes: torch.Tensor) -> torch.Tensor:
+def _scale_for_squares(*extremes: torch.Tensor) -> torch.Tensor:
     """What values are multiplied with so that squares of the largest fit the type of the sums: ``[1, channels, 1]``."""
     first = extremes[0]
     if widest(first) == torch.float64:

@@ -28,7 +28,7 @@ from quantmedic.collectors.from_torch.simulated import TorchSimulated
 from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.from_torch.torch_inputs import TorchData, TorchInputs
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
-from quantmedic.collectors.from_torch.trace import graph_of
+from quantmedic.collectors.from_torch.trace import trace_graph
 from quantmedic.collectors.from_torch.twins import settle_twins
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.latency import Profile, latency_facts
@@ -318,7 +318,7 @@ def _trace(module: torch.nn.Module, inputs: TorchInputs, batch: Batch, what: str
     tensors = inputs.tensors(batch.inputs, module)
     recorder = Recorder(module)
     result = call_module(module, inputs, tensors, recorder, what, batch.inputs)
-    return graph_of(module, recorder.calls, tensors, result, what)
+    return trace_graph(module, recorder.calls, tensors, result, what)
 
 
 def _twins_by_joined_name(float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:

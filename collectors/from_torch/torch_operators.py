@@ -95,7 +95,7 @@ def operator_of_call(name: str, args: Sequence[object], kwargs: Kwargs, result: 
     arguments = Arguments(args, kwargs)
     plain, fused = plain_name(name)
     writer = _WRITERS.get(plain)
-    found = writer(arguments, result) if writer is not None else CallAsOperator(_type_of(plain), arguments.tensors)
+    found = writer(arguments, result) if writer is not None else CallAsOperator(_camel_case(plain), arguments.tensors)
     return found if fused is None else replace(found, fused=fused)
 
 
@@ -139,7 +139,7 @@ _ALIASES = frozenset(
 _CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as", "_to_copy"})
 
 
-def _type_of(name: str) -> str:
+def _camel_case(name: str) -> str:
     """``layer_scale`` as LayerScale."""
     name = name.removeprefix("get ")
     return _TYPES.get(name) or "".join(part.capitalize() for part in name.split("_") if part) or name

@@ -34,7 +34,7 @@ _TRAINED_WITH_NORMALIZATION = ("ConvBn", "LinearBn")
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
-def graph_of(
+def trace_graph(
     module: torch.nn.Module, calls: Sequence[Call], inputs: Mapping[str, torch.Tensor], result: object, what: str
 ) -> TorchGraph:
     """The graph of the calls of one run.

@@ -88,7 +88,7 @@ def _fold_branch(root: str, twin: str, models: TorchPair) -> None:
     if base is None or op.op_type != "Conv" or addition.op_type != "Add" or base.inputs[0] not in addition.inputs:
         return
     original = original_of(op, models.quantized, base, graph)
-    identity = None if original.weight is None else _identity(original.weight)
+    identity = None if original.weight is None else _identity_weights(original.weight)
     if original.weight is None or identity is None:
         return
     names = [base.inputs[0], f"{base.inputs[1]}+identity", f"{base.inputs[1]}+bias"]
@@ -108,7 +108,7 @@ def _read_as_one(graph: TorchGraph, last: Operator, first: Operator) -> None:
         reads[name] = [*reads.get(name, []), *places]
 
 
-def _identity(weight: Float32) -> Float32 | None:
+def _identity_weights(weight: Float32) -> Float32 | None:
     """Weights of a convolution that hands its input on; None where there is none of this shape."""
     sides = weight.shape[2:]
     if not sides or weight.shape[0] != weight.shape[1] or any(side % 2 == 0 for side in sides):

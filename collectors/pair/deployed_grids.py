@@ -19,11 +19,11 @@ def deployed_grids(case: Case, quantized: Graph) -> list[AnyGrid | None]:
     found: list[AnyGrid | None] = []
     for tensor in case.record.tensors:
         taps = quantized.quantizers.get(tensor.name, [])
-        found.append(grid_of(tensor.quantizer) or _first(_channel_grid(tap.quantizer) for tap in taps))
+        found.append(grid_of(tensor.quantizer) or _first_known(_channel_grid(tap.quantizer) for tap in taps))
     return found
 
 
-def _first(grids: Iterable[ChannelGrid | None]) -> ChannelGrid | None:
+def _first_known(grids: Iterable[ChannelGrid | None]) -> ChannelGrid | None:
     return next((grid for grid in grids if grid is not None), None)
 
 

@@ -95,7 +95,7 @@ def has_shared_sigmoid(graph: Graph, boxes: Sequence[str], scores: str) -> bool:
         producer = graph.producers.get(name)
         if name not in seen and producer is not None and producer.op_type not in COMPUTE:
             seen.add(name)
-            wanted += _values_of(producer, graph)
+            wanted += _activations_of(producer, graph)
     return False
 
 
@@ -113,7 +113,7 @@ def are_queries(graph: Graph, scores: str) -> bool:
         seen.add(name)
         if op.op_type in COMPUTE:
             return op.op_type in _PRODUCTS
-        wanted += _values_of(op, graph)
+        wanted += _activations_of(op, graph)
     return False
 
 
@@ -141,19 +141,19 @@ def decoder_of(graph: Graph, output: str) -> tuple[str, ...]:
             made.add(name)
         elif op is not None and op.index not in found:
             found[op.index] = op
-            wanted += _values_of(op, graph)
+            wanted += _activations_of(op, graph)
     if len(found) > MAX_TAIL:
         return ()
     names = []
     for index in sorted(found):
         # What is made of shapes alone, such as the places of the cells, decodes nothing.
-        if made & set(_values_of(found[index], graph)):
+        if made & set(_activations_of(found[index], graph)):
             made.update(found[index].outputs)
             names.append(found[index].name)
     return tuple(names)
 
 
-def _values_of(op: Operator, graph: Graph) -> list[str]:
+def _activations_of(op: Operator, graph: Graph) -> list[str]:
     """The activations that an operator computes with; none where it reads a shape alone."""
     if op.op_type in ("Shape", "Size"):
         return []

@@ -26,7 +26,7 @@ class _Place(NamedTuple):
 
 def fusions_of(models: PairedGraphs) -> dict[int, FusionFacts]:
     """Facts of the layers with an activation function behind them, by the index of the quantized operator."""
-    places = list(_places(models))
+    places = list(_find_places(models))
     counts = Counter((place.layer.op_type, place.activation, place.split) for place in places)
     found = {}
     for layer, activation, split, readers in places:
@@ -42,7 +42,7 @@ def fusions_of(models: PairedGraphs) -> dict[int, FusionFacts]:
     return found
 
 
-def _places(models: PairedGraphs) -> Iterator[_Place]:
+def _find_places(models: PairedGraphs) -> Iterator[_Place]:
     """Layers whose result is rounded before or behind the activation; those that stay in float are left out."""
     graph, float_graph = models.quantized, models.float_graph
     layers = {twin.index: graph.operators[index] for index, twin in models.match.operators.items()}

@@ -171,8 +171,8 @@ class _Walker:
             known = [layout for layout in layouts if layout is not None]
             same = len(known) == len(layouts) and len({tuple(p[:2] for p in layout) for layout in known}) == 1
             return known[0] if known and same else None
-        sizes = [_side(self._shapes.get(source), axis) for source in op.inputs]
-        total = _side(self._shapes.get(name), axis)
+        sizes = [_side_of_axis(self._shapes.get(source), axis) for source in op.inputs]
+        total = _side_of_axis(self._shapes.get(name), axis)
         if sizes.count(None) == 1 and total is not None:
             sizes[sizes.index(None)] = total - sum(size or 0 for size in sizes)
         found: list[Part] = []
@@ -227,7 +227,7 @@ class _Walker:
         return op.op_type in _SCORES
 
 
-def _side(shape: Shape | None, axis: int) -> int | None:
+def _side_of_axis(shape: Shape | None, axis: int) -> int | None:
     return shape[axis] if shape is not None and axis < len(shape) else None
 
 

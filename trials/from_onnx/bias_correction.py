@@ -226,10 +226,10 @@ def _moments_of_draft(
     draft: Draft, graph: OnnxGraph, tensors: dict[str, int], samples: Samples, threads: int
 ) -> dict[str, _Moments]:
     draft.hand_out(tensors)
-    return _moments(draft.finish(), graph, tensors, samples, threads)
+    return _measure_moments(draft.finish(), graph, tensors, samples, threads)
 
 
-def _moments(
+def _measure_moments(
     model: onnx.ModelProto, graph: OnnxGraph, tensors: dict[str, int], samples: Samples, threads: int
 ) -> dict[str, _Moments]:
     """Mean per channel, and deviation, of tensors with so many axes behind that of the channels."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.from_openvino.fake_quantize import FakeGrid, Ranges, grid_of
+from quantmedic.collectors.from_openvino.fake_quantize import FakeGrid, Ranges, fake_grid_of
 
 
 def fake_quantize(x: np.ndarray, ranges: Ranges, levels: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_a_grid_rounds_as_the_operation(levels, step, data, seed, channels):
     zero = data.draw(st.sampled_from([0, middle, levels // 5]))
     steps = step * (1 + np.arange(channels)).astype(np.float64)
     ranges = ranges_of((-zero * steps).reshape(1, -1), ((levels - 1 - zero) * steps).reshape(1, -1))
-    grid = grid_of(levels, ranges, 2)
+    grid = fake_grid_of(levels, ranges, 2)
     assert grid is not None and grid.off < 1e-6
     assert grid.encoder.bits == bits and grid.encoder.signed == (zero == middle)
     assert grid.encoder.axis == (1 if channels > 1 else None)
@@ -60,7 +60,7 @@ def test_codes_that_are_read_as_values_have_another_zero():
     for levels, low in ((256, -128.0), (255, -127.0)):
         for zero in (150, 128, 127):
             ranges = ranges_of(-0.04 * zero, 0.04 * (levels - 1 - zero), (low, 127.0))
-            grid = grid_of(levels, ranges, 2)
+            grid = fake_grid_of(levels, ranges, 2)
             assert grid is not None and grid.encoder.signed == grid.decoder.signed
             np.testing.assert_allclose(rounded(grid, x, ranges), fake_quantize(x, ranges, levels), atol=1e-3)
             assert float(grid.decoder.scale) == pytest.approx(1.0)
@@ -76,14 +76,14 @@ def test_what_codes_do_not_express_has_no_grid():
         "more axes than the tensor": (256, ranges_of(np.zeros((1, 2, 1)), np.ones((1, 2, 1)))),
         "ends of different lengths": (256, ranges_of(np.zeros(2), np.ones(3))),
     }
-    assert not [name for name, (levels, ranges) in cases.items() if grid_of(levels, ranges, 2) is not None]
+    assert not [name for name, (levels, ranges) in cases.items() if fake_grid_of(levels, ranges, 2) is not None]
 
 
 def test_a_zero_off_the_grid_is_measured():
-    grid = grid_of(256, ranges_of(-0.5, 254.5), 4)
+    grid = fake_grid_of(256, ranges_of(-0.5, 254.5), 4)
     assert grid is not None and grid.off == pytest.approx(0.5)
 
 
 def test_the_axis_counts_from_the_front_of_the_tensor():
-    grid = grid_of(256, ranges_of(np.zeros((3, 1, 1)), np.ones((3, 1, 1)) * [[[1]], [[2]], [[3]]]), 4)
+    grid = fake_grid_of(256, ranges_of(np.zeros((3, 1, 1)), np.ones((3, 1, 1)) * [[[1]], [[2]], [[3]]]), 4)
     assert grid is not None and grid.encoder.axis == 1 and grid.encoder.scale.shape == (3,)
