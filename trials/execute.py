@@ -7,12 +7,13 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from quantmedic.collectors.data.arrays import Array, save_arrays
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.front_ends import front_end_named
 from quantmedic.collectors.measure.host import installed_version
@@ -23,7 +24,7 @@ from quantmedic.collectors.pair.graph import Graph
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import scratch_folder, write_file
+from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
 from quantmedic.trials.bench import OutOfTimeError
 
 #: The files of the child: what users paste, and the names of theirs that it leaves open.
@@ -139,6 +140,27 @@ class Executor(Protocol):
         """
 
 
+#: Folder of the stored batches beside a script, and Python code that reads them: names and arrays of inputs, in each
+#: pass anew.
+STORED = "calibration"
+STORED_BATCHES = f"""
+import pathlib as _pathlib
+import numpy as _numpy
+
+class _StoredBatches:
+    def __init__(self):
+        self.paths = sorted(_pathlib.Path({STORED!r}).glob("*.npz"))
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __iter__(self):
+        for path in self.paths:
+            with _numpy.load(path) as stored:
+                yield {{name.removeprefix("input "): stored[name] for name in stored.files}}
+"""
+
+
 class Made:
     """What models that a toolchain made anew of the float one have in common; see ``measure.models.Edited``."""
 
@@ -177,7 +199,7 @@ class ScriptExecutor(Installed, ABC):
     """Runs prescriptions as scripts in an empty folder, beside the float model and the stored batches.
 
     Attributes:
-        prelude: Python code that defines the names that a prescription leaves open.
+        prelude: Python code that defines the names that a prescription leaves open; it finds ``_StoredBatches``.
         made: Name of the file that a prescription writes.
     """
 
@@ -185,8 +207,12 @@ class ScriptExecutor(Installed, ABC):
     made: ClassVar[str]
 
     @abstractmethod
-    def lay_out(self, models: Models, calibration: Iterable[Batch], folder: Path) -> None:
-        """Write the float model and the batches into a folder."""
+    def write_float(self, models: Models, folder: Path) -> None:
+        """Write the float model into a folder."""
+
+    @abstractmethod
+    def feeds(self, models: Models, calibration: Iterable[Batch]) -> Iterable[Mapping[str, Array]]:
+        """The inputs of each batch by the names by which the prelude knows them."""
 
     @abstractmethod
     def open_made(self, models: Models, path: Path) -> Edited:
@@ -199,11 +225,20 @@ class ScriptExecutor(Installed, ABC):
     def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Edited:
         """Run the text; see ``Executor``."""
         with scratch_folder() as folder:
-            self.lay_out(models, calibration, folder)
-            run_script(folder, code, self.prelude, deadline)
+            self.write_float(models, folder)
+            store_batches(self.feeds(models, calibration), folder / STORED)
+            run_script(folder, code, STORED_BATCHES + self.prelude, deadline)
             if not (folder / self.made).is_file():
                 raise ModelError(f"the script ended without writing {self.made}", where="prescription.py")
             return self.open_made(models, folder / self.made)
+
+
+def store_batches(feeds: Iterable[Mapping[str, Array]], folder: Path) -> None:
+    """Write the inputs of each batch into a file of a new folder, for ``_StoredBatches`` to read."""
+    make_folder(folder)
+    for number, feed in enumerate(feeds):
+        # A name such as "file" would be an argument of savez.
+        save_arrays(folder / f"{number:06d}.npz", {f"input {name}": array for name, array in feed.items()})
 
 
 def require_as_many_outputs(made: Graph, float_graph: Graph) -> None:

@@ -3,13 +3,13 @@
 Prescriptions of ai-edge-quantizer run on the float file in a process of their own.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from quantmedic.collectors.data.arrays import save_arrays
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.from_litert.litert_file import read_litert
@@ -21,19 +21,17 @@ from quantmedic.collectors.from_translation.translated_models import TranslatedP
 from quantmedic.collectors.measure.models import Fitting, Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import make_folder, write_file
+from quantmedic.engine.output_files import write_file
 from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
 from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
 #: What is learned on samples can be carried out.
 LEARNS = True
-#: Names of the files that a prescription reads and writes, and the folder of the stored samples.
-FLOAT, MADE, STORED = "float.tflite", "int8.tflite", "calibration"
+#: Names of the files that a prescription reads and writes.
+FLOAT, MADE = "float.tflite", "int8.tflite"
 #: The user's calibration data: the stored samples, by the names that the signature of the float model gives its inputs.
 DATA = f"""
-import pathlib as _pathlib
-import numpy as _numpy
 from ai_edge_litert.interpreter import Interpreter as _Interpreter
 
 _model = _Interpreter({FLOAT!r})
@@ -44,19 +42,12 @@ _names = {{
     str(details["index"]): name for name, details in _model.get_signature_runner(_key).get_input_details().items()
 }}
 
-class _StoredSamples:
-    def __init__(self):
-        self.paths = sorted(_pathlib.Path({STORED!r}).glob("*.npz"))
-
-    def __len__(self):
-        return len(self.paths)
-
+class _Samples(_StoredBatches):
     def __iter__(self):
-        for path in self.paths:
-            with _numpy.load(path) as stored:
-                yield {{_names[place]: stored[place] for place in stored.files}}
+        for feed in super().__iter__():
+            yield {{_names[place]: array for place, array in feed.items()}}
 
-data = {{_key: _StoredSamples()}}
+data = {{_key: _Samples()}}
 """
 
 
@@ -115,11 +106,19 @@ class LiteRTExecutor(ScriptExecutor):
         """Its package is not installed."""
         return None if find_spec("ai_edge_quantizer") is not None else f"the package {self.package} is not installed"
 
-    def lay_out(self, models: Models, calibration: Iterable[Batch], folder: Path) -> None:
-        """Write the float file and the samples."""
+    def write_float(self, models: Models, folder: Path) -> None:
+        """Write the float file."""
         assert isinstance(models, LiteRTModels)
         write_file(folder / FLOAT, models.float_graph.file.content)
-        _store_samples(calibration, models, folder / STORED)
+
+    def feeds(self, models: Models, calibration: Iterable[Batch]) -> Iterator[dict[str, Array]]:
+        """Samples under the places of the float file's inputs; as many at once as the file asks for."""
+        assert isinstance(models, LiteRTModels)
+        side = models.input_specs[0].shape[0] or 1
+        for batch in calibration:
+            for start in range(0, batch.samples - side + 1, side):
+                feed = models.float_graph.feed(batch.take(slice(start, start + side)))
+                yield {str(place): array for place, array in feed.items()}
 
     def open_made(self, models: Models, path: Path) -> LiteRTMade:
         """Read the file that the script wrote, and run it once."""
@@ -128,18 +127,6 @@ class LiteRTExecutor(ScriptExecutor):
         require_survival([path])
         require_as_many_outputs(made, models.float_graph)
         return LiteRTMade(models, made)
-
-
-def _store_samples(batches: Iterable[Batch], models: LiteRTModels, folder: Path) -> None:
-    """Each sample as a file, under the places of the float file's inputs; as many at once as the file asks for."""
-    make_folder(folder)
-    side = models.input_specs[0].shape[0] or 1
-    number = 0
-    for batch in batches:
-        for start in range(0, batch.samples - side + 1, side):
-            arrays = models.float_graph.feed(batch.take(slice(start, start + side)))
-            save_arrays(folder / f"{number:06d}.npz", {f"{k}": array for k, array in arrays.items()})
-            number += 1
 
 
 EXECUTORS = (LiteRTExecutor("ai-edge-quantizer", "ai-edge-quantizer", frozenset({"data"}), DATA),)

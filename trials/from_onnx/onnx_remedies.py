@@ -13,7 +13,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
@@ -24,13 +23,13 @@ from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.measure.models import Fitting, Kernel, Models, Runner
 from quantmedic.collectors.measure.record import kernel_of
 from quantmedic.collectors.pair.feed import feed_of
-from quantmedic.collectors.pair.graph import Graph, Shape
+from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Learned
-from quantmedic.engine.output_files import copy_file, make_folder
+from quantmedic.engine.output_files import copy_file
 from quantmedic.trials.execute import Made, ScriptExecutor
 from quantmedic.trials.from_onnx.bias_correction import correct_model
 from quantmedic.trials.from_onnx.draft import Draft
@@ -50,65 +49,39 @@ from quantmedic.trials.from_onnx.rounding import round_model
 LEARNS = True
 #: Reads the graph of a model that stands for the file of this path.
 Reader = Callable[[Path, onnx.ModelProto], OnnxGraph]
+Array = NDArray[np.generic]
 #: Values of the widest grid of 8-bit codes.
 CODES_8_BIT = 256
-#: Names of the files that a prescription for ONNX models reads and writes, and the folder of the stored batches.
-FLOAT, MADE, STORED = "float.onnx", "int8.onnx", "calibration"
+#: Names of the files that a prescription for ONNX models reads and writes.
+FLOAT, MADE = "float.onnx", "int8.onnx"
 #: The user's calibration data reader: the stored batches, one after the other.
-READER = """
-import pathlib as _pathlib
-import numpy as _numpy
+_READER = """
 from onnxruntime.quantization import CalibrationDataReader as _CalibrationDataReader
 
-class _StoredBatches(_CalibrationDataReader):
+class _Reader(_CalibrationDataReader):
     def __init__(self):
         self.rewind()
 
     def rewind(self):
-        self.paths = iter(sorted(_pathlib.Path("calibration").glob("*.npz")))
+        self.feeds = iter(_StoredBatches())
 
     def get_next(self):
-        path = next(self.paths, None)
-        if path is None:
-            return None
-        with _numpy.load(path) as stored:
-            return {name.removeprefix("input "): stored[name] for name in stored.files}
+        return next(self.feeds, None)
 
-reader = _StoredBatches()
+reader = _Reader()
 """
-#: The stored batches, read anew in each pass.
-_BATCHES = """
-import pathlib as _pathlib
-import numpy as _numpy
-
-class _StoredBatches:
-    batch_size = 1
-
-    def __init__(self):
-        self.paths = sorted(_pathlib.Path("calibration").glob("*.npz"))
-
-    def __len__(self):
-        return len(self.paths)
-
-    def feeds(self):
-        for path in self.paths:
-            with _numpy.load(path) as stored:
-                yield {name.removeprefix("input "): stored[name] for name in stored.files}
-"""
-_DATASET = f"""{_BATCHES}
+_DATASET = """
 import nncf as _nncf
 
-class _Feeds(_StoredBatches):
-    def __iter__(self):
-        return self.feeds()
-
-dataset = _nncf.Dataset(_Feeds())
+dataset = _nncf.Dataset(_StoredBatches())
 """
 #: A loader yields the inputs of a batch, one array or one per input, and labels, which nothing reads.
-_LOADER = f"""{_BATCHES}
+_LOADER = """
 class _Loader(_StoredBatches):
+    batch_size = 1
+
     def __iter__(self):
-        for feed in self.feeds():
+        for feed in super().__iter__():
             yield (next(iter(feed.values())) if len(feed) == 1 else tuple(feed.values())), 0
 
 dataloader = _Loader()
@@ -363,10 +336,13 @@ class OnnxExecutor(ScriptExecutor):
             return f"{self.package} {found} has other calls; version {self.before - 1} quantizes ONNX models"
         return super().missing()
 
-    def lay_out(self, models: Models, calibration: Iterable[Batch], folder: Path) -> None:
-        """Write the float model with its external data, and the batches."""
+    def write_float(self, models: Models, folder: Path) -> None:
+        """Write the float model with its external data."""
         copy_model(_onnx_models(models).float_graph.path, folder / FLOAT)
-        store_batches(calibration, _onnx_models(models).float_graph, folder / STORED)
+
+    def feeds(self, models: Models, calibration: Iterable[Batch]) -> Iterable[Mapping[str, Array]]:
+        """The inputs of each batch by the names of the float model."""
+        return (feed_of(batch, _onnx_models(models).float_graph) for batch in calibration)
 
     def open_made(self, models: Models, path: Path) -> OnnxMade:
         """Read the model that the script wrote."""
@@ -401,15 +377,6 @@ def copy_model(source: Path, target: Path) -> None:
         copy_file(source.parent / place, inside)
 
 
-def store_batches(batches: Iterable[Batch], graph: Graph, folder: Path) -> None:
-    """The inputs of each batch as a file, under the names of the float model."""
-    make_folder(folder)
-    for number, batch in enumerate(batches):
-        # A name such as "file" would be an argument of savez.
-        feed = {f"input {name}": array for name, array in feed_of(batch, graph).items()}
-        save_arrays(folder / f"{number:06d}.npz", feed)
-
-
 def require_outputs(made: onnx.ModelProto, models: OnnxModels) -> None:
     """Refuse a model that lacks outputs of the float model.
 
@@ -422,7 +389,7 @@ def require_outputs(made: onnx.ModelProto, models: OnnxModels) -> None:
         raise ModelError("the model that came out lacks outputs of the float model", where=lost[:5])
 
 
-ONNX_RUNTIME = _OnnxRuntime("onnxruntime", "onnxruntime", frozenset({"reader"}), READER)
+ONNX_RUNTIME = _OnnxRuntime("onnxruntime", "onnxruntime", frozenset({"reader"}), _READER)
 
 
 NNCF = OnnxExecutor("NNCF", "nncf", frozenset({"dataset"}), _DATASET)

@@ -3,12 +3,12 @@
 Prescriptions run on the float files in a process of their own.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from quantmedic.collectors.data.arrays import save_arrays
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_file import save_content
 from quantmedic.collectors.from_openvino.openvino_file import read_ir
@@ -20,39 +20,33 @@ from quantmedic.collectors.measure.models import Fitting, Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.output_files import make_folder, write_file
+from quantmedic.engine.output_files import write_file
 from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
 from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
 #: What is learned on samples can be carried out.
 LEARNS = True
-#: Names of the files that a prescription reads and writes, and the folder of the stored batches.
-FLOAT, MADE, STORED = "float.xml", "int8.xml", "calibration"
+#: Names of the files that a prescription reads and writes.
+FLOAT, MADE = "float.xml", "int8.xml"
 #: The user's calibration data: the stored batches, each a dictionary by input name as prescriptions read them, or a
 #: list in the order of the float model where an input has no name.
 DATASET = f"""
-import pathlib as _pathlib
-import numpy as _numpy
 import nncf as _nncf
 import openvino as _openvino
 
-class _StoredBatches:
+class _Feeds(_StoredBatches):
     def __init__(self):
-        self.paths = sorted(_pathlib.Path({STORED!r}).glob("*.npz"))
+        super().__init__()
         inputs = _openvino.Core().read_model({FLOAT!r}).inputs
         self.names = [port.any_name for port in inputs] if all(port.names for port in inputs) else None
 
-    def __len__(self):
-        return len(self.paths)
-
     def __iter__(self):
-        for path in self.paths:
-            with _numpy.load(path) as stored:
-                arrays = [stored[str(number)] for number in range(len(stored.files))]
+        for feed in super().__iter__():
+            arrays = [feed[str(number)] for number in range(len(feed))]
             yield arrays if self.names is None else dict(zip(self.names, arrays))
 
-dataset = _nncf.Dataset(_StoredBatches())
+dataset = _nncf.Dataset(_Feeds())
 """
 
 
@@ -101,12 +95,17 @@ class OpenVINOExecutor(ScriptExecutor):
 
     made: ClassVar[str] = MADE
 
-    def lay_out(self, models: Models, calibration: Iterable[Batch], folder: Path) -> None:
-        """Write both files of the float model, and the batches."""
+    def write_float(self, models: Models, folder: Path) -> None:
+        """Write both files of the float model."""
         assert isinstance(models, OpenVINOModels)
         write_file(folder / FLOAT, models.float_graph.file.xml)
         write_file((folder / FLOAT).with_suffix(".bin"), models.float_graph.file.content)
-        _store_batches(calibration, models.float_graph, folder / STORED)
+
+    def feeds(self, models: Models, calibration: Iterable[Batch]) -> Iterator[dict[str, Array]]:
+        """The inputs of each batch by their number."""
+        assert isinstance(models, OpenVINOModels)
+        for batch in calibration:
+            yield {str(number): array for number, array in enumerate(models.float_graph.feed(batch))}
 
     def open_made(self, models: Models, path: Path) -> OpenVINOMade:
         """Read the model that the script wrote."""
@@ -114,14 +113,6 @@ class OpenVINOExecutor(ScriptExecutor):
         made = graph_of(read_ir(path))
         require_as_many_outputs(made, models.float_graph)
         return OpenVINOMade(models, made)
-
-
-def _store_batches(batches: Iterable[Batch], graph: OpenVINOGraph, folder: Path) -> None:
-    """The inputs of each batch as a file, by their number."""
-    make_folder(folder)
-    for number, batch in enumerate(batches):
-        arrays = {str(k): array for k, array in enumerate(graph.feed(batch))}
-        save_arrays(folder / f"{number:06d}.npz", arrays)
 
 
 EXECUTORS = (OpenVINOExecutor("NNCF", "nncf", frozenset({"dataset"}), DATASET),)
