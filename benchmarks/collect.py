@@ -93,11 +93,6 @@ def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) 
             measure.spread([cost["memory"] - cost["base_memory"] for cost in costs]),
         )
         print("  ".join(cell.ljust(22) for cell in cells))
-    observed = {
-        (cost.get("observed"), cost.get("dropped")) for name in ("exact", "fast") for cost in found.get(name, [])
-    }
-    for how, dropped in observed:
-        print(f"observed: {how}, taps dropped: {dropped:.0f}")
 
 
 def child(arguments: argparse.Namespace) -> None:
@@ -174,7 +169,7 @@ def collected(arguments: argparse.Namespace, mode: str, *, attribution: bool = F
     kernels.observe(one.reshape(1, 1, 1), SetStatistics.empty([1]).tensor(0), np.zeros(1, np.int64))
 
     def work() -> dict[str, float]:
-        case = quantmedic.collect(
+        quantmedic.collect(
             arguments.float,
             arguments.quantized,
             validation=arguments.data,
@@ -183,7 +178,7 @@ def collected(arguments: argparse.Namespace, mode: str, *, attribution: bool = F
             mode=mode,  # type: ignore[arg-type]
             attribution=attribution,
         )
-        return {"observed": case.record.model.observed, "dropped": case.record.model.dropped_taps}
+        return {}
 
     return work
 

@@ -68,7 +68,7 @@ WORDS: Mapping[str, frozenset[str]] = {
         "FloatFacts": "format",
         "CheckpointFacts": "kv_cache",
         "SettingsFacts": "activation_error_method weights_error_method distance_weighting toolchain calibration_method "
-        "float_types input_order_runtime input_order_train norm_type chosen_method wide_types",
+        "float_types input_order_runtime input_order_train norm_type chosen_method",
         "MetricFacts": "name",
         "MetricTrial": "name",
         "TensorRecord": "producer consumers",

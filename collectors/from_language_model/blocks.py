@@ -1,5 +1,6 @@
 """Both models run block by block: one block is in memory, and what it hands on lies on disk."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -136,6 +137,13 @@ class Noises:
 
     front: float | None
     blocks: Sequence[BlockFacts]
+
+    @property
+    def share_of_front(self) -> float | None:
+        """What the embedding makes of the noise of it and all blocks."""
+        front = self.front or 0.0
+        total = front + sum(block.own_noise or 0.0 for block in self.blocks)
+        return front / total if 0 < total < math.inf else None
 
 
 def run_blocks(

@@ -189,7 +189,7 @@ def run_language_models(
             chosen = texts_of_trials(scores)
             bench = Bench.of(run, scores, chosen, rooms, progress)
             tried = {"trial_texts": tuple(place + 1 for place in chosen), "kl_tried": bench.mean(bench.before)}
-            found = try_parts(bench, sides, found.model_copy(update=tried))
+            found = try_parts(bench, sides, found.model_copy(update=tried), noises.share_of_front)
         if found.text_scales_share is not None:
             found = found.model_copy(update=misfit_scales(skeleton, sides[1], found.blocks))
         if found.token_scales_share is not None:

@@ -55,8 +55,6 @@ def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises
             "same_top_high": same_high,
             "delta_p": math.sqrt(float(scores.delta_p.sum()) / scores.count),
             "blocks": tuple(noises.blocks),
-            "embedding_noise": noises.front,
-            "embedding_share": _share_of_front(noises),
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
             **shares_of_sources(noises.blocks),
@@ -77,12 +75,6 @@ def _worst_router(blocks: Sequence[BlockFacts]) -> dict[str, object]:
         return {}
     worst = min(known, key=lambda block: block.router_agreement or 0.0)
     return {"router_agreement": worst.router_agreement, "router_block": worst.name}
-
-
-def _share_of_front(noises: Noises) -> float | None:
-    front = noises.front or 0.0
-    total = front + sum(block.own_noise or 0.0 for block in noises.blocks)
-    return front / total if 0 < total < math.inf else None
 
 
 def perplexity_facts(scores: Scores) -> MetricFacts:

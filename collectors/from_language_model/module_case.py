@@ -84,7 +84,7 @@ def _judge_modules(
 ) -> tuple[LanguageFacts, MetricFacts]:
     scores, noises = run_modules(pair, texts, progress)
     found = language_facts(scores, texts, vocabulary, noises)
-    return try_float_parts(pair, texts, scores, found), perplexity_facts(scores)
+    return try_float_parts(pair, texts, scores, found, noises.share_of_front), perplexity_facts(scores)
 
 
 def _as_modules(

@@ -43,7 +43,9 @@ class _Trials:
         return Gain.of(self.before, scores.divergence), float(scores.divergence.sum()) / scores.count
 
 
-def try_float_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, found: LanguageFacts) -> LanguageFacts:
+def try_float_parts(
+    pair: ModulePair, texts: Sequence[Ids], scores: Scores, found: LanguageFacts, share_of_front: float | None
+) -> LanguageFacts:
     """The facts with what is left of the divergence where a part is the float one: an end, routers, the worst block.
 
     Args:
@@ -51,6 +53,7 @@ def try_float_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, foun
         texts: Token ids.
         scores: What both models predict of them.
         found: What is known without trials.
+        share_of_front: What the embedding makes of the noise of it and all blocks.
 
     Raises:
         ModelError: The float model fails.
@@ -65,16 +68,18 @@ def try_float_parts(pair: ModulePair, texts: Sequence[Ids], scores: Scores, foun
         "kl_tried": float(before.sum()) / sum(len(ids) - 1 for ids in own),
     }
     trials = _Trials(pair, own, before)
-    return found.model_copy(update=tried | _try_ends(trials, found) | _try_routers(trials) | _try_worst(trials, found))
+    return found.model_copy(
+        update=tried | _try_ends(trials, share_of_front) | _try_routers(trials) | _try_worst(trials, found)
+    )
 
 
-def _try_ends(trials: _Trials, found: LanguageFacts) -> dict[str, object]:
+def _try_ends(trials: _Trials, share_of_front: float | None) -> dict[str, object]:
     """The output layer, where it is another one, and the embedding, where it makes much of the noise."""
     pair, gains = trials.pair, dict[str, object]()
     head, embedding = (_name_of_end(pair, kind) for kind in ("output", "input"))
     if head is not None and _has_other_weights(pair, head):
         gains["head_gain"] = _gain_share(trials.gain_of(head))
-    if embedding is not None and (found.embedding_share or 0.0) > TRIED_SHARE:
+    if embedding is not None and (share_of_front or 0.0) > TRIED_SHARE:
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = head is not None and _is_tied(pair.quantized, head, embedding)
         gains["embedding_gain"] = _gain_share(trials.gain_of(embedding, *([cast("str", head)] if is_tied else [])))

@@ -18,13 +18,16 @@ _ROWS_OF_HEAD = 64
 _LOOKED_INTO = 0.4
 
 
-def try_parts(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> LanguageFacts:
+def try_parts(
+    bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts, share_of_front: float | None
+) -> LanguageFacts:
     """The facts with what is left of the divergence where a part of the model is float, or scales are others.
 
     Args:
         bench: Runs the model again on some of the texts.
         sides: Weights of the float and of the quantized model.
         found: What is known without trials.
+        share_of_front: What the embedding makes of the noise of it and all blocks.
 
     Raises:
         ModelError: See ``run_blocks``.
@@ -34,7 +37,7 @@ def try_parts(bench: Bench, sides: tuple[WeightValues, WeightValues], found: Lan
     float_heads = run.heads[0], run.heads[0]
     if _has_other_head(run):
         update["head_gain"] = Gain.of(bench.before, bench.with_heads("head", float_heads)).share
-    if (found.embedding_share or 0.0) > TRIED_SHARE:
+    if (share_of_front or 0.0) > TRIED_SHARE:
         mixed = MixedValues(sides[1], sides[0], (f"{run.skeleton.name_of(run.skeleton.embedding)}.",))
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = bool(getattr(run.skeleton.model.config, "tie_word_embeddings", False))

@@ -178,7 +178,6 @@ class SourceNoise:
         name, worst = max(layers.items(), key=lambda each: max(each[1].mean_noise, each[1].channel_noise))
         return {
             "input_layer": name,
-            "input_noise": worst.mean_noise,
             "input_channel_noise": worst.channel_noise,
             "input_clipped": worst.clipped_share,
             "input_token_ratio": worst.token_ratio,
@@ -215,10 +214,10 @@ def shares_of_sources(blocks: Sequence[BlockFacts]) -> dict[str, object]:
         return found
     if (worst := _place_of_most(inputs)) is not None:
         made = sum(each or 0.0 for each in inputs)
-        found |= {"activations_share": made / total, "activation_block": _figures(blocks[worst])}
+        found["activation_block"] = _figures(blocks[worst])
         found["activation_block_share"] = inputs[worst] / made if made else None
     if (worst := _place_of_most(caches)) is not None:
-        found |= {"cache_share": sum(each or 0.0 for each in caches) / total, "cache_block": _figures(blocks[worst])}
+        found["cache_block"] = _figures(blocks[worst])
     return found
 
 

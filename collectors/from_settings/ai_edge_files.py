@@ -77,14 +77,13 @@ def _literal(regex: str) -> str | None:
 def _general_settings(config: Mapping[str, object]) -> Fields:
     """Settings of weights and activations in the step for all operators."""
     activation, weight = (table(config.get(key)) for key in CONFIG_KEYS[:2])
-    symmetric = [flag(part.get("symmetric")) for part in (activation, weight)]
+    symmetric = flag(activation.get("symmetric"))
     granularity = str(weight.get("granularity", "")).rpartition(".")[2]
     precision = str(config.get("compute_precision", "")).rpartition(".")[2]
     return {
         "activation_bits": whole(activation.get("num_bits")),
         "weight_bits": whole(weight.get("num_bits")),
-        "asymmetric_activations": None if symmetric[0] is None else not symmetric[0],
-        "asymmetric_weights": None if symmetric[1] is None else not symmetric[1],
+        "asymmetric_activations": None if symmetric is None else not symmetric,
         "per_channel_weights": {"CHANNELWISE": True, "TENSORWISE": False}.get(granularity),
         "dynamic": precision == "INTEGER" and not activation if weight else None,
     }

@@ -232,14 +232,7 @@ def _input_settings(reader: GroupReader, inert: list[str]) -> Fields:
         "input_mean": mean,
         "input_scale": scale,
         "calibrates_raw": None if compiled is None or not normalizes else not compiled,
-        "inputs_differ": _inputs_differ(norms, runtime, train, *values.values()),
     }
-
-
-def _inputs_differ(*settings: Sequence[object] | None) -> bool | None:
-    """Inputs that have different values of a setting; None where there is but one input."""
-    several = [given for given in settings if given is not None and len(given) > 1]
-    return any(len({str(value) for value in given}) > 1 for given in several) if several else None
 
 
 def _is_compiled(reader: GroupReader) -> bool | None:
@@ -359,12 +352,12 @@ def _quant_settings(reader: GroupReader, inert: list[str]) -> Fields:
         fields["bias_correction"] = True
     fields["activation_bits"] = _bits_of_type(model.get("all_node_type"))
     fields["output_bits"] = _bits_of_type(model.get("model_output_type"))
-    for key, wide, floats in (
-        ("node_config", "wide_layers", "float_layers"),
-        ("op_config", "wide_types", "float_types"),
+    for name, key, wanted in (
+        ("wide_layers", "node_config", "int16"),
+        ("float_layers", "node_config", "float"),
+        ("float_types", "op_config", "float"),
     ):
-        fields[wide] = tuple(_names_with_type(parts[key], lambda kind: kind == "int16")) or None
-        fields[floats] = tuple(_names_with_type(parts[key], lambda kind: kind.startswith("float"))) or None
+        fields[name] = tuple(_names_with_type(parts[key], wanted)) or None
     return fields
 
 
@@ -375,10 +368,10 @@ def _quant_part(config: Mapping[str, object], name: str, reader: GroupReader) ->
     return part if isinstance(part, Mapping) else {}
 
 
-def _names_with_type(part: Mapping[str, object], wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Names in a part of a quant_config that get a wanted type."""
+def _names_with_type(part: Mapping[str, object], wanted: str) -> Iterator[str]:
+    """Names in a part of a quant_config that get a type of this kind."""
     for name, given in part.items():
-        if isinstance(given, Mapping) and any(wanted(value) for value in given.values() if isinstance(value, str)):
+        if isinstance(given, Mapping) and any(str(value).startswith(wanted) for value in given.values()):
             yield str(name)
 
 

@@ -37,10 +37,6 @@ _ECHO_BEGINS = re.compile(r"model[_ ]parameters info")
 _ECHO_ENDS = re.compile(r"Model input/output info|Convert to runtime bin file|hbm_path:")
 _SELECTED = re.compile(r"Select (?P<words>[\w:=.,\- ]{2,100}) method\.")
 _RUN_WITH = re.compile(r"Run calibration model with (?P<words>[\w\- ]{2,40}) method")
-_SAMPLES = re.compile(
-    r"There are (\d+) samples in the data set|number of calibration data samples: (\d+)|"
-    r"The num of calibration data: (\d+)"
-)
 _FALLBACK = re.compile(r"fall ?back")
 _ERROR = re.compile(r"^(\w+(Error|Exception)): |^ERROR\b|\bTraceback \(most recent call last\)")
 _DONE = re.compile(r"Convert to runtime bin file suc|hb_compile completes running|End Model Convert|End model checking")
@@ -204,8 +200,6 @@ def _echo(said: str, found: _Found) -> None:
 
 def _learn(said: str, level: str | None, found: _Found) -> None:
     """Take in one line outside of tables."""
-    if samples := _SAMPLES.search(said):
-        found.settings["calibration_samples"] = int(next(group for group in samples.groups() if group))
     if chosen := _SELECTED.search(said) or _RUN_WITH.search(said):
         found.settings |= _chosen_method(chosen["words"])
     if "Perchannel quantization is enabled" in said:

@@ -108,7 +108,6 @@ def _read_arguments(found: Mapping[object, object]) -> Imported:
         everywhere=everywhere[0] if everywhere else _Operator("", {}),
         types=types,
         names=names,
-        samples=found.get("calibration_sampling_size"),
     )
     reduced = found.get("reduce_range")
     recipes = mapping(found.get("recipes"))
@@ -137,7 +136,6 @@ def _read_document(found: Mapping[object, object]) -> Imported:
         everywhere=everywhere,
         types=types,
         names=names,
-        samples=mapping(quantization.get("calibration")).get("sampling_size"),
     )
     bits = everywhere.values("weight", "bit")
     if bits and all(each in ("7", "7.0") for each in bits):
@@ -165,7 +163,6 @@ def _shared_settings(
     everywhere: _Operator,
     types: Sequence[_Operator],
     names: Sequence[_Operator],
-    samples: object,
 ) -> SettingsFacts:
     """Settings of versions 1 and 2 that hold for all operators; those of some operators only are left out."""
     smooth = recipes.get("smooth_quant")
@@ -173,7 +170,6 @@ def _shared_settings(
         {
             "toolchain": TOOLCHAIN,
             **_grid_fields(everywhere),
-            "calibration_samples": _first_number(samples),
             "dynamic": _is_dynamic(approach),
             "smooth_quant": smooth if isinstance(smooth, bool) else None,
             "float_layers": _plain_names(names),
@@ -191,7 +187,6 @@ def _grid_fields(operator: _Operator) -> Fields:
         "percentile": PERCENTILE if method == "percentile" else None,
         "per_channel_weights": _is(operator.values("weight", "granularity"), "per_channel"),
         "per_channel_activations": _is(operator.values("activation", "granularity"), "per_channel"),
-        "asymmetric_weights": _is(operator.values("weight", "scheme"), "asym"),
         # ONNX models ignore symmetric ones (run with 2.6), and the file does not say which models it is for.
         "asymmetric_activations": _is(operator.values("activation", "scheme"), "asym") or None,
         "weight_bits": _shared_bits(operator.values("weight", "dtype")),
@@ -215,7 +210,6 @@ def _read_tuned(operators: Mapping[object, object], found: Mapping[object, objec
         {
             "toolchain": TOOLCHAIN,
             **same,
-            "calibration_samples": _first_number(found.get("calib_sampling_size")),
             "dynamic": _is_dynamic(found.get("approach")),
             "smooth_quant": smooth if isinstance(smooth, bool) else None,
             "float_layers": tuple(each.name for each in chosen.values() if each.is_float) or None,
@@ -289,11 +283,6 @@ def _is(values: tuple[str, ...], wanted: str) -> bool | None:
 def _shared_bits(values: tuple[str, ...]) -> int | None:
     found = {BITS.get(value) for value in values}
     return found.pop() if len(found) == 1 else None
-
-
-def _first_number(value: object) -> int | None:
-    found = value[0] if isinstance(value, list | tuple) and value else value
-    return found if type(found) is int else None
 
 
 def _is_dynamic(approach: object) -> bool | None:

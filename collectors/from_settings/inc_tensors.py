@@ -158,16 +158,15 @@ def _first_common_tensor(floats: Mapping[str, Array], quantized: Mapping[str, Ar
 
 def _activation_figures(floats: Array, quantized: Array) -> dict[str, float]:
     sample = (floats[0], quantized[0]) if floats.ndim > 1 else (floats, quantized)
-    figures = {"normalized_mse": normalized_mse(*sample)} | _similarity_figures(floats, quantized, "saved_")
+    figures = {"normalized_mse": normalized_mse(*sample), "saved_sqnr_db": _sqnr_db(floats, quantized)}
     return {key: value for key, value in figures.items() if value is not None}
 
 
 def _weight_figures(floats: Array, quantized: Array) -> dict[str, float]:
     x = floats.astype(np.float64)
-    errors = _similarity_figures(floats, quantized, "weight_")
     figures = {
         "weight_normalized_mse": normalized_mse(floats, quantized),
-        "weight_sqnr_db": errors.get("weight_sqnr_db"),
+        "weight_sqnr_db": _sqnr_db(floats, quantized),
         "weight_min": float(x.min()),
         "weight_max": float(x.max()),
         "weight_mean": float(x.mean()),
@@ -176,16 +175,12 @@ def _weight_figures(floats: Array, quantized: Array) -> dict[str, float]:
     return {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
 
 
-def _similarity_figures(floats: Array, quantized: Array, prefix: str) -> dict[str, float]:
-    """Cosine and signal-to-quantization-noise ratio of all values."""
+def _sqnr_db(floats: Array, quantized: Array) -> float | None:
+    """Signal-to-quantization-noise ratio of all values; None where there is no signal, no noise or no number."""
     x, y = floats.astype(np.float64).ravel(), quantized.astype(np.float64).ravel()
-    power, noise, other = float(x @ x), float(np.sum((y - x) ** 2)), float(y @ y)
-    figures = {}
-    if power > 0 and other > 0:
-        figures[f"{prefix}cosine"] = float(x @ y) / math.sqrt(power * other)
-    if power > 0 and noise > 0:
-        figures[f"{prefix}sqnr_db"] = sqnr_db(power, noise)
-    return {key: value for key, value in figures.items() if math.isfinite(value)}
+    power, noise = float(x @ x), float(np.sum((y - x) ** 2))
+    found = sqnr_db(power, noise) if power > 0 and noise > 0 else math.nan
+    return found if math.isfinite(found) else None
 
 
 def normalized_mse(floats: Array, quantized: Array) -> float | None:

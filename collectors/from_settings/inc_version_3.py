@@ -89,7 +89,6 @@ def _configuration(found: Values, name: str) -> Imported:
 
 def _settings_fields(found: Values, name: str) -> Fields:
     """Facts by the fields of version 3."""
-    symmetric = found.get("w_sym", found.get("use_sym"))
     activations = found.get("act_sym")
     bits = found.get("bits")
     granularity = found.get("w_granularity")
@@ -100,7 +99,6 @@ def _settings_fields(found: Values, name: str) -> Fields:
         "smooth_quant": name == "smooth_quant" if is_8bit else None,
         "calibration_method": METHODS.get(str(found.get("act_algo"))),
         "per_channel_weights": None if granularity is None else granularity == "per_channel",
-        "asymmetric_weights": not symmetric if isinstance(symmetric, bool) else None,
         "asymmetric_activations": not activations if isinstance(activations, bool) else None,
         "weight_bits": BITS.get(str(found.get("w_dtype"))) or (bits if type(bits) is int else None),
         "activation_bits": BITS.get(str(found.get("act_dtype"))),

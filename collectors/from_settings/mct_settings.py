@@ -26,12 +26,6 @@ QUANTIZATION = {
 }
 #: The same of ``CoreConfig.mixed_precision_config``.
 SEARCH = {"distance_weighting": "distance_weighting_method", "hessian_scores": "use_hessian_based_scores"}
-#: Where edits of single layers are listed.
-EDITS = (
-    ("debug_config", "network_editor"),
-    ("bit_width_config", "manual_activation_bit_width_selection_list"),
-    ("bit_width_config", "manual_weights_bit_width_selection_list"),
-)
 #: What the toolkit calls the part of its model that quantizes the output of a node.
 HOLDER = "_activation_holder_quantizer"
 
@@ -108,10 +102,7 @@ def read_core_config(config: object) -> tuple[SettingsFacts, SearchFacts]:
     fields: Fields = {fact: _value_or_member(getattr(quantization, name, None)) for fact, name in QUANTIZATION.items()}
     if searched:
         fields |= {fact: _value_or_member(getattr(mixed, name, None)) for fact, name in SEARCH.items()}
-        fields["configuration_overwrite"] = getattr(mixed, "configuration_overwrite", None) is not None
-    lists = [getattr(getattr(config, part, None), name, None) for part, name in EDITS]
-    edits = sum(len(rules) for rules in lists if rules is not None) if any(r is not None for r in lists) else None
-    settings = SettingsFacts.model_validate({**fields, "mixed_precision": searched, "edits": edits})
+    settings = SettingsFacts.model_validate({**fields, "mixed_precision": searched})
     images = getattr(mixed, "num_of_images", None) if searched else None
     return settings, SearchFacts(toolchain="Sony MCT", images=images) if images else SearchFacts()
 

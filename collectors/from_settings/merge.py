@@ -213,7 +213,6 @@ def _operator_record(
         inputs=(read[name],) if name in read else (),
         outputs=(written[name],) if name in written else (),
         is_compute=any(word in plain for word in _COMPUTE_WORDS),
-        is_first=None,
         is_last=None,
         executed_as=None,
         weight=WeightFacts(),

@@ -110,13 +110,12 @@ def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) 
     method = METHODS.get(_member(arguments.get("calibrate_method")))
     if flag(extra.get("CalibMovingAverage")) and method in (None, "minmax"):
         method = "moving-average"
-    symmetric = [flag(extra.get(f"{what}Symmetric")) for what in ("Activation", "Weight")]
+    symmetric = flag(extra.get("ActivationSymmetric"))
     return SettingsFacts(
         calibration_method=method,
         percentile=number(extra.get("CalibPercentile")),
         per_channel_weights=flag(arguments.get("per_channel")),
-        asymmetric_activations=None if symmetric[0] is None else not symmetric[0],
-        asymmetric_weights=None if symmetric[1] is None else not symmetric[1],
+        asymmetric_activations=None if symmetric is None else not symmetric,
         activation_bits=_BITS.get(_member(arguments.get("activation_type"))),
         weight_bits=_BITS.get(_member(arguments.get("weight_type"))),
         reduce_range=flag(arguments.get("reduce_range")),

@@ -121,14 +121,8 @@ class Observer:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Fields of ``ModelFacts`` that say how faithfully the models were observed, and how they compute."""
-        return {
-            "observed": "simulated" if self.simulated else "deployed",
-            "observed_difference": self.difference,
-            "dropped_taps": len(self.plan.pairs) - len(self.tapped),
-            "float_rerun_difference": self.rerun_difference,
-            **self.kernels,
-        }
+        """Fields of ``ModelFacts`` that say how the models compute."""
+        return {"float_rerun_difference": self.rerun_difference, **self.kernels}
 
     @property
     def notices(self) -> list[str]:

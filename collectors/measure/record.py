@@ -163,7 +163,6 @@ def _tensor(
         quantizer=quantizer_facts(pair.tap.quantizer, pair.tap.small_floats),
         pattern=_pattern(pair.root, gate, models.quantized),
         gate=gate,
-        clip_low=clip.low if clip is not None else None,
         clip_high=clip.high if clip is not None else None,
         floor_lost=is_floor_lost(pair.root, pair.twin, models),
         clip_lost=is_clip_lost(pair.root, clip, models.quantized) if clip is not None else None,
@@ -211,7 +210,6 @@ def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
         inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
         outputs=tuple(index.get(observable_tensor(name, models.quantized)) for name in op.outputs),
         is_compute=op.op_type in COMPUTE,
-        is_first=op.index == ends[0],
         is_last=op.index == ends[-1],
         executed_as=kernel.value if kernel is not None else None,
         weight=own.facts,
@@ -353,15 +351,12 @@ def _pair_facts(
     compute = [op for op in operators if op.is_compute]
     quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
     kernels = [op.executed_as for op in compute if op.executed_as is not None]
-    known = sum(len(op.outputs) for op in graph.operators)
-    matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
     return {
         **observation.facts,
         "operators": len(operators),
         "compute_operators": len(compute),
         "quantized_share": len(quantized) / len(compute) if compute else None,
         "integer_share": kernels.count(Kernel.INTEGER) / len(kernels) if kernels else None,
-        "matched_share": matched / known if known else None,
         **_operation_facts(operators),
         "float_is_quantized": models.float_graph.is_quantized,
         "same_as_float": same_model(models.float_graph, graph, models.match, hashes),

@@ -53,10 +53,7 @@ def channel_errors(source: Values, stored: Values, axis: int | None) -> dict[str
         return {}
     power, noise = power_of(x[alive]), power_of((y - x)[alive])
     levels = sqnr_db(power, noise)
-    return {
-        "coarse_share": float((levels < COARSE_DB).mean()),
-        "erased_channels": int((~y[alive].any(axis=1)).sum()),
-    }
+    return {"coarse_share": float((levels < COARSE_DB).mean())}
 
 
 def common_shift(source: Values, stored: Values, quantizer: Quantizer) -> dict[str, float | None]:

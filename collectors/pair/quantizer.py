@@ -120,7 +120,6 @@ def quantizer_facts(quantizer: Quantizer | None, small_floats: SmallFloats | Non
     middle = 0 if quantizer.signed else 2 ** (quantizer.bits - 1)
     return QuantizerFacts(
         scale=float(scale.max()),
-        scale_min=float(scale.min()),
         zero_point=zero,
         bits=quantizer.bits,
         signed=quantizer.signed,

@@ -4,9 +4,6 @@ from typing import Literal
 
 from quantmedic.engine.case.fact_base import Facts, Role, fact
 
-#: What may explain all ranges of a model that are not those of all values.
-RangeMethod = Literal["factor", "one-range", "percentile", "deviations"]
-
 
 class RelationFacts(Facts):
     """The representative inputs against the validation inputs: representative ≈ slope · validation + offset."""
@@ -87,9 +84,6 @@ class RelationFacts(Facts):
         "how far mean and log deviation of the channels lie from those of the validation set's, root mean square", "σ"
     )
     ordered_channel_distance: float | None = fact("the same with the channels in the order that fits best", "σ")
-    feature_distance: float | None = fact(
-        "distance between the two sets' mean features / √(summed feature variance of the validation set)", "σ"
-    )
 
 
 class DatasetFacts(Facts):
@@ -132,7 +126,6 @@ class DatasetFacts(Facts):
         "value",
     )
     lattice_low: tuple[float, ...] | None = fact("per channel: lowest grid point", "value")
-    lattice_span: tuple[int, ...] | None = fact("per channel: steps from there to the highest grid point", "steps")
     range_growth: float | None = fact(
         "median over activation tensors of their range_growth: how much the ranges still widen with more samples",
         "ratio",
@@ -256,14 +249,11 @@ class DatasetFacts(Facts):
         "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",
         "ratio",
     )
-    range_method: RangeMethod | None = fact(
-        "what explains best, with one setting for all, the ranges that end over 10 % beside this set's largest "
-        "magnitude: a factor over it (headroom, half of a grid), one range for all, a percentile, or so many "
-        "deviations from the mean; of four such ranges at least"
-    )
     range_method_error: float | None = fact(
-        "how far three in four of these ranges end from what it explains, |log| of the ratio: about 0 where these "
-        "samples and one method gave the ranges, large where other data or other weights did",
+        "of the ranges that end over 10 % beside this set's largest magnitude, four at least: how far three in four "
+        "of them end from what explains them best with one setting for all, |log| of the ratio. Tried are a factor "
+        "over that magnitude (headroom, half of a grid), one range for all, a percentile, so many deviations from the "
+        "mean. About 0 where these samples and one method gave the ranges, large where other data or weights did",
         "ratio",
     )
     misfit_share: float | None = fact(

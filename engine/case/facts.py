@@ -10,7 +10,7 @@ from functools import cache
 
 from pydantic.fields import FieldInfo
 
-from quantmedic.engine.case.dataset_facts import DatasetFacts, RangeMethod, RelationFacts
+from quantmedic.engine.case.dataset_facts import DatasetFacts, RelationFacts
 from quantmedic.engine.case.fact_base import ROLES, Facts, Pattern, Role, Scope
 from quantmedic.engine.case.language_facts import BlockFacts, LanguageFacts
 from quantmedic.engine.case.layer_facts import FusionFacts, KernelFacts, LayerFacts, ReportedFacts
@@ -85,7 +85,6 @@ __all__ = [
     "OverrideFacts",
     "Pattern",
     "QuantizerFacts",
-    "RangeMethod",
     "RecordedFacts",
     "RelationFacts",
     "ReportedFacts",

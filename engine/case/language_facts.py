@@ -73,10 +73,8 @@ class BlockFacts(Facts):
     )
     cache_noise: float | None = fact("the same where its keys and values alone are quantized", "ratio")
     input_layer: str | None = fact(
-        "layer of the block whose inputs quantizing changes most: by the larger of input_noise and input_channel_noise"
-    )
-    input_noise: float | None = fact(
-        "mean over tokens of the squared error of these inputs / their squared length", "ratio"
+        "layer of the block whose inputs quantizing changes most: by its noise of a token, or by "
+        "input_channel_noise where that is more"
     )
     input_channel_noise: float | None = fact(
         "mean over channels of the squared error of these inputs / squared inputs, both summed over tokens: near 1 "
@@ -161,13 +159,9 @@ class LanguageFacts(Facts):
         "lower end of its 95 % interval, seeded bootstrap of these texts", "share"
     )
     worst_block_gain_high: float | None = fact("upper end of that interval", "share")
-    embedding_noise: float | None = fact(
-        "mean noise of the tokens in front of the first block: what the embedding makes", "ratio"
-    )
-    embedding_share: float | None = fact("embedding_noise / sum of it and the own_noise of all blocks", "share")
     embedding_gain: float | None = fact(
         "1 - kl_tried with the float embedding, and output layer where both are tied, / kl_tried; run where "
-        "embedding_share is over 0.4",
+        "the embedding makes over 0.4 of the noise of it and all blocks",
         "share",
     )
     head_gain: float | None = fact(
@@ -206,10 +200,6 @@ class LanguageFacts(Facts):
     scales_unsaid: int | None = fact(
         "stored scales of inputs and of the cache of which no configuration says how they are used"
     )
-    activations_share: float | None = fact(
-        "activation_noise of all blocks / sum of it, their own_noise and their cache_noise", "share"
-    )
-    cache_share: float | None = fact("cache_noise of all blocks / the same sum", "share")
     kl_float_activations: float | None = fact(
         "kl_tried with inputs of layers in float; run where they are quantized", "nats"
     )

@@ -24,7 +24,6 @@ class ReportedFacts(Facts):
         "layer of an ONNX model, and takes one sample of it; of other models it saves the output",
         "ratio",
     )
-    saved_cosine: float | None = fact("cosine similarity of the saved tensor, float and quantized", "ratio")
     saved_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the saved tensor", "dB")
     weight_normalized_mse: float | None = fact("the same of the weights", "ratio")
     weight_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the weights", "dB")
@@ -93,7 +92,6 @@ class LayerFacts(Facts):
     )
     running_input: RunningInputFacts = RunningInputFacts()
     is_compute: bool | None = fact("operator with weights or a matrix product: Conv, Gemm, MatMul, …")
-    is_first: bool | None = fact("first compute operator")
     is_last: bool | None = fact("last compute operator")
     executed_as: Literal["integer", "float"] | None = fact("kernel in the optimized graph of the runtime")
     operations: int | None = fact("multiply-adds of one sample")

@@ -30,9 +30,7 @@ class FamilyFacts(Facts):
     mended_by_full_range: bool | None = fact("ranges of all values take away most of what they make")
     mended_by_best_range: bool | None = fact("ranges of least squared error do")
     mended_by_asymmetric_range: bool | None = fact("ranges with a zero point do")
-    mended_by_sixteen_bit: bool | None = fact("16 bits do")
     mended_by_best_weight_range: bool | None = fact("ranges of least squared error do, of weights")
-    mended_by_per_channel_weights: bool | None = fact("one scale per channel does, of weights")
     mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
 
 
@@ -66,7 +64,6 @@ class ModelFacts(Facts):
     )
     quantized_share: float | None = fact("share of compute operators with quantized inputs or weights", "share")
     integer_share: float | None = fact("share of compute operators that the runtime executes with integers", "share")
-    matched_share: float | None = fact("share of measured tensors whose float twin was found", "share")
     bytes_float: int | None = fact("bytes of the float model with its external data", "bytes")
     bytes_quantized: int | None = fact("bytes of the quantized model with its external data", "bytes")
     size_ratio: float | None = fact("bytes_quantized / bytes_float", "ratio")
@@ -92,11 +89,6 @@ class ModelFacts(Facts):
     kernels: tuple[KernelFacts, ...] = Field(
         default=(), description="time by kind of operator of the quantized model, slowest first; from --profile"
     )
-    observed: Literal["deployed", "simulated"] | None = fact(
-        "deployed: exposing tensors left the outputs bit-equal on the first batch; simulated: it changed them"
-    )
-    observed_difference: float | None = fact("largest output change by observing / largest output magnitude", "ratio")
-    dropped_taps: int | None = fact("tensors not observed because exposing them changed the output")
     degraded_layers: int | None = fact("layers whose accumulated error is over a threshold")
     degraded_share: float | None = fact("degraded layers / layers measured", "share")
     rounding_sqnr_min_db: float | None = fact("lowest rounding sqnr_db of any quantized activation", "dB")
@@ -190,10 +182,11 @@ class ModelFacts(Facts):
     float_stage: str | None = fact("stage without quantizers that departs most from the first")
     float_stage_difference: float | None = fact("relative_difference of that stage", "ratio")
     worst_stage: str | None = fact(
-        "stage behind the first quantized one with the largest added_noise_ratio: what is made of a model that is "
-        "quantized already"
+        "stage behind the first quantized one that adds most noise: what is made of a model that is quantized already"
     )
-    worst_stage_noise_ratio: float | None = fact("added_noise_ratio of that stage", "ratio")
+    worst_stage_noise_ratio: float | None = fact(
+        "mean d² of that stage against the one before / mean d² of the one before against the first", "ratio"
+    )
     worst_stage_agreement: float | None = fact("agreement of that stage with the first", "share")
     worst_stage_sqnr_db: float | None = fact("sqnr_db of that stage against the first", "dB")
     worst_stage_drop_db: float | None = fact("sqnr_db of the stage before minus that of worst_stage", "dB")

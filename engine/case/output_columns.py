@@ -11,6 +11,7 @@ from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.facts import OutputColumnFacts, OutputOperandFacts
 from quantmedic.engine.case.records import OutputRecord, PartRecord
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.thresholds import Thresholds
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -25,13 +26,6 @@ LOST_DB = 3.0
 VARIES, CONSTANT = 1e-3, 1e-6
 
 
-class Limits(Protocol):
-    """Named limits; a rule base has them."""
-
-    def threshold(self, name: str) -> float:
-        """Value in force of a named threshold."""
-
-
 class _Rows(NamedTuple):
     """Figures of some columns, or of some operands."""
 
@@ -42,7 +36,7 @@ class _Rows(NamedTuple):
 
 
 def output_column_facts(
-    record: OutputRecord, found: Comparison, *, by_operand: bool, classes: bool, limits: Limits
+    record: OutputRecord, found: Comparison, *, by_operand: bool, classes: bool, limits: Thresholds
 ) -> OutputColumnFacts:
     """The worst column and the worst operand of an output.
 
@@ -57,8 +51,7 @@ def output_column_facts(
     rows = _rows_of(found)
     whole = PartRecord(start=0, stop=len(rows.power), tensor="", is_score=record.is_score)
     parts = [part.model_copy(update={"is_score": part.is_score or classes}) for part in record.parts or (whole,)]
-    # Rows that TopK selects change places where two scores are close: only the scores, in order, can be compared.
-    selected = any(part.kind == "classes" for part in parts)
+    selected = has_selected_rows(record)
     places = [slice(k, k + 1) if by_operand else slice(part.start, part.stop) for k, part in enumerate(parts)]
     counts = np.zeros(len(rows.power), bool)
     scores = np.zeros(len(rows.power), bool)
@@ -67,7 +60,7 @@ def output_column_facts(
         if not selected or part.kind == "scores":
             counts[place] = True if by_operand else audible_columns(rows.power[place], part.is_score)
     dead = counts & rows.varies & rows.constant
-    operands = [_operand(part, place, rows, counts, dead) for part, place in zip(parts, places, strict=True)]
+    operands = [_operand(part, place, rows) for part, place in zip(parts, places, strict=True)]
     own = np.array([sqnr_db(p, n) for p, n in zip(rows.power, rows.noise, strict=True)])
     judged = np.flatnonzero(counts & (rows.power > 0))
     levels = [
@@ -77,29 +70,23 @@ def output_column_facts(
     worst_sqnr_db = min([*([] if selected else [sqnr_db(rows.power.sum(), rows.noise.sum())]), *levels], default=None)
     held = [o for o in operands if o.sqnr_db is not None and (not selected or o.kind == "scores")]
     weakest = min(held, key=_level, default=None) if record.parts else None
-    known: dict[str, object] = {}
-    if not by_operand:
-        worst = int(judged[own[judged].argmin()]) if judged.size and len(own) > 1 else None
-        known = {
-            "count": len(own),
-            "judged": len(judged),
-            "worst_column": worst,
-            "worst_column_sqnr_db": float(own[worst]) if worst is not None else None,
-        }
     return OutputColumnFacts.model_validate(
         {
-            **known,
-            **_dead_facts(parts, operands if by_operand else None, dead),
+            **(_erased_operands(parts, dead) if by_operand else _dead_columns(dead)),
             "worst_sqnr_db": worst_sqnr_db,
             "worst": _worst_words(own if not by_operand else own[:0], weakest, worst_sqnr_db),
-            "selected": selected if record.parts else None,
             "operands": tuple(operands) if record.parts else (),
-            "worst_operand": weakest.tensor if weakest is not None else None,
-            "worst_operand_sqnr_db": weakest.sqnr_db if weakest is not None else None,
-            "erased_operands": sum(bool(o.erased) for o in operands) if record.parts else None,
             "spoiled": bool(dead.any()) or min(levels, default=np.inf) < limits.threshold("quantize_error_sqnr_db"),
         }
     )
+
+
+def has_selected_rows(record: OutputRecord) -> bool:
+    """TopK selects its rows, the head of a detector that needs no suppression.
+
+    Such rows change places where two scores are close, so that only the scores, which both models sort, are compared.
+    """
+    return any(part.kind == "classes" for part in record.parts)
 
 
 def counts_alone(levels: Floats, scores: Flags) -> Flags:
@@ -136,26 +123,24 @@ def audible_columns(power: Floats, is_score: bool) -> Flags:
     return audible
 
 
-def _operand(part: PartRecord, place: slice, rows: _Rows, counts: Flags, dead: Flags) -> OutputOperandFacts:
+def _operand(part: PartRecord, place: slice, rows: _Rows) -> OutputOperandFacts:
     power, noise = float(rows.power[place].sum()), float(rows.noise[place].sum())
-    alive = counts[place] & rows.varies[place]
     return OutputOperandFacts(
         tensor=part.tensor,
         columns=column_places(np.arange(part.start, part.stop)),
         sqnr_db=sqnr_db(power, noise) if power > 0 else None,
-        erased=bool(alive.any() and dead[place][alive].all()),
-        is_score=part.is_score,
         kind=part.kind,
     )
 
 
-def _dead_facts(
-    parts: Sequence[PartRecord], erased: Sequence[OutputOperandFacts] | None, dead: Flags
-) -> dict[str, object]:
-    """How many columns are dead, and which; those of erased operands where only these are judged."""
-    if erased is None:
-        return {"dead": int(dead.sum()), "dead_places": column_places(np.flatnonzero(dead)) or None}
-    gone = [part for part, operand in zip(parts, erased, strict=True) if operand.erased]
+def _dead_columns(dead: Flags) -> dict[str, object]:
+    """How many columns are dead, and which."""
+    return {"dead": int(dead.sum()), "dead_places": column_places(np.flatnonzero(dead)) or None}
+
+
+def _erased_operands(parts: Sequence[PartRecord], erased: Flags) -> dict[str, object]:
+    """The same where operands are judged, a row each: all columns of those that are erased."""
+    gone = [part for part, is_erased in zip(parts, erased, strict=True) if is_erased]
     places = ", ".join(column_places(np.arange(part.start, part.stop)) for part in gone)
     return {"dead": sum(part.stop - part.start for part in gone), "dead_places": places or None}
 

@@ -36,8 +36,6 @@ class OutputOperandFacts(Facts):
     tensor: str | None = fact("name of the operand in the float model")
     columns: str | None = fact("the output's columns that it fills, from 0")
     sqnr_db: float | None = fact("sqnr_db of these columns together", "dB")
-    erased: bool | None = fact("all its columns that count and vary are dead")
-    is_score: bool | None = fact("it ends in a Sigmoid or Softmax, or TopK selected it")
     kind: str | None = fact("what it holds in the head of a detector: boxes, objectness, scores, classes or masks")
 
 
@@ -49,27 +47,16 @@ class OutputColumnFacts(Facts):
     together: one of them counts by itself where it is lost, with noise of more than half of its power.
     """
 
-    count: int | None = fact("columns; None where there are so many that only operands are judged")
-    judged: int | None = fact("columns that count")
     worst_sqnr_db: float | None = fact(
         "lowest sqnr_db of the output as a whole, of its operands and of its columns that count by themselves", "dB"
     )
     worst: str | None = fact("which of them that is; None for the output as a whole")
-    selected: bool | None = fact(
-        "TopK selects its rows, the head of a detector that needs no suppression: rows change places where scores are "
-        "close, so only the scores are judged, which both models sort"
-    )
-    worst_column: int | None = fact("column that counts with the lowest sqnr_db, from 0")
-    worst_column_sqnr_db: float | None = fact("sqnr_db of that column", "dB")
     dead: int | None = fact(
         "columns that count and are constant in the quantized model although they vary in the float one; where only "
         "operands are judged, all of those that are erased"
     )
     dead_places: str | None = fact("these columns, from 0")
     operands: tuple[OutputOperandFacts, ...] = Field(default=(), description="operands of the Concat, in order")
-    worst_operand: str | None = fact("operand with the lowest sqnr_db")
-    worst_operand_sqnr_db: float | None = fact("sqnr_db of that operand", "dB")
-    erased_operands: int | None = fact("operands of which nothing is left: all columns that count and vary are dead")
     spoiled: bool | None = fact(
         "a column that counts is dead, or one that counts by itself or an operand is under quantize_error_sqnr_db"
     )
@@ -190,16 +177,11 @@ class DeviceFacts(ComparisonFacts):
     recorded_gain_db: float | None = fact("recorded_sqnr_db - what the outputs here keep of the float model's", "dB")
     tensors: int | None = fact("tensors of --device-tensors that were compared")
     departing_layers: int | None = fact("layers at which a departure of the device begins (device_departs)")
-    first_departing: str | None = fact("the first of them, in topological order")
 
 
 class StageFacts(ComparisonFacts):
     """One model of the toolchain's way from float to quantized (y) against the first of them (x)."""
 
     name: str | None = fact("name of the stage, from --stage")
-    is_quantized: bool | None = fact("the stage's model holds quantizers")
     previous_sqnr_db: float | None = fact("sqnr_db against the stage before instead of the first", "dB")
-    added_noise_ratio: float | None = fact(
-        "mean d² against the stage before / mean d² of the stage before against the first", "ratio"
-    )
     metric: float | None = fact("task metric of the stage's model", "metric")

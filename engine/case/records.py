@@ -32,7 +32,7 @@ from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.record import Record
 
-CASE_SCHEMA = 5
+CASE_SCHEMA = 6
 #: ``mode`` in the run record of a case without data: the models were read, but not run.
 STATIC = "static"
 #: ``mode`` and framework of a case that was read from files of a toolchain alone.
@@ -98,7 +98,6 @@ class TensorRecord(Record):
     quantizer: QuantizerFacts
     pattern: Pattern | None = None
     gate: GateRecord | None = None
-    clip_low: float | None = None
     clip_high: float | None = None
     clip_lost: bool | None = None
     floor_lost: bool | None = None
@@ -108,7 +107,7 @@ class TensorRecord(Record):
 class OperatorRecord(Record):
     """One operator of the quantized model without its quantizers; tensors by index into the tensor table.
 
-    ``is_first`` and ``is_last`` are None where the order of execution is not known. ``attributes`` are the short ones,
+    ``is_last`` is None where the order of execution is not known. ``attributes`` are the short ones,
     as text. ``sources`` are places of operators that feed this one through tensors that are not in the tensor table.
     """
 
@@ -121,7 +120,6 @@ class OperatorRecord(Record):
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
     is_compute: bool
-    is_first: bool | None
     is_last: bool | None
     executed_as: str | None
     weight: WeightFacts

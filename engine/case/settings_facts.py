@@ -13,7 +13,6 @@ class SearchFacts(Facts):
     unreachable: bool | None = fact("the toolchain says that its target cannot be met")
     target: str | None = fact("resource or accuracy whose target it is, as the toolchain names it")
     target_value: float | None = fact("value of that target, in the toolchain's unit")
-    least_value: float | None = fact("least value that the toolchain can reach, in its unit")
     several_targets: bool | None = fact("more than one resource was restricted")
     line: str | None = fact("the line of the log that says so")
 
@@ -52,8 +51,7 @@ class FloatFacts(Facts):
     first_repeated_name: str | None = fact("the first such name")
     matrix_biases: int | None = fact("biases of convolutions and Gemm that are not vectors, such as (1, 10)")
     first_matrix_bias: str | None = fact("operator of the first of them")
-    unshaped: int | None = fact("tensors whose shape inference finds neither type nor rank")
-    first_unshaped: str | None = fact("name of the first of them")
+    first_unshaped: str | None = fact("first tensor whose shape inference finds neither type nor rank")
     shape_error: str | None = fact("what shape inference complains about; None where it does not")
 
 
@@ -71,7 +69,6 @@ class CheckpointFacts(Facts):
     altered: int | None = fact(
         "tensors that are not quantized, biases left out, and differ by more than a rounding to bfloat16"
     )
-    first_altered: str | None = fact("name of the first of them")
     unexplained: int | None = fact(
         "of these, those whose change no gains of layers explain, and that are no misfolded norms either"
     )
@@ -242,20 +239,16 @@ class SettingsFacts(Facts):
     mixed_precision: bool | None = fact("bit widths were searched for")
     distance_weighting: str | None = fact("how the search weighs the layers' distances: AVG, LAST_LAYER, EXP, HESSIAN")
     hessian_scores: bool | None = fact("the search weighs the layers by Hessian scores")
-    configuration_overwrite: bool | None = fact("the choice of bit widths is given by the user")
     learned_rounding: bool | None = fact("weights were tuned by gradients after quantization")
-    edits: int | None = fact("edits of single layers: rules of the network editor and bit widths set by hand")
     toolchain: str | None = fact("toolchain whose configuration or log was read")
     calibration_method: str | None = fact(
         "how thresholds of activations are chosen: minmax, percentile, entropy, kl, mse, moving-average, mix, search "
         "(the toolchain tries several), load (from a file), skip"
     )
     percentile: float | None = fact("share of the values that a percentile threshold covers", "%")
-    calibration_samples: int | None = fact("samples that calibration reads")
     per_channel_weights: bool | None = fact("weights have a scale per output channel")
     per_channel_activations: bool | None = fact("feature maps have a scale per channel")
     asymmetric_activations: bool | None = fact("grids of activations have a zero point of their own")
-    asymmetric_weights: bool | None = fact("grids of weights have a zero point of their own")
     activation_bits: int | None = fact("bits of activations where nothing else is said", "bits")
     weight_bits: int | None = fact("bits of weights where nothing else is said", "bits")
     dynamic: bool | None = fact("ranges of activations are found at run time")
@@ -278,7 +271,6 @@ class SettingsFacts(Facts):
         "calibration samples pass the means and factors that the toolchain builds into the model: they have to be "
         "given without them"
     )
-    inputs_differ: bool | None = fact("the model has several inputs with different settings; those of the first count")
     input_factor: float | None = fact("largest of input_scale", "1/value")
     swaps_channels: bool | None = fact(
         "the toolchain turns the order of colours around: one of input_order_runtime and input_order_train is rgb, the "
@@ -287,6 +279,5 @@ class SettingsFacts(Facts):
     chosen_method: str | None = fact("calibration method that the toolchain's own search ended with, by its log")
     chosen_percentile: float | None = fact("share of the values that its threshold covers", "%")
     output_bits: int | None = fact("bits that the outputs of the model are computed with", "bits")
-    wide_types: tuple[str, ...] | None = fact("operator types that compute with 16 bits")
     inert_options: tuple[str, ...] | None = fact("options that are set and do nothing, and why")
     inert_option_count: int | None = fact("how many these are")

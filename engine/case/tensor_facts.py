@@ -36,9 +36,7 @@ class SourceFacts(Facts):
         "16 bits (step)"
     )
     mended_by_full_range: bool | None = fact("the range of all values takes away most of what it makes")
-    mended_by_best_range: bool | None = fact("the range of least squared error does")
     mended_by_asymmetric_range: bool | None = fact("a range with a zero point does")
-    mended_by_sixteen_bit: bool | None = fact("16 bits do")
     mended_by_best_weight_range: bool | None = fact("the range of least squared error does, of weights")
     mended_by_per_channel_weights: bool | None = fact("one scale per channel does, of weights")
     mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
@@ -64,7 +62,6 @@ class ErrorFacts(Facts):
         "dB",
     )
     worst_channel: int | None = fact("index of that channel")
-    lost_channels: int | None = fact("channels whose noise power exceeds half of their own power, however quiet")
     median_channel_sqnr_db: float | None = fact("median sqnr_db of the channels that carry any signal", "dB")
 
 
@@ -148,8 +145,6 @@ class TensorDataFacts(Facts):
         "before them; a network input that it takes as floats reaches the float operator unrounded",
     )
     clipping: ClippingFacts = ClippingFacts()
-    deployed_min: float | None = fact("smallest finite value of the tensor in the deployed model, exact", "value")
-    deployed_max: float | None = fact("largest finite value of the tensor in the deployed model, exact", "value")
     normalized_mse: float | None = fact(
         "mean squared difference of float and deployed tensor after each was scaled to 0 … 1 by its own extremes: the "
         "MSE of Neural Compressor's diagnosis, which sees no wrong scale and no offset",
@@ -177,7 +172,6 @@ class QuantizerFacts(Facts):
     """The quantizer of one tensor: real = scale · (code - zero_point)."""
 
     scale: float | None = fact("step between two codes (largest of all channels)", "value")
-    scale_min: float | None = fact("smallest step of all channels", "value")
     zero_point: int | None = fact("code of 0.0 (first channel)")
     bits: int | None = fact("bits of a code", "bits")
     signed: bool | None = fact("codes are signed integers")
@@ -338,7 +332,6 @@ class TensorFacts(Facts):
         "dB",
     )
     inner_share: float | None = fact("pattern swish: that noise / accumulated mse of the product", "share")
-    clip_low: float | None = fact("lower bound of the Clip that ends this tensor in the float model", "value")
     clip_high: float | None = fact("upper bound of that Clip; 6 for ReLU6", "value")
     clip_lost: bool | None = fact(
         "the float model clips this tensor, while in the quantized one neither a Clip nor the quantizer's range does"

@@ -65,7 +65,6 @@ class WeightFacts(Facts):
         "share",
     )
     coarse_share: float | None = fact("share of the channels that are not dead whose rounding sqnr_db is < 10", "share")
-    erased_channels: int | None = fact("channels that are not dead in float and all zeros as stored")
     misplaced_share: float | None = fact(
         "share of weights stored more than 1.5 steps from the float weight, although the grid reaches that far: no "
         "rounding explains them",

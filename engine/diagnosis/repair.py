@@ -59,7 +59,6 @@ _NOT_AS_STORED = dict.fromkeys(
         "rounding_mean_steps",
         "shift_error_share",
         "coarse_share",
-        "erased_channels",
         "misplaced_share",
         "misplaced_error_share",
         "disordered_share",
@@ -181,7 +180,7 @@ def _with_unknown_arrival(tensor: TensorFacts) -> TensorFacts:
 
 def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
     errors = {"accumulated": NO_ERROR, "step": NO_ERROR}
-    gone = ("amplification", "input_sqnr_db", "rounding_share", "deployed_min", "deployed_max", "normalized_mse")
+    gone = ("amplification", "input_sqnr_db", "rounding_share", "normalized_mse")
     return data.model_copy(update={**errors, **dict.fromkeys(gone)})
 
 
@@ -192,8 +191,7 @@ def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
 
 def _on_channel_grid(tensor: TensorFacts, role: Role, grid: ChannelGrid) -> TensorFacts:
     """A tensor with another grid for every channel: histograms, which are of all channels, tell no error of it."""
-    steps = [each.step for each in grid.grids]
-    update = {"scale": max(steps), "scale_min": min(steps), "bits": _grid_bits(grid)}
+    update = {"scale": max(each.step for each in grid.grids), "bits": _grid_bits(grid)}
     return _with_quantizer(tensor, role, tensor.quantizer.model_copy(update=update))
 
 
@@ -237,7 +235,6 @@ def _quantizer_on_grid(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
     return quantizer.model_copy(
         update={
             "scale": grid.step,
-            "scale_min": grid.step,
             "low": grid.low,
             "high": grid.high,
             "bits": bits,

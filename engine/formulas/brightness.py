@@ -77,15 +77,14 @@ def _given(case: Case, role: Role, statistics: SetStatistics) -> _Light | None:
 def _on_one_grid(case: Case, mine: SetStatistics, other: SetStatistics) -> tuple[_Light, _Light] | None:
     """Both sets lie on one grid, of which one of them shows all 256 pixels."""
     grids = [lattices_of(s) for s in (mine, other)]
-    (steps, lows, spans), (other_steps, other_lows, other_spans) = grids
-    if steps is None or other_steps is None or lows is None or other_lows is None or not spans or not other_spans:
+    if not grids[0] or len(grids[0]) != len(grids[1]):
         return None
-    if len(steps) != len(other_steps) or not np.allclose(steps, other_steps, rtol=0.01):
+    (steps, lows, spans), (step, other_lows, other_spans) = (np.array(own).T for own in grids)
+    if not np.allclose(steps, step, rtol=0.01):
         return None
-    black = other_lows if min(other_spans) == FULL_SPAN else lows if min(spans) == FULL_SPAN else None
-    if black is None:
+    zero = other_lows if other_spans.min() == FULL_SPAN else lows if spans.min() == FULL_SPAN else None
+    if zero is None:
         return None
-    step, zero = np.array(other_steps), np.array(black)
     (mean, deviation), (other_mean, other_deviation) = (_moments(case, s) for s in (mine, other))
     here = _Light((mean - zero) / step, deviation / step, True)
     return here, _Light((other_mean - zero) / step, other_deviation / step, True)

@@ -28,7 +28,7 @@ from quantmedic.engine.formulas.input_relation import (
     relation_facts,
 )
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
-from quantmedic.engine.formulas.methods import RangeEnd, explain_ranges
+from quantmedic.engine.formulas.methods import RangeEnd, miss_of_ranges
 from quantmedic.engine.formulas.sources import misfit_share
 from quantmedic.engine.formulas.stored_bins import bins_of_view
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
@@ -57,7 +57,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
     validation = case.statistics.get("validation")
     samples = statistics.samples
     mean, std, low, high = _input_moments(case, statistics)
-    step, start, span = lattices_of(statistics)
+    lattices = lattices_of(statistics)
     clipped = {r: _clipped_share(tensors, r) for r in case.statistics}
     covariance = feature_covariance(statistics)
     reference = feature_covariance(validation) if validation is not None else None
@@ -84,9 +84,8 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         max=high,
         mean=mean,
         std=std,
-        lattice_step=step,
-        lattice_low=start,
-        lattice_span=span,
+        lattice_step=tuple(step for step, _, _ in lattices) or None,
+        lattice_low=tuple(low for _, low, _ in lattices) or None,
         range_growth=_median_fact(tensors, role, "range_growth"),
         halves_disagreement=_median_fact(tensors, role, "halves_disagreement"),
         input_spread=_spread_ratio(case, statistics, validation),
@@ -186,11 +185,9 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
     usual = float(np.median(shares)) if shares else None
     beyond, short = sum(r > 1.0 + AWRY for r in reaches), sum(r < 1.0 - AWRY for r in reaches)
     own_input = input_range_facts(case, tensors, role)
-    explained = explain_ranges(_awry_ends(case, places, role)) if whole else None
     return {
         **own_input,
-        "range_method": explained[0] if explained else None,
-        "range_method_error": explained[1] if explained else None,
+        "range_method_error": miss_of_ranges(_awry_ends(case, places, role)) if whole else None,
         "input_clipped_ratio": ratio(own_input.get("input_clipped_share"), _at_least(usual, 1e-3)),
         "clipped_share_max": max(shares, default=None),
         "clipped_share_median": usual,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
     WeightErrorFacts,
 )
-from quantmedic.engine.case.output_columns import mixes_scores, output_column_facts
+from quantmedic.engine.case.output_columns import has_selected_rows, mixes_scores, output_column_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import ratio
@@ -32,7 +32,8 @@ from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.domain import with_nearest_set
-from quantmedic.engine.formulas.error_facts import divisor_steps, normalized_mse, weight_error_facts
+from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
+from quantmedic.engine.formulas.inputs import lattices_of
 from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
 from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
 from quantmedic.engine.formulas.nonfinite import first_nonfinite, nonfinite_tensors, which_models
@@ -53,16 +54,10 @@ from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.thresholds import Thresholds
 
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
 FEEDER_STEPS = 3
-
-
-class Thresholds(Protocol):
-    """Named limits; a rule base has them."""
-
-    def threshold(self, name: str) -> float:
-        """Value in force of a named threshold."""
 
 
 @without_garbage_collection
@@ -107,8 +102,9 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
 
 
 def _dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
-    view = dataset_facts(case, role, tensors)
-    return view.model_copy(update=input_facts(view, case.record.model.settings))
+    view, statistics = dataset_facts(case, role, tensors), case.statistics.get(role)
+    lattices = lattices_of(statistics) if statistics is not None else []
+    return view.model_copy(update=input_facts(lattices, case.record.model.settings))
 
 
 def _layer_facts(
@@ -132,7 +128,6 @@ def _layer_facts(
         op_type=op.op_type,
         index=op.index,
         is_compute=op.is_compute,
-        is_first=op.is_first,
         is_last=op.is_last,
         executed_as="integer" if op.executed_as == "integer" else "float" if op.executed_as == "float" else None,
         weight=op.weight.model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
@@ -384,7 +379,7 @@ def _facts_of_model(
         "dead_output": _dead_output(classified),
         "metric": metric,
         "output_worst_sqnr_db": _least(o.worst_sqnr_db for o in outputs),
-        "harmed": _is_harmed(metric, _agreement_of_classes(case, agreement), outputs, thresholds),
+        "harmed": _is_harmed(case, metric, _agreement_of_classes(case, agreement), outputs, thresholds),
         "power_of_two_share": _power_of_two_share(tensors),
         **reported_facts(layers, case.record.model),
         **outside_facts(case, layers),
@@ -425,7 +420,11 @@ def _agreement_of_classes(case: Case, agreement: float | None) -> float | None:
 
 
 def _is_harmed(
-    metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], thresholds: Thresholds
+    case: Case,
+    metric: MetricFacts,
+    agreement: float | None,
+    outputs: tuple[OutputFacts, ...],
+    thresholds: Thresholds,
 ) -> bool | None:
     """Measured harm: by the task metric, by a column that is dead, by classes that change, or by noise at an output."""
     if metric.drop_low is not None and metric.drop_low > 0:
@@ -436,26 +435,28 @@ def _is_harmed(
         return True
     if agreement is not None:
         return agreement < thresholds.threshold("harmed_agreement") or any(o.columns.spoiled for o in outputs)
-    found = [_is_noisy(output, thresholds) for output in outputs]
+    found = [_is_noisy(case, position, output, thresholds) for position, output in enumerate(outputs)]
     if all(noisy is None for noisy in found):
         return None if metric.drop_low is None else False
     return metric.drop_low is None and any(found)
 
 
-def _is_noisy(output: OutputFacts, thresholds: Thresholds) -> bool | None:
+def _is_noisy(case: Case, position: int, output: OutputFacts, thresholds: Thresholds) -> bool | None:
     """An output without class scores, or a channel of it, carries too much noise; None where that was not measured."""
-    error, columns = output.tensor.data.accumulated, output.columns
-    if columns.selected:
+    record, error, columns = case.record.outputs[position], output.tensor.data.accumulated, output.columns
+    if columns.spoiled is not None and has_selected_rows(record):
         return columns.spoiled
     if columns.spoiled is None:
         worst = _least((error.sqnr_db, error.worst_channel_sqnr_db))
-        lost = bool(error.lost_channels)
     else:
         worst = _least((error.sqnr_db, columns.worst_sqnr_db if columns.spoiled else None))
-        lost = columns.spoiled or (not columns.operands and bool(error.lost_channels))
     if worst is None:
         return None
-    return lost or worst < thresholds.threshold("quantize_error_sqnr_db")
+    if columns.spoiled or worst < thresholds.threshold("quantize_error_sqnr_db"):
+        return True
+    if record.tensor is None or error.mse is None or columns.operands:
+        return False
+    return has_lost_channels(case, record.tensor)
 
 
 def _dead_output(classified: SampleTable) -> bool | None:

@@ -1,18 +1,11 @@
 """Facts of the tensors that the device computed: how each agrees with the model here, and where a departure begins."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 from quantmedic.engine.case.facts import DeviceTensorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.records import Case, DeviceTensorRecord
 from quantmedic.engine.decibels import sqnr_db
-
-
-class Thresholds(Protocol):
-    """Named limits; a rule base has them."""
-
-    def threshold(self, name: str) -> float:
-        """Value in force of a named threshold."""
+from quantmedic.engine.thresholds import Thresholds
 
 
 def tensors_with_device(
@@ -83,10 +76,5 @@ def departing_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, objec
     """Fields of ``DeviceFacts`` that tell of the device's tensors as a whole; none where there are none."""
     if case.record.device is None:
         return {}
-    names = [layer.name for layer in layers if layer.device_departs]
-    first = names[0] if names else None
-    return {
-        "tensors": len(case.record.device.tensors),
-        "departing_layers": len(names),
-        "first_departing": first,
-    }
+    departing = sum(layer.device_departs is True for layer in layers)
+    return {"tensors": len(case.record.device.tensors), "departing_layers": departing}

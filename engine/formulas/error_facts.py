@@ -79,7 +79,6 @@ def all_error_facts(
         "bias_over_std": _bias_over_std(columns, offsets),
         "worst_channel_sqnr_db": -to_decibels(worst),
         "worst_channel": channel,
-        "lost_channels": _lost_channels(columns, offsets),
         "median_channel_sqnr_db": -to_decibels(_median_channel(columns, offsets)),
     }
     rows = facts_by_tensor(fields)
@@ -87,7 +86,7 @@ def all_error_facts(
 
 
 def deployed_facts(columns: Mapping[str, Column], offsets: Integers) -> list[dict[str, float | None]]:
-    """Extremes of the deployed values of every tensor, and ``normalized_mse``.
+    """``normalized_mse`` of every tensor.
 
     With the float values x, the deployed ones x + d, their widths w and v and k = 1 / w - 1 / v it is
     Var(k·x - d / v) + (difference of the scaled means)². As in Neural Compressor, a tensor of one value is not scaled.
@@ -112,12 +111,7 @@ def deployed_facts(columns: Mapping[str, Column], offsets: Integers) -> list[dic
         centre = (mean - zero) / width - (mean + shift - own_zero) / own_width
         found = np.maximum(spread, 0.0) + centre * centre
     whole = (per_tensor(np.add, np.abs(seen - pairs) + lost, offsets) == 0) & np.isfinite(found) & (n > 0)
-    fields = {
-        "deployed_min": np.where(np.isfinite(own_low), own_low, np.nan),
-        "deployed_max": np.where(np.isfinite(own_high), own_high, np.nan),
-        "normalized_mse": np.where(whole, found, np.nan),
-    }
-    return list(facts_by_tensor(fields))
+    return list(facts_by_tensor({"normalized_mse": np.where(whole, found, np.nan)}))
 
 
 def _unit_range(low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -199,11 +193,12 @@ def divisor_steps(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> float |
     return ratio(min(abs(values.min), abs(values.max)), tensors[index].quantizer.scale)
 
 
-def _lost_channels(columns: Mapping[str, Column], offsets: Integers) -> Integers:
-    """Channels with a signal that is less than twice the noise."""
-    power, square = columns["power"], columns["square"]
-    alive = power > ALIVE * per_tensor(np.maximum, power, offsets)[owner_of_rows(offsets)]
-    return per_tensor(np.add, (alive & (square > LOST * power)).astype(np.int64), offsets)
+def has_lost_channels(case: Case, index: int) -> bool:
+    """Whether a channel of a tensor has a signal that is less than twice the noise which arrives in it."""
+    statistics = case.statistics[main_role(case)]
+    rows = slice(int(statistics.offsets[index]), int(statistics.offsets[index + 1]))
+    power, noise = (statistics.columns[f"accumulated.{name}"][rows] for name in ("power", "square"))
+    return bool(((power > ALIVE * power.max(initial=0.0)) & (noise > LOST * power)).any())
 
 
 def _worst_channel(

@@ -71,12 +71,9 @@ def relation_facts(case: Case) -> RelationFacts:
         return RelationFacts()
     fit = _fit(case, mine, other, input_std(case, other))
     flips = _flip_facts(case, mine, other)
-    distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
-    trace = trace_of(feature_covariance(other))
-    feature = distance / math.sqrt(trace) if distance is not None and trace else None
     index, sizes = case.record.input_tensor, (len(mine.samples), len(other.samples))
     channels = _channel_facts(mine.tensor(index), other.tensor(index), sizes)
-    return RelationFacts(**fit, **flips, **channels, **image_relation(mine, other), feature_distance=feature)
+    return RelationFacts(**fit, **flips, **channels, **image_relation(mine, other))
 
 
 def feature_excursion(mine: SetStatistics | None, other: SetStatistics | None) -> float | None:
@@ -283,8 +280,9 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     lattices = [lattices_of(s) for s in (mine, other)]
     pixels = [
         ((mean - low) / step, std / step)
-        for (mean, std), (step, low, _) in zip(moments, lattices, strict=True)
-        if step is not None and low is not None and len(step) == 3
+        for (mean, std), grids in zip(moments, lattices, strict=True)
+        if len(grids) == 3
+        for step, low, _ in [np.array(grids).T]
     ]
     straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
     flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)

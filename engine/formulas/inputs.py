@@ -16,15 +16,11 @@ Lattice = tuple[float, float, int]
 FULL_SPAN = 255
 
 
-def lattices_of(
-    statistics: SetStatistics,
-) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None, tuple[int, ...] | None]:
-    """Step, lowest point and steps spanned per channel of the first input; None where a channel is on no even grid."""
+def lattices_of(statistics: SetStatistics) -> list[Lattice]:
+    """The even grids of the first input's channels; none where a channel is on no such grid."""
     found = [lattice_of(values) for values in statistics.lattice]
-    if not found or any(lattice is None for lattice in found):
-        return None, None, None
-    steps, lows, spans = zip(*(lattice for lattice in found if lattice is not None), strict=True)
-    return steps, lows, spans
+    known = [lattice for lattice in found if lattice is not None]
+    return known if len(known) == len(found) else []
 
 
 def lattice_of(values: NDArray[np.float32]) -> Lattice | None:

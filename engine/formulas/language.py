@@ -1,19 +1,12 @@
 """Facts of language models: what a block means for its layers, and faults beside which its noise is no finding."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from quantmedic.engine.case.facts import LanguageFacts, LayerFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.language_facts import RunningInputFacts
+from quantmedic.engine.thresholds import Thresholds
 
 _NO_INPUTS = RunningInputFacts()
-
-
-class Thresholds(Protocol):
-    """Where limits come from."""
-
-    def threshold(self, name: str) -> float:
-        """Value in force of a named threshold."""
 
 
 def layers_with_blocks(

@@ -3,13 +3,12 @@
 And the other way round: which one method explains the ranges that a model has.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import RangeMethod
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, predict_sqnr
 from quantmedic.engine.special_functions import divergence
@@ -139,26 +138,18 @@ class RangeEnd:
         return self.sign * self.bins.quantile(1.0 - share if self.sign > 0 else share)
 
 
-def explain_ranges(ends: Sequence[RangeEnd]) -> tuple[RangeMethod, float] | None:
-    """The method that explains ranges best with one setting for all, and by how much it misses three in four.
+def miss_of_ranges(ends: Sequence[RangeEnd]) -> float | None:
+    """By how much the method that explains ranges best, with one setting for all, misses three in four of them.
 
     Returns:
-        The method and the 75 % quantile of |log(end / explained end)|, because other settings may hold for a few; None
-        of fewer ranges than can agree by chance.
+        The 75 % quantile of |log(end / explained end)|, because other settings may hold for a few; None of fewer
+        ranges than can agree by chance.
     """
     if len(ends) < FEWEST_ENDS:
         return None
-    found = {method: explained for method, explain in _EXPLAINED.items() if (explained := explain(ends)) is not None}
     logs = np.log([e.end for e in ends])
-    misses = {
-        method: float(np.quantile(np.abs(logs - np.log(explained)), 0.75))
-        for method, explained in found.items()
-        if (explained > 0).all()
-    }
-    if not misses:
-        return None
-    best = min(misses, key=lambda method: misses[method])
-    return best, misses[best]
+    found = [explained for explain in _METHODS if (explained := explain(ends)) is not None and (explained > 0).all()]
+    return min((float(np.quantile(np.abs(logs - np.log(explained)), 0.75)) for explained in found), default=None)
 
 
 def _by_factor(ends: Sequence[RangeEnd]) -> Floats | None:
@@ -190,9 +181,4 @@ def _by_percentile(ends: Sequence[RangeEnd]) -> Floats | None:
     return np.array([e.end_for(share) for e in ends])
 
 
-_EXPLAINED: Mapping[RangeMethod, Callable[[Sequence[RangeEnd]], Floats | None]] = {
-    "factor": _by_factor,
-    "one-range": _by_one_range,
-    "percentile": _by_percentile,
-    "deviations": _by_deviations,
-}
+_METHODS = (_by_factor, _by_one_range, _by_percentile, _by_deviations)

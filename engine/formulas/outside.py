@@ -57,24 +57,24 @@ def _device_facts(device: Sequence[Comparison], outputs: Sequence[Comparison]) -
 
 def _stages(case: Case, statistics: SetStatistics) -> dict[str, object]:
     stages: list[StageFacts] = []
+    added: list[float | None] = []
     for k, record in enumerate(case.record.stages):
         found = _comparisons_of(statistics, f"stage.{k}")
         facts = comparison_facts(found)
         # The second stage has but one before it, and the first has none.
         step = _comparisons_of(statistics, f"step.{k}") if k > 1 else found if k else []
         before = _comparisons_of(statistics, f"stage.{k - 1}") if k > 1 else []
+        added.append(noise_ratio(step, before) if before else None)
         known = facts.model_dump() if k else {"samples": facts.samples}
         stages.append(
             StageFacts(
                 **known,
                 name=record.name,
-                is_quantized=record.is_quantized,
                 previous_sqnr_db=comparison_facts(step).sqnr_db,
-                added_noise_ratio=noise_ratio(step, before) if before else None,
                 metric=_stage_metric(case, found),
             )
         )
-    return {"stages": tuple(stages), **_float_stage(stages), **_worst_stage(stages)}
+    return {"stages": tuple(stages), **_float_stage(case, stages), **_worst_stage(case, stages, added)}
 
 
 def _stage_metric(case: Case, found: Sequence[Comparison]) -> float | None:
@@ -86,23 +86,25 @@ def _stage_metric(case: Case, found: Sequence[Comparison]) -> float | None:
     return kind_of(case.record.metric).mean_of(mean)
 
 
-def _float_stage(stages: Sequence[StageFacts]) -> dict[str, object]:
+def _float_stage(case: Case, stages: Sequence[StageFacts]) -> dict[str, object]:
     """The float stage that departs most from the first, if there is a second float stage."""
     floats = [
-        (s.relative_difference, s) for s in stages if s.is_quantized is False and s.relative_difference is not None
+        (stage.relative_difference, stage)
+        for record, stage in zip(case.record.stages, stages, strict=True)
+        if not record.is_quantized and stage.relative_difference is not None
     ]
-    if not floats or stages[0].is_quantized:
+    if not floats or case.record.stages[0].is_quantized:
         return {}
     difference, stage = max(floats, key=lambda pair: pair[0])
     return {"float_stage": stage.name, "float_stage_difference": difference}
 
 
-def _worst_stage(stages: Sequence[StageFacts]) -> dict[str, object]:
+def _worst_stage(case: Case, stages: Sequence[StageFacts], added: Sequence[float | None]) -> dict[str, object]:
     """Of the stages made from a quantized one, the one that adds most noise to what it found."""
     found = [
-        (stage.added_noise_ratio, before, stage)
-        for before, stage in pairwise(stages)
-        if before.is_quantized and stage.added_noise_ratio is not None
+        (ratio, before, stage)
+        for record, (before, stage), ratio in zip(case.record.stages, pairwise(stages), added[1:], strict=False)
+        if record.is_quantized and ratio is not None
     ]
     if not found:
         return {}

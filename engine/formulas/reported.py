@@ -5,7 +5,7 @@ from itertools import accumulate
 from statistics import median
 from typing import Literal
 
-from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
+from quantmedic.engine.case.facts import LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.formulas.inputs import FULL_SPAN, Lattice, are_pixels
 
@@ -28,20 +28,19 @@ def settings_facts(settings: SettingsFacts) -> SettingsFacts:
     )
 
 
-def input_facts(view: DatasetFacts, settings: SettingsFacts) -> dict[str, object]:
-    """How one data set's images come in, and how far that is from what the settings do with pixels."""
-    steps, lows, spans = view.lattice_step, view.lattice_low, view.lattice_span
-    if not steps or not lows or not spans:
+def input_facts(lattices: Sequence[Lattice], settings: SettingsFacts) -> dict[str, object]:
+    """How one data set's images come in, by the grids of their channels, and how far that is from the settings."""
+    if not lattices:
         return {}
-    found: dict[str, object] = {"input_reading": _reading_of([*zip(steps, lows, spans, strict=True)])}
-    factors = _factors_and_means(settings, len(steps))
+    found: dict[str, object] = {"input_reading": _reading_of(lattices)}
+    factors = _factors_and_means(settings, len(lattices))
     if factors is None:
         return found
-    ratios = [step / factor for step, (factor, _) in zip(steps, factors, strict=True)]
+    ratios = [step / factor for (step, _, _), (factor, _) in zip(lattices, factors, strict=True)]
     found["settings_scale_mismatch"] = max(max(ratio, 1 / ratio) for ratio in ratios)
     # The lowest point is the pixel 0 for sure only where the grid has room for no other pixel.
-    if min(spans) >= FULL_SPAN:
-        zeros = [-low / step for step, low in zip(steps, lows, strict=True)]
+    if min(span for _, _, span in lattices) >= FULL_SPAN:
+        zeros = [-low / step for step, low, _ in lattices]
         away = [abs(zero - mean) for zero, (_, mean) in zip(zeros, factors, strict=True)]
         found["settings_mean_difference"] = max(away)
     found["settings_reading"] = _describe_differences(found)

@@ -38,8 +38,8 @@ _SHOWN_BY: tuple[tuple[Mechanism, str], ...] = (
     ("grid", "asymmetric-range"),
     ("step", "sixteen-bit"),
 )
-#: Kinds of change of which it is known whether they mend a source.
-_MENDING = tuple(name.removeprefix("mended_by_") for name in SourceFacts.model_fields if name.startswith("mended_by_"))
+#: Facts that say whether a kind of change mends something begin so.
+_MENDED_BY = "mended_by_"
 
 
 def tensors_with_sources(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[TensorFacts, ...]:
@@ -215,16 +215,16 @@ def budget_of_model(case: Case) -> dict[str, object]:
 def _facts_of_family(family: FamilyRecord, budget: LossBudget, output: int, share: float) -> FamilyFacts:
     kinds = ("weight",) if family.kind == "weight" else ("activation", "input")
     own = [piece.shares[output] for piece in budget.pieces if piece.sources[0].kind in kinds]
-    return FamilyFacts(share=share * sum(own), **_mending_facts(family.heals, family.last[output], output))
+    return FamilyFacts(share=share * sum(own), **_mending_facts(FamilyFacts, family.heals, family.last[output], output))
 
 
-def _mending_facts(heals: Mapping[str, tuple[float, ...]], made: float, output: int) -> dict[str, bool]:
-    """Of each kind of change whether it takes away most of the noise that is made."""
-    gone = {name: heals.get(name.replace("_", "-")) for name in _MENDING}
-    return {
-        f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
-        for name, values in gone.items()
-    }
+def _mending_facts(
+    cls: type[FamilyFacts | SourceFacts], heals: Mapping[str, tuple[float, ...]], made: float, output: int
+) -> dict[str, bool]:
+    """Of each kind of change that a class has a fact of, whether it takes away most of the noise that is made."""
+    facts = [name for name in cls.model_fields if name.startswith(_MENDED_BY)]
+    gone = {name: heals.get(name.removeprefix(_MENDED_BY).replace("_", "-")) for name in facts}
+    return {name: values is not None and made > 0 and values[output] >= MOST * made for name, values in gone.items()}
 
 
 def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
@@ -319,7 +319,7 @@ def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFact
         share=piece.shares[output] * share,
         last=piece.last[output] * share,
         mechanism=mechanism_of(piece, output),
-        **(_mending_facts(changes.heals, made, output) if changes.heals else {}),
+        **(_mending_facts(SourceFacts, changes.heals, made, output) if changes.heals else {}),
     )
 
 

@@ -192,7 +192,6 @@ def _tensor_facts(
         zero_point_gain_db=zero_point_gain_db,
         pattern=record.pattern,
         asymmetry_waste=_asymmetry_waste(main.values),
-        clip_low=record.clip_low,
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
         floor_lost=record.floor_lost,

@@ -62,7 +62,6 @@ _LABELS = {
     "op_type": "operator",
     "executed_as": "runs as",
     "is_compute": "computes",
-    "is_first": "first",
     "is_last": "last",
     "compute_index": "compute #",
     "added_nmse": "added NMSE",

@@ -34,16 +34,14 @@ def test_defaults_of_the_version_that_the_manuals_speak_of() -> None:
         "activation_bias_correction": False,
         "concat_threshold_update": False,
         "mixed_precision": False,
-        "edits": 0,
     }
     assert search == SearchFacts(), "without a search its number of images says nothing"
 
 
 def test_what_was_set_is_read() -> None:
     given = config(z_threshold=8.0, activation_error_method=mct.core.QuantizationErrorMethod.NOCLIPPING)
-    given.bit_width_config.set_manual_weights_bit_width(mct.core.network_editor.NodeNameFilter("fc"), 8, "weight")
     settings, _ = read_core_config(given)
-    assert (settings.z_threshold, settings.activation_error_method, settings.edits) == (8.0, "NOCLIPPING", 1)
+    assert (settings.z_threshold, settings.activation_error_method) == (8.0, "NOCLIPPING")
 
 
 def test_the_search_is_read_where_it_ran(net, batches) -> None:

@@ -447,7 +447,6 @@ def test_healthy_network_gives_no_verdict() -> None:
                 "framework": "onnx",
                 "compute_operators": 13,
                 "quantized_share": 1.0,
-                "matched_share": 1.0,
                 "nonfinite_in": "none",
                 "nonfinite_output": "none",
                 "harmed": False,
@@ -533,7 +532,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                     "is_integer": False,
                     "is_codes": False,
                     "affine": {"r2": 0.999, "slope_mismatch": 1.001, "offset_over_std": 0.001},
-                    "columns": {"worst_sqnr_db": 24.9, "dead": 0, "erased_operands": 0},
+                    "columns": {"worst_sqnr_db": 24.9, "dead": 0},
                 }
             ],
         }

@@ -219,7 +219,7 @@ def test_imbalanced_channels(diagnose):
     patient = diagnose(network(Weights().scaled_between_a_and_b(half)))
     weight = patient.layer("a").weight
     assert weight.rounding.sqnr_db > 30
-    assert (weight.erased_channels, weight.coarse_share) == (8, 0.5)
+    assert weight.coarse_share == 0.5
     assert patient.causes[0] == "channel-range-imbalance"
     assert "W001" in patient.rules("channel-range-imbalance")
 

@@ -127,7 +127,6 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
     zero = totals.first_zero
     return QuantizerFacts(
         scale=totals.scale_max,
-        scale_min=totals.scale_min,
         zero_point=int(zero) if zero is not None and zero.is_integer() else None,
         bits=layer.bits,
         signed=layer.signed,

@@ -60,10 +60,9 @@ class LayerTotals:
         channels[:, F["stored_low"]] = groups[:, :, F["stored_low"]].min(axis=1)
         channels[:, F["stored_high"]] = groups[:, :, F["stored_high"]].max(axis=1)
         low, high = groups[:, :, F["low"]], groups[:, :, F["high"]]
-        silent = (groups[:, :, F["stored_low"]] == 0).all(axis=1) & (groups[:, :, F["stored_high"]] == 0).all(axis=1)
         self._rows.append(channels)
         self._gains.append(np.ones(len(groups)) if sums.gains is None else sums.gains.ravel().astype(np.float64))
-        self._row_sizes.append((low.min(axis=1), high.max(axis=1), silent.astype(np.float64)))
+        self._row_sizes.append((low.min(axis=1), high.max(axis=1)))
         power, noise = groups[:, :, F["power"]], groups[:, :, F["square"]]
         self._power.append(power.astype(np.float32))
         self._noise.append(noise.astype(np.float32))
@@ -177,7 +176,7 @@ class LayerTotals:
     def facts(self, scale: float | None) -> Fields:
         """Fields of ``WeightFacts``; ``scale`` is the largest step."""
         rows = np.concatenate(self._rows)
-        low, high, silent = (np.concatenate(parts) for parts in zip(*self._row_sizes, strict=True))
+        low, high = (np.concatenate(parts) for parts in zip(*self._row_sizes, strict=True))
         tops = np.maximum(-low, high)
         alive = tops > DEAD * tops.max()
         columns = {name: rows[:, F[name]] for name in ("sum", "square", "cross", "power", "max")}
@@ -205,7 +204,6 @@ class LayerTotals:
             noise, power = rows[alive, F["square"]], rows[alive, F["power"]]
             found["channel_range_ratio"] = float(tops[alive].max() / tops[alive].min())
             found["coarse_share"] = float((noise > 10 ** (-COARSE_DB / 10) * power).mean())
-            found["erased_channels"] = int(silent[alive].sum())
         if self._outliers and alive.any():
             ratios = np.concatenate(self._outliers)
             found["outlier_ratio"] = float(ratios[alive].max())

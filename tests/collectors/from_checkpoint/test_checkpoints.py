@@ -222,7 +222,7 @@ def test_missing_and_changed_tensors(float_folder: Path, tmp_path: Path) -> None
     checkpoint = diagnosis.model.checkpoint
     assert {rule for rule, _ in found(diagnosis)} == {"S013", "S014"}
     assert (checkpoint.missing, checkpoint.first_missing) == (1, "model.norm.weight")
-    assert (checkpoint.mismatched, checkpoint.altered, checkpoint.first_altered) == (1, 1, norm)
+    assert (checkpoint.mismatched, checkpoint.altered, checkpoint.first_unexplained) == (1, 1, norm)
 
 
 @pytest.mark.thorough

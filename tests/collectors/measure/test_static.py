@@ -53,8 +53,13 @@ RECIPES = {
 #: What only running the models tells.
 OF_DATA = (
     *("datasets", "metric", "metric_higher_is_better", "notices", "run", "simulation", "loss_budget"),
-    *("model.observed", "model.observed_difference", "model.dropped_taps", "model.float_rerun_difference"),
-    *("model.integer_kernel_noise", "model.exact_kernel_noise", "model.kernels_avoided_by", "model.runtime"),
+    *(
+        "model.float_rerun_difference",
+        "model.integer_kernel_noise",
+        "model.exact_kernel_noise",
+        "model.kernels_avoided_by",
+        "model.runtime",
+    ),
     "tensors[].bucketed",
 )
 
@@ -113,7 +118,7 @@ def test_what_rests_on_data_is_missing(tmp_path: Path) -> None:
     record = case.record
     assert case.statistics == {} and record.datasets == {} and record.metric is None
     assert record.run["mode"] == "static" and record.run["float_sha256"]
-    missing = ("observed", "observed_difference", "dropped_taps", "float_rerun_difference", "integer_kernel_noise")
+    missing = ("float_rerun_difference", "integer_kernel_noise")
     assert {getattr(record.model, name) for name in missing} == {None}
     facts = quantmedic.inspect(case).facts
     assert all(layer.degraded is None and layer.output.data.values.count is None for layer in facts.layers)

@@ -115,7 +115,7 @@ def test_a_constant_has_no_distribution_and_a_grid_per_channel_no_range() -> Non
     values[1] = np.full_like(values[1], 0.5)
     (detail,) = inspect(chain_case(values, WIDE)).details([0])
     assert detail.spreads == {}
-    grid = QuantizerFacts(scale=0.1, scale_min=0.05, bits=8, granularity="per_channel", axis=1)
+    grid = QuantizerFacts(scale=0.1, bits=8, granularity="per_channel", axis=1)
     case = chain_case(chain_values()[:2], [WIDE[0], WIDE[1]])
     tensors = (case.record.tensors[0], case.record.tensors[1].model_copy(update={"quantizer": grid}))
     case.record = case.record.model_copy(update={"tensors": tensors})

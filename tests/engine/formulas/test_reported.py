@@ -2,17 +2,17 @@
 
 import pytest
 
-from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
+from quantmedic.engine.case.facts import LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
+from quantmedic.engine.formulas.inputs import Lattice
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts, settings_facts
 
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 TOLD = SettingsFacts(input_mean=MEAN, input_scale=tuple(1 / d for d in DEVIATION))
 
 
-def read(mean: tuple[float, ...], factor: tuple[float, ...], span: int = 255) -> DatasetFacts:
-    """A set of 8-bit images after (pixel - mean) · factor."""
-    lows = tuple(-m * f for m, f in zip(mean, factor, strict=True))
-    return DatasetFacts(lattice_step=factor, lattice_low=lows, lattice_span=(span,) * len(mean))
+def read(mean: tuple[float, ...], factor: tuple[float, ...], span: int = 255) -> list[Lattice]:
+    """Grids of 8-bit images after (pixel - mean) · factor."""
+    return [(f, -m * f, span) for m, f in zip(mean, factor, strict=True)]
 
 
 PIXELS = read((0.0,) * 3, (1.0,) * 3)
@@ -48,7 +48,7 @@ def test_one_number_stands_for_all_channels_and_a_missing_one_for_nothing() -> N
 def test_what_cannot_be_told_is_not() -> None:
     dark = input_facts(read((0.0,) * 3, (1.0,) * 3, span=100), TOLD)
     assert "settings_mean_difference" not in dark and dark["settings_scale_mismatch"] > 50
-    assert input_facts(DatasetFacts(), TOLD) == {}
+    assert input_facts([], TOLD) == {}
     assert input_facts(read((0.0,), (1.0,)), TOLD) == {"input_reading": "pixels"}
     assert input_facts(PIXELS, SettingsFacts(input_scale=(0.0,))) == {"input_reading": "pixels"}
 

@@ -150,7 +150,7 @@ def test_evidence_holds_value_threshold_source_and_subject() -> None:
 
 
 def test_evidence_is_the_parts_that_hold_and_no_exclusion() -> None:
-    any_of = {"any": [{"fact": "opset", "lt": 10}, {"fact": "operators", "gt": 5}, {"fact": "dropped_taps", "gt": 0}]}
+    any_of = {"any": [{"fact": "opset", "lt": 10}, {"fact": "operators", "gt": 5}, {"fact": "training_nodes", "gt": 0}]}
     exclusion = {"all": [{"fact": "opset", "lt": 10}, {"not": {"fact": "operators", "gt": 5}}]}
     for when in (any_of, exclusion):
         (finding,) = judge(when, {"model": {"opset": 9, "operators": 3}}).findings
@@ -159,13 +159,13 @@ def test_evidence_is_the_parts_that_hold_and_no_exclusion() -> None:
 
 def test_facts_shown_stand_before_those_compared() -> None:
     """What was not measured is not shown; zero is."""
-    when, shows = {"fact": "opset", "lt": 10}, ["toolchain", "framework", "dropped_taps"]
-    model = {"opset": 9, "toolchain": "t", "dropped_taps": 0}
+    when, shows = {"fact": "opset", "lt": 10}, ["toolchain", "framework", "training_nodes"]
+    model = {"opset": 9, "toolchain": "t", "training_nodes": 0}
     (finding,) = judge(when, {"model": model}, shows=shows).findings
     rows = [(row.fact, row.value, row.op, row.threshold, row.source, row.subject) for row in finding.evidence]
     assert rows == [
         ("toolchain", "t", "shown", None, None, "model"),
-        ("dropped_taps", 0, "shown", None, None, "model"),
+        ("training_nodes", 0, "shown", None, None, "model"),
         ("opset", 9, "lt", 10, None, "model"),
     ]
 
@@ -175,14 +175,14 @@ def test_missing_facts_are_those_that_leave_it_open() -> None:
     when = {
         "all": [
             {"fact": "opset", "lt": 10},
-            {"any": [{"fact": "operators", "gt": 5}, {"fact": "dropped_taps", "gt": 0}]},
+            {"any": [{"fact": "operators", "gt": 5}, {"fact": "training_nodes", "gt": 0}]},
             {"any": [{"fact": "size_ratio", "gt": 5}, {"fact": "opset", "gt": 0}]},
             {"not": {"fact": "degraded_share", "gt": 0.5}},
             {"fact": "toolchain", "known": False},
         ]
     }
     result = judge(when, {"model": {"opset": 9, "operators": 3}})
-    assert result.unknown[0].missing == ("dropped_taps", "degraded_share")
+    assert result.unknown[0].missing == ("training_nodes", "degraded_share")
     assert judge(when, {"model": {"opset": 11}}).verdict == "passed", "one false part decides, whatever is missing"
 
 

@@ -73,7 +73,6 @@ def chain_operator(index: int, name: str, op_type: str, inputs: tuple[int, ...])
         inputs=inputs,
         outputs=(index + 1,),
         is_compute=op_type == "Conv",
-        is_first=index == 0,
         is_last=False,
         executed_as="integer",
         weight=WeightFacts(),

@@ -96,7 +96,6 @@ def _operators(layers: int, rng: np.random.Generator) -> list[OperatorRecord]:
                 inputs=(i, max(i - 3, 0)) if kind in ("Add", "Concat") else (i,),
                 outputs=(i + 1,),
                 is_compute=kind in ("Conv", "Gemm"),
-                is_first=i == 0,
                 is_last=last,
                 executed_as="integer",
                 operations=1000 * (i + 1),
@@ -128,7 +127,6 @@ def _quantizer(values: NDArray[np.float32]) -> QuantizerFacts:
     zero_point = round(-low / scale)
     return QuantizerFacts(
         scale=scale,
-        scale_min=scale,
         zero_point=zero_point,
         bits=8,
         signed=False,
@@ -256,7 +254,6 @@ def _record(tensors: list[TensorRecord], operators: list[OperatorRecord]) -> Cas
             operators=len(operators),
             quantized_share=1.0,
             integer_share=1.0,
-            matched_share=1.0,
             float_is_quantized=False,
         ),
         tensors=tuple(tensors),
