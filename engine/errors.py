@@ -38,6 +38,13 @@ class QuantmedicError(Exception):
         return with_parameters(text) if self.in_python else text
 
 
+def failure_in_words(error: Exception) -> str:
+    """What failed in one line; of what nobody expected, the type too."""
+    if isinstance(error, QuantmedicError):
+        return ": ".join([error.message, *error.where[:2]])
+    return f"internal error: {type(error).__name__}: {error}"
+
+
 class ModelError(QuantmedicError):
     """A model file cannot be read, or the two models do not belong together."""
 

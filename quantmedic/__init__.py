@@ -20,20 +20,18 @@ if TYPE_CHECKING:
     from quantmedic.api.checks import check
     from quantmedic.api.collect import collect
     from quantmedic.api.comparisons import compare, write_comparison
-    from quantmedic.api.debugging import debugger
     from quantmedic.api.diagnose import diagnose
     from quantmedic.api.failed import collect_failed
     from quantmedic.api.fix import fix
     from quantmedic.api.imports import import_files
     from quantmedic.api.inspection import inspect
     from quantmedic.api.judging import judge
+    from quantmedic.api.layer_searches import load_sensitivity
     from quantmedic.api.readers import calibration_reader
     from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
-    from quantmedic.api.searches.calibrations import calibrations
-    from quantmedic.api.searches.fallbacks import fallback
-    from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
+    from quantmedic.api.search import calibrations, debugger, fallback, search, sensitivity, write_search
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -70,11 +68,12 @@ __all__ = [
     "load_sensitivity",
     "rewindable",
     "save_case",
+    "search",
     "sensitivity",
     "smooth",
     "write_comparison",
     "write_report",
-    "write_sensitivity",
+    "write_search",
 ]
 
 #: The module of each public name.
@@ -83,7 +82,7 @@ _HOMES = {
     "Preprocessing": "collectors.data.preprocessing",
     "anonymize": "api.anonymity",
     "calibration_reader": "api.readers",
-    "calibrations": "api.searches.calibrations",
+    "calibrations": "api.search",
     "check": "api.checks",
     "collect": "api.collect",
     "collect_failed": "api.failed",
@@ -92,10 +91,10 @@ _HOMES = {
     "compare": "api.comparisons",
     "compare_weights": "api.weights",
     "correct_biases": "api.repairs",
-    "debugger": "api.debugging",
+    "debugger": "api.search",
     "diagnose": "api.diagnose",
     "equalize": "api.repairs",
-    "fallback": "api.searches.fallbacks",
+    "fallback": "api.search",
     "fix": "api.fix",
     "import_files": "api.imports",
     "inspect": "api.inspection",
@@ -103,14 +102,15 @@ _HOMES = {
     "learn_rounding": "api.repairs",
     "load_case": "api.cases",
     "load_rulebase": "api.rulebase",
-    "load_sensitivity": "api.sensitivities",
+    "load_sensitivity": "api.layer_searches",
     "rewindable": "api.repairs",
     "save_case": "api.cases",
-    "sensitivity": "api.sensitivities",
+    "search": "api.search",
+    "sensitivity": "api.search",
     "smooth": "api.repairs",
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
-    "write_sensitivity": "api.sensitivities",
+    "write_search": "api.search",
 }
 
 

@@ -26,20 +26,7 @@ MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 OTHER_VARIABLES = {
-    "unjudged": "calibrations.md: toolchains that were not searched, and why",
-    "units": "calibrations.md: of the metric, and of what a setting is behind",
-    "rows": "calibrations.md: settings in their order",
-    "reading": "calibrations.md: how to read the table, as sentences",
-    "legend": "calibrations.md: each mark with what it means",
     "loader": "index.html: what decompresses its program and its data",
-    "labelled": "calibrations.md: name of the metric; empty without labels",
-    "kinds": "calibrations.md: heads of what a setting is made of",
-    "failures": "calibrations.md: settings that failed, and why",
-    "facts": "calibrations.md: what was searched, as phrases",
-    "cost": "calibrations.md: what the search took",
-    "conclusion": "calibrations.md: what the search found, as sentences",
-    "blocks": "calibrations.md: code to paste, with its notes",
-    "agrees": "calibrations.md: classes are compared",
     "articles": "index.html: embedded manual pages as HTML, by their code",
     "body": "page.html: the page as HTML",
     "care": "check.md: exemptions that somebody should look at",
@@ -53,8 +40,7 @@ OTHER_VARIABLES = {
     "pictures": "index.html: a picture of each cause that has one, by its code",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "picture": "compare.md: the graph lies beside it",
-    "record": "sensitivity.md: a SensitivityContext; debugger.html: a DebuggerBox; "
-    "compare.md and compare.html: a CompareContext",
+    "record": "search.md and search.html: a SearchView; compare.md and compare.html: a CompareContext",
     "program": "index.html: the page's program",
     "report": "page.html: link to the report, empty where there is none",
     "script_hashes": "pages: what the Content Security Policy lets run",

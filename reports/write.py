@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
@@ -39,8 +39,7 @@ OWN_GRAPH = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """One file of a report."""
 
     path: Path

@@ -70,7 +70,7 @@ REPORT_STEPS = (
     ("templating", "sections", "manual"),
     ("context",),
     ("machines", "markdown", "page", "terminal"),
-    ("files", "write", "xquant"),
+    ("files", "search_formats", "write", "xquant"),
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.

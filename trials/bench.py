@@ -13,12 +13,19 @@ from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.measure.output_noise import ColumnNoise, OutputNoise, Worst
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import Joint
+from quantmedic.collectors.statistics.accumulate import class_scores
+from quantmedic.engine.case.records import RunRecord
 from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.contract.searches import Outcome, WorstOutcome
+from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.split import samples_of
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
+#: Samples of the bootstrap that give an interval.
+RESAMPLES = 1000
 
 
 class OutOfTimeError(Exception):
@@ -72,7 +79,7 @@ class Bench:
         batches: Sequence[Batch],
         *,
         metric: Metric | None,
-        classes: bool,
+        classes: bool | None,
         threads: int,
         whole: bool = False,
         joints: Sequence[Joint] = (),
@@ -84,7 +91,7 @@ class Bench:
             models: Both models.
             batches: The samples; they and the float outputs stay in memory.
             metric: Task metric, where the samples are labelled.
-            classes: The first output holds class scores along its last axis.
+            classes: The first output holds class scores along its last axis; None: where it looks like them.
             threads: Processor threads.
             whole: Judge the whole outputs even where the noise hides in few columns, and find the worst column.
             joints: What the outputs are joined of.
@@ -100,7 +107,10 @@ class Bench:
         self._float_names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self._names = [models.quantized.outputs[j] for _, j in models.match.outputs]
         runners = runners or Runners.open(models, threads)
-        floats, deployed = self._run(runners.floats, None), self._run(runners.deployed, None)
+        floats = self.run_all(runners.floats)
+        deployed = floats if runners.deployed is runners.floats else self.run_all(runners.deployed)
+        if classes is None:
+            classes = class_scores(floats[0][0], batches[0].samples) is not None
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole, joints=joints)
         self._columns = ColumnNoise(floats, joints, classes=classes) if whole else None
         self.float_metric = self._metric_tally(floats)
@@ -142,15 +152,18 @@ class Bench:
             ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
             OutOfTimeError: The deadline has passed.
         """
-        outputs = self._run(run, deadline)
-        for found in outputs:
-            for name, array in zip(self._names, found, strict=True):
-                if not np.isfinite(array).all():
-                    raise ModelError(f"the changed model gives NaN or infinite values at {name}")
-        return self.judge_outputs(outputs)
+        return self.judge_outputs(self.run_all(require_finite(run, self._names, "the changed model"), deadline))
 
-    def _run(self, run: Runner, deadline: float | None) -> list[list[Float32]]:
-        """Outputs per batch."""
+    def same_classes(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:
+        """See ``OutputNoise.same_classes``."""
+        return self._noise.same_classes(outputs)
+
+    def run_all(self, run: Runner, deadline: float | None = None) -> list[list[Float32]]:
+        """Outputs per batch.
+
+        Raises:
+            OutOfTimeError: The deadline has passed.
+        """
         found = []
         for batch in self._batches:
             if deadline is not None and time.monotonic() > deadline:
@@ -164,6 +177,41 @@ class Bench:
         worst = self._columns.worst(outputs) if self._columns is not None else None
         return Measured(np.array(found.noise), found.agreement, self._metric_tally(outputs), worst)
 
+    @property
+    def float_value(self) -> float | None:
+        """The float network's metric; None without labels."""
+        return self._value(self.float_metric)
+
+    def outcome(self, measured: Measured, seed: int) -> Outcome:
+        """What is kept of a network, by the noise of all that is judged; ``seed`` is that of intervals."""
+        noise = RunRecord(noise=tuple(measured.noise.tolist()))
+        return Outcome(sqnr_db=output_sqnr_db(self.power, noise), **self._task(measured, seed))
+
+    def worst_outcome(self, measured: Measured, seed: int) -> WorstOutcome:
+        """The same by the worst column, operand or output."""
+        worst = measured.worst
+        assert worst is not None
+        low, high = _sqnr_interval(worst.power, worst.noise, seed)
+        return WorstOutcome(
+            sqnr_db=worst.sqnr_db,
+            sqnr_low=low,
+            sqnr_high=high,
+            worst=worst.words,
+            whole_sqnr_db=worst.whole_sqnr_db,
+            **self._task(measured, seed),
+        )
+
+    def _task(self, measured: Measured, seed: int) -> dict[str, float | None]:
+        """Agreement, metric, and its drop with the interval."""
+        known = {"agreement": measured.agreement}
+        if self._metric is None or measured.metric is None or self.float_metric is None:
+            return known
+        drop, low, high = self._metric.drop_interval(self.float_metric, measured.metric, seed)
+        return {**known, "metric": self._value(measured.metric), "drop": drop, "drop_low": low, "drop_high": high}
+
+    def _value(self, tally: Tally | None) -> float | None:
+        return None if self._metric is None or tally is None else self._metric.aggregate(tally)
+
     def _metric_tally(self, outputs: Sequence[Sequence[Float32]]) -> Tally | None:
         """As everywhere, outputs go by the names of the float model."""
         if self._metric is None:
@@ -173,3 +221,25 @@ class Bench:
             assert batch.labels is not None
             parts.append(self._metric.tally(dict(zip(self._float_names, found, strict=True)), batch.labels))
         return Tally.join(parts)
+
+
+def require_finite(run: Runner, names: Sequence[str], model: str) -> Runner:
+    """A runner of a model that raises a ``ModelError`` where it gives NaN or infinite values."""
+
+    def run_checked(batch: Batch) -> list[Float32]:
+        found = run(batch)
+        for name, array in zip(names, found, strict=True):
+            if not np.isfinite(array).all():
+                raise ModelError(f"{model} gives NaN or infinite values at output {name}")
+        return found
+
+    return run_checked
+
+
+def _sqnr_interval(power: Floats, noise: Floats, seed: int) -> tuple[float, float]:
+    """95 % interval of the SQNR in dB: percentiles of a seeded bootstrap over samples."""
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(0, len(power), (RESAMPLES, len(power)))
+    ratios = noise[picks].sum(axis=1) / np.maximum(power[picks].sum(axis=1), np.finfo(float).tiny)
+    high, low = np.quantile(ratios, [0.025, 0.975])
+    return sqnr_db(1.0, float(low)), sqnr_db(1.0, float(high))

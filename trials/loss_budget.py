@@ -30,9 +30,8 @@ from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.trials.budget_runs import BudgetRuns
 from quantmedic.trials.departures import find_departures
-from quantmedic.trials.fallback import Group as LayerGroup
-from quantmedic.trials.fallback import groups_of
-from quantmedic.trials.sensitivity import units_of
+from quantmedic.trials.places import Group as LayerGroup
+from quantmedic.trials.places import groups_of, units_of
 from quantmedic.trials.split import samples_of
 
 Floats = NDArray[np.float64]

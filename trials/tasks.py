@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.errors import QuantmedicError, failure_in_words
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.bench import Measured, OutOfTimeError
-from quantmedic.trials.fallback import Elsewhere as SimulateElsewhere
+from quantmedic.trials.layer_search import SimulateElsewhere
 from quantmedic.trials.split import Pool
 
 
@@ -119,10 +119,3 @@ def until_one_fails(outcomes: Iterable[Outcome]) -> list[Outcome]:
         if outcome.failed is not None:
             break
     return found
-
-
-def failure_in_words(error: Exception) -> str:
-    """Why a trial failed; of what nobody expected, the type too."""
-    if isinstance(error, QuantmedicError):
-        return ": ".join([error.message, *error.where[:2]])
-    return f"internal error: {type(error).__name__}: {error}"

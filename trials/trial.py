@@ -23,7 +23,7 @@ from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair, general_repairs
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError, QuantmedicError, failure_in_words
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
@@ -34,7 +34,7 @@ from quantmedic.trials.bench import OutOfTimeError, Runners
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import learns
 from quantmedic.trials.fitted_case import FittedCase
-from quantmedic.trials.float_set import float_set
+from quantmedic.trials.float_search import float_set
 from quantmedic.trials.judgement import Judgement
 from quantmedic.trials.split import MAX_SAMPLES, Pool, plan_pool, samples_of
 from quantmedic.trials.tasks import (
@@ -44,7 +44,6 @@ from quantmedic.trials.tasks import (
     Outcome,
     Task,
     attempt,
-    failure_in_words,
     until_one_fails,
 )
 from quantmedic.trials.workbench import Workbench

@@ -17,8 +17,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.trials.bench import Bench, Runners
 from quantmedic.trials.edit import edit
 from quantmedic.trials.execute import Executor
-from quantmedic.trials.fallback import FallbackTrial
-from quantmedic.trials.float_set import open_search
+from quantmedic.trials.float_search import FallbackTrial, open_search
 from quantmedic.trials.split import (
     BATCH,
     EvenBatches,

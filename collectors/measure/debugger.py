@@ -22,8 +22,8 @@ from quantmedic.collectors.measure.observer import require_steps
 from quantmedic.collectors.measure.plan import fixed_grid, settle, tap_values
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.contract.searches import COMPUTED, LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.engine.formulas.debugger import COMPUTED, LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -192,6 +192,7 @@ def debug(
     samples: int | None,
     threads: int,
     suspect_steps: float,
+    version: str,
     progress: Progress = no_progress,
 ) -> DebuggerRecord:
     """Run both models sample by sample; memory does not depend on their number.
@@ -224,6 +225,7 @@ def debug(
         done += batch.samples
         progress("debugger", done, total)
     return DebuggerRecord(
+        quantmedic_version=version,
         framework=models.framework,
         float_model=models.float_graph.path.name,
         quantized_model=models.quantized.path.name,

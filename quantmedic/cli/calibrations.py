@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from quantmedic.api.calibration_search import search_calibrations
 from quantmedic.api.options import DataOptions, MeasuringOptions
-from quantmedic.api.searches.calibrations import search_calibrations, write_calibrations
+from quantmedic.api.search import write_search as write_calibrations
 from quantmedic.cli.groups import Command, OptionGroup, option
 from quantmedic.cli.options import (
     CONTEXT,
@@ -20,12 +21,13 @@ from quantmedic.cli.options import (
 )
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
-from quantmedic.reports.files import CALIBRATIONS_WRITERS
-from quantmedic.reports.machines.records import calibrations_json
-from quantmedic.reports.markdown import calibrations_markdown
-from quantmedic.reports.terminal.calibrations import render_calibrations
+from quantmedic.engine.contract.searches import CalibrationsRecord
+from quantmedic.reports.search_formats import DEFAULT_FORMATS
+from quantmedic.reports.search_formats import render_search as render_calibrations
+from quantmedic.reports.search_formats import search_json as calibrations_json
+from quantmedic.reports.search_formats import search_markdown as calibrations_markdown
 
-FORMATS = tuple(CALIBRATIONS_WRITERS)
+FORMATS = DEFAULT_FORMATS[CalibrationsRecord]
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.debugging import SUSPECT, DebuggerMetrics, debug_pair, write_layers, write_report
+from quantmedic.api.layer_searches import SUSPECT, DebuggerMetrics, debug_pair
 from quantmedic.api.options import DataOptions, MeasuringOptions, RuleOptions
+from quantmedic.api.search import write_layers
+from quantmedic.api.search import write_search as write_report
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, OptionGroup, option
 from quantmedic.cli.options import CONTEXT, data_options, measuring_options, rule_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, progress_bars, wrote_text
 from quantmedic.cli.values import OutputFile
-from quantmedic.reports.terminal.debugger import render_debugger
+from quantmedic.reports.search_formats import render_search as render_debugger
 
 
 def _metrics(

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
+from quantmedic.api.layer_searches import GoalOptions, search_fallback
 from quantmedic.api.options import DataOptions, MeasuringOptions, SpreadOptions
-from quantmedic.api.searches.fallbacks import GoalOptions, search_fallback, write_fallback
+from quantmedic.api.search import write_search as write_fallback
 from quantmedic.cli.groups import Command, OptionGroup
 from quantmedic.cli.limits import max_drop_option, min_sqnr_option
 from quantmedic.cli.options import (
@@ -20,8 +21,8 @@ from quantmedic.cli.options import (
 )
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
-from quantmedic.reports.machines.records import fallback_json
-from quantmedic.reports.terminal.fallback import render_fallback
+from quantmedic.reports.search_formats import render_search as render_fallback
+from quantmedic.reports.search_formats import search_json as fallback_json
 
 goal_options = OptionGroup("goal", GoalOptions, {"max_drop": max_drop_option, "min_sqnr_db": min_sqnr_option})
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
+from quantmedic.api.layer_searches import SensitivityInterrupted, measure_sensitivity
 from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions, SpreadOptions
-from quantmedic.api.sensitivities import SensitivityInterrupted, measure_sensitivity, write_sensitivity
+from quantmedic.api.search import write_search as write_sensitivity
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import (
     CONTEXT,
@@ -18,8 +19,8 @@ from quantmedic.cli.options import (
 )
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
-from quantmedic.engine.diagnosis.sensitivity import MODES
-from quantmedic.reports.terminal.sensitivity import render_sensitivity
+from quantmedic.engine.contract.searches import MODES
+from quantmedic.reports.search_formats import render_search as render_sensitivity
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

@@ -20,7 +20,7 @@ from quantmedic.cluster.workplaces import (
     open_slice_run,
 )
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.diagnosis.sensitivity import Mode
+from quantmedic.engine.contract.searches import Mode
 from quantmedic.trials.bench import OutOfTimeError
 
 

@@ -7,7 +7,7 @@ from quantmedic.cluster.answers import describe_worker
 from quantmedic.cluster.connection import connect
 from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
-from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord
+from quantmedic.engine.contract.searches import Mode, Outcome, SensitivityRecord
 
 #: Runs of one unit at most: what a lost worker costs, and what progress moves by.
 MOST_RUNS = 8

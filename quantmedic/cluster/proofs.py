@@ -15,11 +15,10 @@ from quantmedic.cluster.searches import simulate_units
 from quantmedic.cluster.tasks import read_outcome, task_as_plain
 from quantmedic.cluster.units import RETRIES, raise_failure
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.fallback import Units
+from quantmedic.engine.diagnosis.smallest_set import Units
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.trials.bench import OutOfTimeError
-from quantmedic.trials.fallback import Elsewhere as SimulateElsewhere
-from quantmedic.trials.fallback import Float32
+from quantmedic.trials.layer_search import Float32, SimulateElsewhere
 from quantmedic.trials.split import Pool
 from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere, Outcome, Task, until_one_fails
 

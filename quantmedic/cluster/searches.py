@@ -9,8 +9,8 @@ from quantmedic.cluster.answers import describe_worker
 from quantmedic.cluster.connection import connect
 from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
-from quantmedic.engine.diagnosis.fallback import Units
-from quantmedic.trials.fallback import Elsewhere, Float32
+from quantmedic.engine.diagnosis.smallest_set import Units
+from quantmedic.trials.layer_search import Float32, SimulateElsewhere
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -27,7 +27,7 @@ def simulate_on_cluster(
     data: DataOptions,
     measuring: MeasuringOptions,
     goal: Mapping[str, float | None],
-) -> Iterator[Elsewhere]:
+) -> Iterator[SimulateElsewhere]:
     """What simulates batches with workers while the connection is open.
 
     Raises:

@@ -10,9 +10,8 @@ from threading import Lock
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from quantmedic.api.collect import open_measurement
+from quantmedic.api.layer_searches import GoalOptions, open_experiment, open_fallback
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.searches.fallbacks import GoalOptions, open_fallback
-from quantmedic.api.sensitivities import open_experiment
 from quantmedic.cluster.answers import StoredCase, load_stored
 from quantmedic.cluster.jobs import Job, read_job
 from quantmedic.collectors.from_checkpoint.compare_checkpoints import CheckpointPair, open_checkpoints
@@ -21,8 +20,8 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.native.runs import time_limit
 from quantmedic.engine.errors import DataError
 from quantmedic.trials.execute import find_executor
-from quantmedic.trials.fallback import FallbackTrial
-from quantmedic.trials.sensitivity import Experiment
+from quantmedic.trials.float_search import FallbackTrial
+from quantmedic.trials.layer_search import Experiment
 from quantmedic.trials.split import Pool
 from quantmedic.trials.tasks import EditTask, Outcome, Task, attempt
 from quantmedic.trials.workbench import Workbench

@@ -5,8 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from quantmedic.engine.contract.loss_budget import BudgetLine, LossBudgetReport
-from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
-from quantmedic.engine.formulas.debugger import COMPUTED, LEADING, TRAILING, DebuggerRecord
+from quantmedic.engine.contract.searches import COMPUTED, LEADING, TRAILING, DebuggerRecord, SensitivityRecord
 from quantmedic.reports.sections.columns import Value
 from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.text import spreadsheet_text, visible

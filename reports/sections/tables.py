@@ -18,17 +18,13 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.formulas.debugger import DebuggerRecord, DenylistOutcome
 from quantmedic.engine.rules.rulebase import Threshold
 from quantmedic.reports.sections.run_kind import compares_checkpoints, judged_role, without_data
 from quantmedic.reports.text import (
-    NAME_LIMIT,
     NOT_MEASURED,
-    decibels,
     field_info,
     level,
     measure,
-    metric_label,
     metric_value,
     name,
     number,
@@ -449,29 +445,3 @@ def _fact_line(cls: type[Facts], field: str, values: Iterable[object]) -> FactLi
 
 def _fact_name(field: str) -> str:
     return field.replace("_", " ")
-
-
-def denylist_rows(record: DebuggerRecord) -> list[tuple[str, ...]]:
-    """Headings, then what each denylist of the debugger gave."""
-    metric = record.metric
-    heads = (
-        "denylist",
-        "in float",
-        "SQNR of the worst output",
-        "same class as the float model",
-        metric_label(metric) if metric else "",
-    )
-    return [heads, *(_denylist_row(each, metric) for each in record.denylists)]
-
-
-def _denylist_row(outcome: DenylistOutcome, metric: str | None) -> tuple[str, ...]:
-    title = visible(outcome.name, NAME_LIMIT)
-    if outcome.failed is not None:
-        return title, visible(outcome.failed, NAME_LIMIT), "", "", ""
-    return (
-        title,
-        str(len(outcome.layers)),
-        decibels(outcome.sqnr_db) if outcome.sqnr_db is not None else "",
-        percent(outcome.agreement, 1) if outcome.agreement is not None else "",
-        metric_value(outcome.metric, metric) if outcome.metric is not None else "",
-    )

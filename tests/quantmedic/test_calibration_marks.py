@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.searches.ranking import rank_settings
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.contract.calibrations import CalibrationsRecord
+from quantmedic.engine.contract.searches import CalibrationsRecord
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.options import Options
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.reports.markdown import calibrations_markdown
-from quantmedic.reports.terminal.calibrations import render_calibrations
-from quantmedic.trials.calibration_settings import settings_of
-from quantmedic.trials.calibrations import CalibrationSearch, Figures
+from quantmedic.reports.search_formats import render_search, search_markdown
+from quantmedic.trials.calibration_search import CalibrationSearch, Figures, rank_settings, settings_of
 from quantmedic.trials.racing import part_sizes
 
 Floats = NDArray[np.float64]
@@ -113,7 +110,7 @@ def assert_all_agree(record: CalibrationsRecord) -> None:
         for row, found in zip(own, shown, strict=True)
     ]
     assert keys == sorted(keys)
-    text = render_calibrations(record)
+    text = render_search(record)
     marks = [MARKS[row.standing] for row in rows]
     assert table_of(text) == [[str(n), mark] for n, mark in enumerate(marks, 1)]
     legend = {line[1] for line in text.splitlines() if line[:1] == " " and line[2:3] == " " and line[1] in marks}
@@ -148,7 +145,7 @@ def test_what_dropped_out_shows_the_proof_of_that_time() -> None:
     leader = choices.index(("min-max", "per-channel", "asymmetric"))
     assert dropped.behind is not None and dropped.behind.low < 0
     assert dropped.dropped is not None and dropped.dropped.behind.value == 1.0 and dropped.dropped.leader == leader
-    text = render_calibrations(record)
+    text = render_search(record)
     assert f"1.0 [1.0, 1.0] to {leader + 1}" in text
     assert "a 99.9 % interval against the winner, or against the setting named there" in " ".join(text.split())
 
@@ -167,7 +164,7 @@ def test_a_tie_names_what_was_judged_on_all_and_where_the_winner_stood_before() 
     record = next(found for found in races if found.stopped == "tied")
     assert_all_agree(record)
     assert record.raced_samples < 512
-    words = " ".join(render_calibrations(record).split())
+    words = " ".join(render_search(record).split())
     final = [str(n) for n, row in enumerate(record.settings, 1) if row.samples == 512]
     assert len(final) == 3
     assert f"after {record.raced_samples} of 512 samples" in words
@@ -175,4 +172,4 @@ def test_a_tie_names_what_was_judged_on_all_and_where_the_winner_stood_before() 
     there = {row.winner_there for row in record.settings if row.samples == record.raced_samples}
     assert len(there) == 1
     assert f"the winner reached {there.pop():.1f} dB on the first {record.raced_samples}" in words
-    assert "| = | not proven worse than the winner" in calibrations_markdown(record)
+    assert "- = not proven worse than the winner" in search_markdown(record)

@@ -22,12 +22,11 @@ from quantmedic.cli.calibrations import calibrations as command
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.demo import patient
-from quantmedic.engine.contract.calibrations import CalibrationsRecord
+from quantmedic.engine.contract.searches import CalibrationsRecord
 from quantmedic.engine.errors import DataError, ModelError, RuleError
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.reports.markdown import calibrations_markdown
-from quantmedic.reports.terminal.calibrations import render_calibrations
-from quantmedic.trials.calibration_settings import settings_of
+from quantmedic.reports.search_formats import render_search, search_markdown
+from quantmedic.trials.calibration_search import settings_of
 
 TWO = ("min-max", "entropy")
 
@@ -101,7 +100,7 @@ def test_two_calibration_passes_are_shared(record: CalibrationsRecord) -> None:
 
 @pytest.mark.source("horizon-percentile-trend")
 def test_console_says_winner_proof_options_and_what_was_not_judged(record: CalibrationsRecord) -> None:
-    text = render_calibrations(record)
+    text = render_search(record)
     words = " ".join(text.split())
     assert "8 settings of ONNX Runtime" in text
     assert "calibrated on 32 samples of rep.npz" in text
@@ -112,7 +111,7 @@ def test_console_says_winner_proof_options_and_what_was_not_judged(record: Calib
     before_code = text.split("for ONNX Runtime:")[0]
     assert all(len(line) <= 100 for line in before_code.splitlines())
     for row in record.settings:
-        assert row.choices["method"] in calibrations_markdown(record)
+        assert row.choices["method"] in search_markdown(record)
 
 
 @pytest.mark.source("horizon-calibration-search")
@@ -149,7 +148,7 @@ def test_every_model_is_the_one_that_quantize_static_makes_by_itself(folder: Pat
     from onnxruntime.quantization import quantize_static
 
     from quantmedic.api.opening import open_pair
-    from quantmedic.trials.from_onnx.calibrations import arguments, open_maker
+    from quantmedic.trials.from_onnx.shared_calibration import arguments, open_maker
 
     source = folder / "float.onnx"
     models, _ = open_pair(source, source, {}, preprocessing={})
@@ -189,7 +188,7 @@ class _Watched:
 def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
     """After 64 batches as after 16, though the tensors of one take 1.5 MB."""
     from quantmedic.api.opening import open_pair
-    from quantmedic.trials.from_onnx.calibrations import open_maker
+    from quantmedic.trials.from_onnx.shared_calibration import open_maker
 
     onnx.save(conv_net(), tmp_path / "float.onnx")
     models, _ = open_pair(tmp_path / "float.onnx", tmp_path / "float.onnx", {}, preprocessing={})
@@ -277,7 +276,7 @@ def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None
     )
     assert "--scale 255" in found.given["reader"] and "--std 0.353" in found.given["reader"]
     assert "--mean 0.286,0.3,0.2" in found.given["reader"]
-    words = " ".join(render_calibrations(found).split())
+    words = " ".join(render_search(found).split())
     assert f"note: reader: {found.given['reader']}" in words
 
 

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.api.debugging import write_layers
+from quantmedic.api.search import write_layers
 from quantmedic.cli.main import main
+from quantmedic.engine.contract.searches import METRICS, DebuggerLayer, DebuggerRecord, WorstOutcome
 from quantmedic.engine.errors import DataError, ModelError, OutputError
-from quantmedic.engine.formulas.debugger import METRICS, DebuggerLayer, DebuggerRecord, DenylistOutcome
-from quantmedic.reports.charts.debugger import debugger_chart
+from quantmedic.reports.charts.layer_panels import debugger_chart
 from quantmedic.reports.machines.spreadsheets import debugger_csv
-from quantmedic.reports.page.debugger import debugger_page
-from quantmedic.reports.terminal.debugger import render_debugger
+from quantmedic.reports.search_formats import render_search, search_page
 
 pytestmark = pytest.mark.thorough
 
@@ -224,6 +223,7 @@ def layer(name: str, steps: float, scale: float = 0.1, bits: int = 8) -> Debugge
 
 def table(*layers: DebuggerLayer) -> DebuggerRecord:
     return DebuggerRecord(
+        quantmedic_version="1",
         framework="onnx",
         float_model="f",
         quantized_model="q",
@@ -238,19 +238,20 @@ def table(*layers: DebuggerLayer) -> DebuggerRecord:
 def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
     layers = [layer(f"l{k}", 0.3) for k in range(20)] + [layer("bad", 1.5), layer("=cmd", 0.9), layer("nan", math.nan)]
     record = table(*layers)
-    text = render_debugger(record)
+    text = render_search(record)
     lines = text.splitlines()
-    assert lines[0] == "23 quantized operators, 3 samples of d"
-    shown = [line.split()[0] for line in lines[4:14]]
-    assert shown[:3] == ["bad", "=cmd", "l0"] and "25.5" in lines[4]
+    assert lines[0] == "DEBUGGER  q" and "23 quantized operators, 3 samples of d" in lines[1]
+    first = next(place for place, line in enumerate(lines) if line.startswith("tensor")) + 1
+    shown = [line.split()[0] for line in lines[first : first + 10]]
+    assert shown[:3] == ["bad", "=cmd", "l0"] and "25.5" in lines[first]
     assert "13 more" in text
     assert "suspected, for √mse/scale above 0.7:\n  bad\n  =cmd\n" in text
     assert "with them:\n  l0\n  l1\n  l2\n  l3\n  l4\n" in text
     assert 'denylisted_nodes = ["bad", "=cmd", "l0", "l1", "l2", "l3", "l4"]\n' in text
     assert "denylisted_ops" not in text, "other layers of the type are fine"
     assert "integers only" in text and "explain qat" in text
-    assert len(render_debugger(record, verbose=True).splitlines()) > 25
-    assert render_debugger(record, ascii_only=True).isascii()
+    assert len(render_search(record, verbose=True).splitlines()) > 25
+    assert render_search(record, ascii_only=True).isascii()
     assert ",'=cmd," in debugger_csv(record), "no name becomes a formula"
     assert debugger_csv(record).splitlines()[-1].split(",")[6] == "nan"
 
@@ -258,8 +259,8 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
 @pytest.mark.source("litert-suspected", "litert-denylisted-ops")
 def test_fused_names_are_short_in_the_table_and_whole_in_lists() -> None:
     fused = "net/conv/Relu;net/conv/BiasAdd;" + 60 * "net/conv/Conv2D/"
-    text = render_debugger(table(layer(fused, 1.5)))
-    assert text.splitlines()[4].startswith("net/conv/Relu;…  ")
+    text = render_search(table(layer(fused, 1.5)))
+    assert "\nnet/conv/Relu;…  " in text
     assert f"\n  {fused}\n" in text and f'denylisted_nodes = ["{fused}"]' in text
     (line,) = [line for line in text.splitlines() if "denylisted_ops" in line]
     pasted: dict[str, Any] = {}
@@ -313,20 +314,20 @@ def test_the_report_holds_charts_page_table_and_denylist(pair: tuple[Path, Path]
 def test_bars_are_as_high_as_the_figures() -> None:
     chart = debugger_chart(table(layer("a", 0.3, 0.1), layer("b", 1.2, 0.2), layer("c", math.nan, 0.4)))
     ranges, steps = chart.panels
-    assert [bar.x for bar in ranges.bars[:2]] == [bar.x for bar in steps.bars], "what is not a number has no bar"
-    heights = [ranges.bottom - bar.y for bar in ranges.bars]
+    assert [bar.x for bar in ranges.marks[:2]] == [bar.x for bar in steps.marks], "what is not a number has no bar"
+    heights = [ranges.bottom - bar.y for bar in ranges.marks]
     assert heights[1] == pytest.approx(2 * heights[0], abs=0.2) and heights[2] == pytest.approx(4 * heights[0], abs=0.2)
-    assert [bar.suspected for bar in steps.bars] == [False, True]
-    assert steps.bars[1].y < next(line.y for line in steps.lines if line.is_limit) < steps.bars[0].y
+    assert [bar.flagged for bar in steps.marks] == [False, True]
+    assert steps.marks[1].y < next(each.y for each in steps.levels if each.is_limit) < steps.marks[0].y
 
 
 def test_a_hostile_name_stays_text_on_the_page() -> None:
-    page = debugger_page(table(layer("<script>alert(1)</script>", 1.5)))
+    page = search_page(table(layer("<script>alert(1)</script>", 1.5)))
     assert "<script" not in page and "&lt;script" in page
 
 
-def outcomes(record: DebuggerRecord) -> dict[str, DenylistOutcome]:
-    return {each.name: each for each in record.denylists}
+def outcomes(record: DebuggerRecord) -> dict[str, WorstOutcome]:
+    return {each.name: each.outcome for each in record.denylists if each.outcome is not None}
 
 
 @pytest.mark.source("litert-selective-model", "litert-many-denylists", "litert-calibrate-once")
@@ -339,14 +340,15 @@ def test_denylists_are_evaluated_on_one_calibration(pair: tuple[Path, Path], tmp
     asked = ["op:Relu", every[1], f"@{tmp_path}/all.txt", f"@{tmp_path}/list.json"]
     record = measure(pair, data={"image": X, "labels": labels}, denylists=asked)
     found = outcomes(record)
-    assert list(found) == ["float model", "nothing in float", *asked] and record.metric == "top1"
-    assert len(found["op:Relu"].layers) == sum(each.op_name == "Relu" for each in record.layers)
-    assert found[every[1]].layers == found[asked[3]].layers and found[every[1]].sqnr_db == found[asked[3]].sqnr_db
+    assert list(found) == ["nothing in float", *asked] and record.metric == "top1"
+    layers = {each.name: each.layers for each in record.denylists}
+    assert len(layers["op:Relu"]) == sum(each.op_name == "Relu" for each in record.layers)
+    assert layers[every[1]] == layers[asked[3]] and found[every[1]].sqnr_db == found[asked[3]].sqnr_db
     before, one, all_of_them = (found[name].sqnr_db for name in ("nothing in float", "op:Relu", asked[2]))
     assert before < one < all_of_them, "what is in float makes no noise"
-    assert found[asked[2]].metric == found["float model"].metric
+    assert found[asked[2]].metric == record.float_metric
     scores = run(conv_net(), {"image": X})["scores"]
-    assert found["float model"].metric == pytest.approx(np.mean(scores.argmax(1) == labels))
+    assert record.float_metric == pytest.approx(np.mean(scores.argmax(1) == labels))
 
 
 def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -366,7 +368,7 @@ def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert "SQNR of the worst output  same class as the float model " in table_of_lists[0]
     assert " dB" in table_of_lists[4] and " %" in table_of_lists[4]
     page = (tmp_path / "seen/debugger.html").read_text().replace("<wbr>", "")
-    assert "Denylists that were tried" in page and '<th scope="row">suspected,first</th>' in page
+    assert "Denylists on one calibration, 9 samples" in page and '<th scope="row">suspected,first</th>' in page
 
 
 def test_denylists_that_mean_nothing_are_refused(pair: tuple[Path, Path]) -> None:

@@ -15,8 +15,8 @@ import pytest
 from builders.onnx_models import conv_net
 
 from quantmedic.api.checks import load_baseline
+from quantmedic.api.layer_searches import load_sensitivity
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.sensitivities import load_sensitivity
 from quantmedic.api.thresholds import apply_thresholds
 from quantmedic.cli.main import main
 from quantmedic.collectors.data.arrays import npy_column, npz_columns
@@ -29,7 +29,7 @@ from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError
 from quantmedic.engine.limits import LimitError
 from quantmedic.engine.rules.examples import read_page
-from quantmedic.reports.files import sensitivity_files
+from quantmedic.reports.search_formats import search_files
 
 
 def test_a_baseline_nested_too_deeply_is_refused(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ RECORD = {
 def test_a_sensitivity_record_that_was_edited_is_refused_before_it_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "sensitivity.json"
     path.write_text(json.dumps(RECORD))
-    sensitivity_files(load_sensitivity(path))
+    search_files(load_sensitivity(path))
     edits: tuple[dict[str, object], ...] = (
         {"units": [], "runs": []},
         {"modes": [], "runs": []},

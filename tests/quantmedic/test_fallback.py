@@ -18,8 +18,7 @@ from builders.tiers import others_nightly
 import quantmedic
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.reports.machines.records import fallback_json
-from quantmedic.reports.terminal.fallback import render_fallback
+from quantmedic.reports.search_formats import render_search, search_json
 
 pytestmark = pytest.mark.thorough
 
@@ -79,7 +78,7 @@ def test_torch_modules_get_the_form_of_their_toolchain(toolchain: str) -> None:
     record = quantmedic.fallback(net, quantized, validation=x.numpy(), min_sqnr_db=60.0, threads=1)
     assert record.layers and record.prescription is not None and record.toolchain is not None
     code = record.prescription.configurations[0].code
-    assert f"prepare_{toolchain}(" in code and "nodes_to_exclude" not in render_fallback(record)
+    assert f"prepare_{toolchain}(" in code and "nodes_to_exclude" not in render_search(record)
     names = [name for name, _ in net.named_modules() if name]
     assert any(f'"{name}"' in code for name in names), code
 
@@ -98,7 +97,7 @@ def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path
     record = quantmedic.fallback(*pair, **options)
     done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--format", "json")
     assert done.returncode == (0 if record.verdict in ("met", "unsure") else 1)
-    assert done.stdout == fallback_json(record)
+    assert done.stdout == search_json(record)
     found = json.loads(done.stdout)
     assert found["verdict"] == record.verdict
     assert found["nodes_to_exclude"] == list(record.nodes_to_exclude)
@@ -118,7 +117,7 @@ def test_missed_goal_tells_a_stricter_one(pair: tuple[Path, Path], data: Path) -
     level = record.check.before.model_copy(update={"sqnr_db": 41.0, "sqnr_low": 40.0, "sqnr_high": 42.0})
     missed = record.model_copy(update={"check": record.check.model_copy(update={"after": level})})
     assert missed.verdict == "missed"
-    assert "the goal is missed on these samples\nhelp: search again with --min-sqnr 49.0\n" in render_fallback(missed)
+    assert "the goal is missed on these samples\nhelp: search again with --min-sqnr 49.0\n" in render_search(missed)
 
 
 def test_reversals_are_said_in_words(pair: tuple[Path, Path], data: Path) -> None:
@@ -126,7 +125,7 @@ def test_reversals_are_said_in_words(pair: tuple[Path, Path], data: Path) -> Non
     first = record.steps[0]
     worse = first.model_copy(update={"layers": (1, 2), "value": first.value - 1})
     changed = record.model_copy(update={"steps": (first, worse), "reversals": ((0, 1),)})
-    text = render_fallback(changed)
+    text = render_search(changed)
     assert "not monotone: 0 layers in float: " in text
     assert record.units[1] in text and "more noise" in " ".join(text.split())
 
@@ -146,7 +145,7 @@ def test_unclear_goals_are_refused(pair: tuple[Path, Path]) -> None:
 
 
 def test_float_model_given_twice_is_refused(pair: tuple[Path, Path]) -> None:
-    with pytest.raises(ModelError, match="no layer of the quantized model has a quantizer"):
+    with pytest.raises(ModelError, match="no layer of the quantized model is quantized"):
         quantmedic.fallback(pair[0], pair[0], validation=images(24), min_sqnr_db=30.0)
 
 

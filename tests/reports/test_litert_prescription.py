@@ -13,7 +13,7 @@ from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
 from quantmedic import collect, fallback, judge, load_rulebase
-from quantmedic.api.searches.fallbacks import write_fallback
+from quantmedic.api.search import write_search
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.litert_models import open_models
 from quantmedic.engine.case.facts import CaseFacts
@@ -23,8 +23,8 @@ from quantmedic.engine.diagnosis.snippets import filled_options
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
+from quantmedic.reports.search_formats import render_search
 from quantmedic.reports.sections.prescription import prescription_files
-from quantmedic.reports.terminal.fallback import render_fallback
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
@@ -223,9 +223,9 @@ def test_a_fallback_set_is_a_script_whose_model_meets_the_goal(ward: Ward, tmp_p
     patient = made.rename(tmp_path / "patient.tflite")
     record = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1)
     assert record.toolchain is not None and record.toolchain.name == LITERT.name and record.layers
-    files = {path.name: path for path, _ in write_fallback(record, tmp_path / "out")}
+    files = {path.name: path for path, _ in write_search(record, tmp_path / "out")}
     code = files["prescription.py"].read_text(encoding="utf-8")
-    assert code.splitlines()[0] in render_fallback(record) and "quantize_static" not in render_fallback(record)
+    assert code.splitlines()[0] in render_search(record) and "quantize_static" not in render_search(record)
     before, after = ward.noise(patient, judged), ward.noise(ward.run(code, given), judged)
     assert after < 0.5 * before, code
     other = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1, toolchain="tflite")

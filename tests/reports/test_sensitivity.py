@@ -12,14 +12,12 @@ from itertools import pairwise
 import markdown_it
 import pytest
 
-from quantmedic.engine.diagnosis.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit
-from quantmedic.reports.charts.sensitivity import sensitivity_chart
-from quantmedic.reports.files import sensitivity_files
-from quantmedic.reports.machines.records import sensitivity_json
+from quantmedic.engine.contract.searches import MODES, Outcome, SensitivityRecord, SensitivityUnit
+from quantmedic.reports.charts.layer_panels import sensitivity_chart
 from quantmedic.reports.machines.spreadsheets import sensitivity_csv
-from quantmedic.reports.markdown import sensitivity_markdown
+from quantmedic.reports.search_formats import render_search, search_files, search_json, search_markdown
+from quantmedic.reports.sections.search_view import search_view
 from quantmedic.reports.templating import svg
-from quantmedic.reports.terminal.sensitivity import render_sensitivity
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (
@@ -95,20 +93,20 @@ def test_texts_and_graph_are_what_the_golden_files_hold(
     record: SensitivityRecord, golden: Callable[[str, str], None]
 ) -> None:
     golden("sensitivity.svg", svg(sensitivity_chart(record)))
-    golden("sensitivity.md", sensitivity_markdown(record))
-    golden("sensitivity.txt", render_sensitivity(record))
+    golden("sensitivity.md", search_markdown(record))
+    golden("sensitivity.txt", render_search(record))
 
 
 def test_a_metric_of_which_less_is_better_rises(record: SensitivityRecord) -> None:
     rising = record.model_copy(update={"higher_is_better": False})
-    assert "rise in top-1 [95 %]" in render_sensitivity(rising)
-    assert "| rise, 95 % interval |" in sensitivity_markdown(rising)
+    assert "rise in top-1 [95 %]" in render_search(rising)
+    assert r"| rise in top-1 \[95 %\] |" in search_markdown(rising)
 
 
 def test_the_same_record_gives_the_same_bytes_also_when_it_was_stored(record: SensitivityRecord) -> None:
-    again = SensitivityRecord.model_validate_json(sensitivity_json(record))
+    again = SensitivityRecord.model_validate_json(search_json(record))
     assert again == record
-    assert sensitivity_files(again) == sensitivity_files(record)
+    assert search_files(again) == search_files(record)
 
 
 @pytest.mark.thorough
@@ -121,7 +119,7 @@ def test_the_graph_is_readable_at_any_size(subtests: pytest.Subtests) -> None:
             assert all(b - a >= 10.9 for a, b in pairwise(places))
             assert all(chart.left <= place <= chart.right for place in places)
             assert len(chart.names) == size if size <= 40 else 20 < len(chart.names) <= 48
-            red = {mark.x for panel in chart.panels for mark in panel.marks if mark.leading}
+            red = {mark.x for panel in chart.panels for mark in panel.marks if mark.flagged}
             assert red and {label.x for label in chart.names if label.flagged} == red
             for panel in chart.panels:
                 assert all(panel.top <= mark.y <= panel.bottom for mark in panel.marks)
@@ -131,10 +129,10 @@ def test_the_graph_is_readable_at_any_size(subtests: pytest.Subtests) -> None:
 def test_worse_is_up_and_bars_of_absent_layers_hang_from_the_line(record: SensitivityRecord) -> None:
     one, absent, cumulative = sensitivity_chart(record).panels
     assert min(one.marks, key=lambda mark: mark.y).x == one.marks[record.rank_runs("one")[0].unit].x
-    assert one.base == one.bottom and absent.base == absent.full
-    assert all(mark.y >= absent.full for mark in absent.marks)
+    assert one.base == one.bottom and absent.base == absent.levels[0].y
+    assert all(mark.y >= absent.base for mark in absent.marks)
     heights = [mark.y for mark in cumulative.marks]
-    assert heights == sorted(heights, reverse=True) and heights[-1] == cumulative.full
+    assert heights == sorted(heights, reverse=True) and heights[-1] == cumulative.levels[0].y
 
 
 def test_a_network_without_noise_and_layers_without_effect_are_drawn() -> None:
@@ -144,38 +142,45 @@ def test_a_network_without_noise_and_layers_without_effect_are_drawn() -> None:
         record = record.add_run(mode, unit, silent)
     text = svg(sensitivity_chart(record))
     assert "nan" not in text and ">inf" not in text
-    assert all(panel.full is None for panel in sensitivity_chart(record).panels)
-    assert "not measured" in render_sensitivity(record) and "∞" in render_sensitivity(record)
+    assert all(panel.levels == () for panel in sensitivity_chart(record).panels)
+    assert "not measured" in render_search(record) and "∞" in render_search(record)
 
 
 def test_an_interrupted_record_says_so(record: SensitivityRecord) -> None:
     for count in (0, 7):
         part = record.model_copy(update={"runs": record.runs[:count]})
-        for text in (render_sensitivity(part), sensitivity_markdown(part)):
+        for text in (render_search(part), search_markdown(part)):
             assert f"interrupted after {count} of 36 runs" in text
         etree.fromstring(svg(sensitivity_chart(part)))
 
 
 def test_a_simulation_that_is_not_the_model_is_told(record: SensitivityRecord) -> None:
     far = record.model_copy(update={"deployed": Outcome(sqnr_db=3.0), "unsimulated": tuple(layers(7))})
-    text = render_sensitivity(far)
+    text = render_search(far)
     assert "not as noisy as the quantized model" in text
     assert "/block.4/conv/Conv and 2 more" in text
-    assert "warning" not in render_sensitivity(record)
+    assert "warning" not in render_search(record)
+
+
+def test_a_faithful_simulation_is_within_six_decibels(record: SensitivityRecord) -> None:
+    for gap, faithful in [(0.0, True), (6.0, True), (6.1, False), (-7.0, False)]:
+        deployed = Outcome(sqnr_db=record.simulated.sqnr_db + gap)
+        warnings = search_view(record.model_copy(update={"deployed": deployed})).warnings
+        assert any("not as noisy" in warning for warning in warnings) != faithful, gap
 
 
 def test_the_leading_layers_are_shown_or_all(record: SensitivityRecord) -> None:
     long = made(layers(60))
-    short, verbose = render_sensitivity(long), render_sensitivity(long, verbose=True)
+    short, verbose = render_search(long), render_search(long, verbose=True)
     assert short.count("50 more: --verbose") == 3 and "the largest steps" in short
     assert "more:" not in verbose and verbose.count("/block.59/conv/Conv") == 3
     assert all(len(line) <= 108 for line in verbose.splitlines())
-    assert render_sensitivity(long, ascii_only=True).isascii()
+    assert render_search(long, ascii_only=True).isascii()
 
 
 def test_without_labels_no_column_speaks_of_a_metric() -> None:
     record = made(layers(4), metric=None)
-    assert "drop" not in sensitivity_csv(record) + sensitivity_markdown(record) + render_sensitivity(record)
+    assert "drop" not in sensitivity_csv(record) + search_markdown(record) + render_search(record)
 
 
 def test_csv_holds_every_run_with_every_digit(record: SensitivityRecord) -> None:
@@ -195,7 +200,7 @@ class TestHostileNames:
         assert rows[1][2] == "'" + HOSTILE[0]
 
     def test_markdown_holds_no_markup(self, hostile: SensitivityRecord) -> None:
-        text = sensitivity_markdown(hostile)
+        text = search_markdown(hostile)
         tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
         inline = [child for token in tokens for child in token.children or ()]
         assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline")]
@@ -212,9 +217,9 @@ class TestHostileNames:
         assert "\x1b" not in svg(sensitivity_chart(hostile)) and len(svg(sensitivity_chart(hostile))) < 60_000
 
     def test_terminal_and_json_stay_harmless(self, hostile: SensitivityRecord) -> None:
-        text = render_sensitivity(hostile, verbose=True)
+        text = render_search(hostile, verbose=True)
         assert "\x1b" not in text and "\u202e" not in text
         assert not re.search(r"^\s*::", text, re.M)
-        stored = sensitivity_json(hostile)
+        stored = search_json(hostile)
         assert "<" not in stored and stored.isascii()
         assert [unit["name"] for unit in json.loads(stored)["units"]] == list(HOSTILE)

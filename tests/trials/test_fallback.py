@@ -17,9 +17,9 @@ from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.demo import patient
-from quantmedic.engine.contract.fallback import FallbackRecord, Goal
+from quantmedic.engine.contract.searches import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
-from quantmedic.trials.fallback import FallbackTrial
+from quantmedic.trials.float_search import FallbackTrial
 from quantmedic.trials.from_onnx.onnx_remedies import edit
 
 pytestmark = pytest.mark.thorough

@@ -18,8 +18,9 @@ from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient
-from quantmedic.engine.diagnosis.sensitivity import MODES
-from quantmedic.trials.sensitivity import Experiment, Unit, left_in_float
+from quantmedic.engine.contract.searches import MODES
+from quantmedic.trials.layer_search import Experiment
+from quantmedic.trials.places import Unit, left_in_float
 
 Array = NDArray[Any]
 
@@ -80,7 +81,7 @@ def check_runs(net: Experiment) -> None:
     shares = [run.share or 0.0 for run in record.runs if run.mode == "one"]
     assert max(shares) > 1 / len(net.units) / 2
     empty = Unit("nothing", "Identity", None, (), ())
-    assert not left_in_float([empty])
+    assert not left_in_float([empty], ())
     net.units = [*net.units, empty]
     assert net.run("all-but-one", len(net.units) - 1) == record.simulated, "without quantizers nothing changes"
 

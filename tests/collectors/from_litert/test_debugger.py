@@ -9,7 +9,7 @@ import pytest
 from builders.recordings import RECORDINGS
 
 import quantmedic
-from quantmedic.engine.formulas.debugger import DebuggerLayer, DebuggerRecord
+from quantmedic.engine.contract.searches import DebuggerLayer, DebuggerRecord
 from quantmedic.reports.machines.spreadsheets import debugger_csv
 
 DATA = RECORDINGS / "debugger"
@@ -105,7 +105,7 @@ def test_denylists_of_litert_files() -> None:
     """On the translation, several at once: with everything in float the float model's outputs are left."""
     every = ",".join(row["tensor_name"] for row in recorded())
     found = quantmedic.debugger(*PAIR, data=DATA / "data.npz", threads=1, denylists=["suspected", every])
-    before, some, all_of_them = (each.sqnr_db for each in found.denylists)
+    before, some, all_of_them = (each.outcome for each in found.denylists)
     assert before is not None and some is not None and all_of_them is not None
-    assert before < some < all_of_them
+    assert before.sqnr_db < some.sqnr_db < all_of_them.sqnr_db
     assert len(found.denylists[1].layers) == len(found.suspected)

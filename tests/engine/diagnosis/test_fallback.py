@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quantmedic.engine.diagnosis.fallback import (
+from quantmedic.engine.diagnosis.smallest_set import (
     EvaluatedSet,
     Evaluation,
     SearchState,

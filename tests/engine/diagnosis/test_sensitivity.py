@@ -8,7 +8,7 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.diagnosis.sensitivity import (
+from quantmedic.engine.contract.searches import (
     MODES,
     Outcome,
     SensitivityRecord,
@@ -101,7 +101,7 @@ def test_runs_in_any_order_make_the_same_record(noises: list[float], order) -> N
 def test_infinite_ratios_survive_json_and_leave_no_share() -> None:
     record = empty(1, math.inf).add_run("one", 0, Outcome(sqnr_db=math.inf))
     assert record.runs[0].share is None and record.leading("one", 5) == []
-    assert record.simulation_gap_db == 0.0 and record.is_faithful
+    assert record.simulation_gap_db == 0.0
     again = SensitivityRecord.model_validate_json(record.model_dump_json())
     assert again == record and again.runs[0].sqnr_db == math.inf
 
@@ -110,10 +110,3 @@ def test_a_layer_whose_absence_makes_it_worse_has_a_negative_share() -> None:
     record = empty(2, 20.0).add_run("all-but-one", 0, Outcome(sqnr_db=17.0))
     assert record.runs[0].share == pytest.approx(1 - 10**0.3)
     assert record.leading("all-but-one", 5) == []
-
-
-def test_faithful_is_what_simulations_of_remedies_call_so() -> None:
-    for deployed, faithful in [(20.0, True), (26.0, True), (26.1, False), (13.0, False)]:
-        record = empty(1, 20.0).model_copy(update={"deployed": Outcome(sqnr_db=deployed)})
-        assert record.is_faithful == faithful, deployed
-    assert not empty(1, math.inf).model_copy(update={"deployed": Outcome(sqnr_db=0.0)}).is_faithful

@@ -1,4 +1,4 @@
-"""The calibration that suits a network best: the part of the public API that searches and checks it."""
+"""The calibration that suits a float model best: its settings are built, raced, and the winner is run as printed."""
 
 import copy
 import time
@@ -8,110 +8,37 @@ from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain
 from quantmedic.api.limits import with_time_limit
-from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import model_of, open_metric, open_pair
-from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.api.options import DataOptions, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.searches.ranking import rank_settings
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_to_use, wants_exact_kernels
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.contract.calibrations import (
-    CalibrationsRecord,
-    OtherToolchain,
-    SearchCost,
-    Unjudged,
-)
 from quantmedic.engine.contract.remedies import Configuration
+from quantmedic.engine.contract.searches import CalibrationsRecord, OtherToolchain, SearchCost, Unjudged
 from quantmedic.engine.diagnosis.prescription import user_names
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.output_files import scratch_folder
 from quantmedic.engine.rules.toolchain import Toolchain, find_toolchain
-from quantmedic.reports.files import calibrations_files
-from quantmedic.reports.write import place
-from quantmedic.trials.calibration_settings import check_methods, same_choices, settings_of
-from quantmedic.trials.calibrations import CalibrationSearch, Judge, open_maker
+from quantmedic.trials.calibration_search import (
+    CalibrationSearch,
+    Judge,
+    check_methods,
+    open_maker,
+    rank_settings,
+    same_choices,
+    settings_of,
+)
 from quantmedic.trials.execute import Executor, find_executor
 from quantmedic.trials.split import BATCH, MAX_SAMPLES, EvenBatches, read_pool
 from quantmedic.version import VERSION
 
 _DATA = "quantmedic calibrations float.onnx --representative rep.npz --validation val.npz"
-
-
-def calibrations(
-    float_model: ModelSource,
-    *,
-    representative: DataSource,
-    validation: DataSource,
-    labels: str | Path | None = None,
-    metric: str | None = None,
-    metric_direction: str | None = None,
-    metric_output: str | None = None,
-    metric_options: Mapping[str, str] | None = None,
-    preprocessing: Preprocessing | Mapping[Role, Preprocessing] | None = None,
-    methods: Sequence[str] = (),
-    samples: int | None = None,
-    threads: int | None = None,
-    timeout: float | None = None,
-    seed: int = 0,
-    toolchain: str | None = None,
-    progress: Watching = True,
-) -> CalibrationsRecord:
-    """Find the way to calibrate that suits a network best, and check it as it is printed.
-
-    Settings, combinations of a calibration method with scales and zero points, are built with the toolchain and raced
-    on the validation samples: one drops out only where it is proven worse than the leader. The winner's text is then
-    run as it is printed, and its model is judged on all samples.
-
-    Args:
-        float_model: Path of the float ONNX or LiteRT model, or the float ``torch.nn.Module``.
-        representative: The samples to calibrate with: ``.npz``, folder, ``module:function``, mapping or array.
-        validation: Other samples, which judge the settings.
-        labels: Their labels, where they are not part of the data.
-        metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
-            labels are classes, map where they are boxes of a detector. Without labels, the median of the samples' SQNR
-            at the output judges.
-        metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
-        metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
-            those that look like boxes, scores and classes, by default.
-        metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``Preprocessing`` of all data, or by role, for samples that are not yet what the network wants.
-        methods: Only these calibration methods, by name, such as ``percentile 99.99``; all by default.
-        samples: Samples of each data set to read at most.
-        threads: Processor threads to use; all cores by default.
-        timeout: Seconds that one run of a model may take; see ``collect``.
-        seed: Seed of the order of the samples, and of bootstrapped intervals.
-        toolchain: Whose settings are searched: ort, litert or mct; None: the one that takes such models.
-        progress: Called with ``judging``, the runs of quantized models so far, and None; see ``collect``.
-
-    Returns:
-        The settings, the best first, with the text of the winner and what became of it.
-
-    Raises:
-        DataError: The data do not fit the model, a set is missing, or a metric was asked for without labels.
-        ModelError: The model cannot be read or is quantized already, no toolchain for it is installed, or every setting
-            failed.
-        RuleError: No toolchain has that name, or it has no such method.
-    """
-    data = DataOptions(
-        representative=representative,
-        validation=validation,
-        labels=labels,
-        samples=samples,
-        preprocessing=preprocessing_by_role(preprocessing),
-        metric=metric,
-        metric_direction=metric_direction,
-        metric_output=metric_output,
-        metric_options=metric_options or {},
-    )
-    measuring = MeasuringOptions(threads=threads, seed=seed, timeout=timeout)
-    with watching(progress) as told:
-        return search_calibrations(float_model, data, measuring, toolchain=toolchain, methods=methods, progress=told)
 
 
 @with_time_limit
@@ -251,17 +178,6 @@ def _own_names(job: _Job, configuration: Configuration) -> dict[str, str]:
         return found
     demand = f"it has to prepare the samples itself, as was declared here: {declared}"
     return {name: f"{what}; {demand}" if name in job.toolchain.data_names else what for name, what in found.items()}
-
-
-def write_calibrations(
-    record: CalibrationsRecord, folder: str | Path, *, formats: Sequence[str] = ("text", "markdown", "json")
-) -> list[tuple[Path, int]]:
-    """Write ``calibrations.txt``, ``.md`` and ``.json``, and what is to be pasted; returns path and bytes of each.
-
-    Raises:
-        OutputError: The folder cannot be written.
-    """
-    return [(file.path, file.size) for file in place(calibrations_files(record, formats), Path(folder))]
 
 
 def _require_data(data: DataOptions) -> None:

@@ -1,33 +1,34 @@
 """The search for the calibration that suits a network best: every setting is built, raced, and the winner run again."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, cut, rows_alike
 from quantmedic.collectors.front_ends import front_end_named
-from quantmedic.collectors.measure.models import Edited, Float32, Models, Runner
-from quantmedic.collectors.measure.output_noise import OutputNoise
+from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.statistics.accumulate import class_scores
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.contract.calibrations import Estimate, PrintedRun
-from quantmedic.engine.errors import ModelError, QuantmedicError
+from quantmedic.engine.contract.remedies import Configuration
+from quantmedic.engine.contract.searches import Dropped, Estimate, JudgedSetting, PrintedRun, Standing
+from quantmedic.engine.diagnosis.prescription import FILES, complete_code
+from quantmedic.engine.errors import QuantmedicError, RuleError, failure_in_words
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.engine.rules.options import Options
-from quantmedic.trials.calibration_settings import Setting
+from quantmedic.engine.rules.options import Options, merge_all, write
+from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.engine.text import suggest
+from quantmedic.trials.bench import Bench, Runners, require_finite
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.racing import STRICT, Gap, Race, median_interval, part_sizes, race
 from quantmedic.trials.split import samples_of
-from quantmedic.trials.tasks import failure_in_words
 
 Floats = NDArray[np.float64]
 #: Samples of the first part of a race.
@@ -40,6 +41,78 @@ NEGLIGIBLE_DB, NEGLIGIBLE_SHARE = 0.1, 0.002
 FINALISTS = 3
 #: Coverage of the intervals that are shown.
 SHOWN = 0.95
+#: What is chosen that has a name in every toolchain.
+METHOD = "method"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to calibrate.
+
+    Attributes:
+        toolchain: Whose.
+        form: The call or file that takes the options.
+        choices: What is chosen, by kind.
+        options: Options of the form.
+    """
+
+    toolchain: Toolchain
+    form: str
+    choices: Mapping[str, str]
+    options: Options
+
+    @property
+    def configuration(self) -> Configuration:
+        """What users paste, complete."""
+        form = self.toolchain.forms[self.form]
+        body = write(self.form, form, self.options)
+        return Configuration(
+            language=form.language,
+            file=FILES[form.language],
+            code=complete_code(body, form.language, self.toolchain),
+        )
+
+
+def settings_of(toolchain: Toolchain, methods: Collection[str]) -> list[Setting]:
+    """All settings of a toolchain, or those with these methods."""
+    return list(_settings(toolchain, methods))
+
+
+def _settings(toolchain: Toolchain, methods: Collection[str]) -> Iterator[Setting]:
+    for form, ways in toolchain.calibrations.items():
+        for names in product(*ways.choices.values()):
+            choices = dict(zip(ways.choices, names, strict=True))
+            if methods and choices.get(METHOD) not in methods:
+                continue
+            rows = [ways.choices[kind][name] for kind, name in choices.items()]
+            yield Setting(toolchain, form, choices, merge_all([*rows, ways.always]))
+
+
+def same_choices(choices: Mapping[str, str], toolchain: Toolchain) -> list[tuple[Setting, tuple[str, ...]]]:
+    """What chooses the same with another toolchain, one setting per form, and which choices it does not have."""
+    found = []
+    for form, ways in toolchain.calibrations.items():
+        known = {kind: name for kind, name in choices.items() if name in ways.choices.get(kind, {})}
+        lacking = tuple(f"{kind} {name}" for kind, name in choices.items() if kind not in known)
+        rows = [ways.choices[kind][name] for kind, name in known.items()]
+        found.append((Setting(toolchain, form, known, merge_all([*rows, ways.always])), lacking))
+    return found
+
+
+def check_methods(methods: Collection[str], toolchain: Toolchain) -> None:
+    """Refuse a method that the toolchain does not have.
+
+    Raises:
+        RuleError: Names the nearest, and all that there are.
+    """
+    known = list(dict.fromkeys(name for ways in toolchain.calibrations.values() for name in ways.choices[METHOD]))
+    for name in methods:
+        if name not in known:
+            raise RuleError(
+                f"{toolchain.title} has no calibration method {name!r}{suggest(name, known)}",
+                where="--methods",
+                help=f"known: {', '.join(known)}",
+            )
 
 
 class Maker(Protocol):
@@ -94,7 +167,7 @@ def open_maker(
 ) -> Maker:
     """What builds the models of a toolchain's settings: from one calibration pass where the toolchain permits that."""
     editor = front_end_named(models.framework).editor.rpartition(".")[0]
-    shared = f"{editor}.calibrations"
+    shared = f"{editor}.shared_calibration"
     if find_spec(shared) is not None and executor.toolchain == import_module(shared).TOOLCHAIN:
         maker: Maker = import_module(shared).open_maker(models, batches, folder)
         return maker
@@ -103,7 +176,12 @@ def open_maker(
 
 
 class Judge:
-    """Samples in parts, and how good networks are on them."""
+    """Samples in parts, and how good networks are on them.
+
+    Attributes:
+        metric: Task metric of labelled samples.
+        parts: The samples.
+    """
 
     def __init__(
         self,
@@ -129,10 +207,14 @@ class Judge:
             ModelError: The float model fails, or gives values that are not finite.
         """
         self.metric = metric
-        self.parts = _parts(batches, unit, seed)
-        names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
-        run = models.float_runner(threads)
-        self._parts = [_Part.of(part, run, names, metric) for part in self.parts]
+        self.parts = _cut_parts(batches, unit, seed)
+        self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
+        run = require_finite(models.float_runner(threads), self._names, "the float model")
+        runners = Runners(run, run)  # The deployed model of this pair is the float one.
+        self._benches = [
+            Bench(models, part, metric=metric, classes=None, threads=threads, whole=True, runners=runners)
+            for part in self.parts
+        ]
 
     @property
     def sizes(self) -> list[int]:
@@ -145,12 +227,17 @@ class Judge:
         Raises:
             ModelError: It fails, or gives values that are not finite.
         """
-        return self._parts[part].judge(run)
+        bench = self._benches[part]
+        outputs = bench.run_all(require_finite(run, self._names, "the quantized model"))
+        measured = bench.judge_outputs(outputs)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.minimum(10 * np.log10(bench.power / measured.noise), SILENT_DB)
+        return Figures(np.where(bench.power > 0, ratio, np.nan), bench.same_classes(outputs), measured.metric)
 
     @property
     def float_value(self) -> float | None:
         """The float network's metric; None without labels."""
-        tallies = [part.float_tally for part in self._parts if part.float_tally is not None]
+        tallies = [bench.float_metric for bench in self._benches if bench.float_metric is not None]
         return None if self.metric is None or not tallies else self.metric.aggregate(Tally.join(tallies))
 
 
@@ -197,52 +284,7 @@ class Figures:
         return None if self.same is None else float(self.same.mean())
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Samples with what the float network makes of them."""
-
-    batches: Sequence[Batch]
-    names: Sequence[str]
-    metric: Metric | None
-    noise: OutputNoise
-    float_tally: Tally | None
-
-    @classmethod
-    def of(cls, batches: Sequence[Batch], run: Runner, names: Sequence[str], metric: Metric | None) -> "_Part":
-        outputs = [run(batch) for batch in batches]
-        _refuse_non_finite(outputs, names, "the float model")
-        classes = class_scores(outputs[0][0], batches[0].samples) is not None
-        noise = OutputNoise(batches, outputs, outputs, classes=classes, whole=True)
-        return cls(batches, names, metric, noise, _tally(metric, names, outputs, batches))
-
-    def judge(self, run: Runner) -> Figures:
-        outputs = [run(batch) for batch in self.batches]
-        _refuse_non_finite(outputs, self.names, "the quantized model")
-        power, noise = self.noise.power, np.array(self.noise.compare(outputs).noise)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.minimum(10 * np.log10(power / noise), SILENT_DB)
-        tally = _tally(self.metric, self.names, outputs, self.batches)
-        return Figures(np.where(power > 0, ratio, np.nan), self.noise.same_classes(outputs), tally)
-
-
-def _tally(
-    metric: Metric | None, names: Sequence[str], outputs: Sequence[Sequence[Float32]], batches: Sequence[Batch]
-) -> Tally | None:
-    if metric is None:
-        return None
-    pairs = zip(outputs, batches, strict=True)
-    rows = [(dict(zip(names, found, strict=True)), batch.labels) for found, batch in pairs]
-    return Tally.join([metric.tally(found, labels) for found, labels in rows if labels is not None])
-
-
-def _refuse_non_finite(outputs: Sequence[Sequence[Float32]], names: Sequence[str], model: str) -> None:
-    for found in outputs:
-        for name, array in zip(names, found, strict=True):
-            if not np.isfinite(array).all():
-                raise ModelError(f"{model} gives NaN or infinite values at output {name}")
-
-
-def _parts(batches: Sequence[Batch], unit: int, seed: int) -> list[list[Batch]]:
+def _cut_parts(batches: Sequence[Batch], unit: int, seed: int) -> list[list[Batch]]:
     """The samples in random order, cut into the parts of a race; those that the model takes together stay so."""
     rng = np.random.default_rng(seed)
     if unit > 1 or any(rows_alike(batch) != rows_alike(batches[0]) for batch in batches):
@@ -360,7 +402,7 @@ class CalibrationSearch:
     def value(self, candidate: int) -> float:
         """The metric, more being better; without labels the median SQNR."""
         metric = self._judge.metric
-        value = self.reached(candidate, len(self.racers[candidate].figures))
+        value = self.value_on(candidate, len(self.racers[candidate].figures))
         return value if metric is None or metric.higher_is_better else -value
 
     def gap(self, leader: int, other: int) -> Gap:
@@ -396,7 +438,7 @@ class CalibrationSearch:
         gap = self._gap(winner, other, SHOWN)
         return Estimate(value=gap.loss, low=gap.low, high=gap.high)
 
-    def reached(self, number: int, parts: int) -> float:
+    def value_on(self, number: int, parts: int) -> float:
         """The metric of a setting, or its median SQNR without labels, on the first parts that it was judged on."""
         figures, metric = Figures.join(self.racers[number].figures[:parts]), self._judge.metric
         return figures.median_db if metric is None or figures.tally is None else metric.aggregate(figures.tally)
@@ -419,7 +461,7 @@ class CalibrationSearch:
         racer = self.racers[winner]
         try:
             made = executor.execute(models, racer.setting.configuration.code, batches, None)
-            same = _is_same(racer.edited, made)
+            same = _same_bytes(racer.edited, made)
             known = racer.figures if same else []
             run = racer.run if same and racer.run is not None else made.runner(self._threads)
             rest = [self._judge.judge(run, part) for part in range(len(known), len(self._judge.sizes))]
@@ -437,8 +479,81 @@ class CalibrationSearch:
         )
 
 
-def _is_same(first: Edited | None, second: Edited) -> bool | None:
+def _same_bytes(first: Edited | None, second: Edited) -> bool | None:
     """Whether two models are the same to the bit; None where they have no bytes."""
     if not isinstance(first, _SameModel) or not isinstance(second, _SameModel):
         return None
     return first.content == second.content
+
+
+def rank_settings(search: CalibrationSearch, winner: int) -> tuple[JudgedSetting, ...]:
+    """By standing; within one, what was judged on more samples first, then the nearest. Twins follow their model."""
+    rows = {number: _row(search, winner, number) for number in range(len(search.racers))}
+    steps = get_args(Standing)
+
+    def order(number: int) -> tuple[int, int, float, int, bool, int]:
+        twin_of = search.racers[number].same_as
+        model = number if twin_of is None else twin_of
+        row = rows[model]
+        return steps.index(row.standing), -row.samples, _shown_loss(row), model, twin_of is not None, number
+
+    ordered = sorted(rows, key=order)
+    places = {number: place for place, number in enumerate(ordered)}
+    return tuple(_with_places(rows[number], places) for number in ordered)
+
+
+def _shown_loss(row: JudgedSetting) -> float:
+    shown = row.dropped.behind if row.dropped is not None else row.behind
+    return 0.0 if shown is None else shown.value
+
+
+def _with_places(row: JudgedSetting, places: Mapping[int, int]) -> JudgedSetting:
+    """The row, which names others by their numbers, with their places instead."""
+    changes: dict[str, object] = {}
+    if row.same_as is not None:
+        changes["same_as"] = places[row.same_as]
+    if row.dropped is not None:
+        changes["dropped"] = row.dropped.model_copy(update={"leader": places[row.dropped.leader]})
+    return row.model_copy(update=changes)
+
+
+def _row(search: CalibrationSearch, winner: int, number: int) -> JudgedSetting:
+    racer = search.racers[number]
+    choices = dict(racer.setting.choices)
+    title = racer.setting.toolchain.title
+    if racer.same_as is not None:
+        return JudgedSetting(toolchain=title, choices=choices, standing="same", samples=0, same_as=racer.same_as)
+    if racer.failed is not None:
+        return JudgedSetting(toolchain=title, choices=choices, standing="failed", samples=0, failed=racer.failed)
+    figures = racer.known
+    behind = search.behind(winner, number) if number != winner else None
+    dropped = _drop_of(search, winner, number)
+    return JudgedSetting(
+        toolchain=title,
+        choices=choices,
+        standing="dropped" if dropped is not None else _standing(behind),
+        samples=len(figures.sqnr),
+        metric=search.metric_of(figures),
+        sqnr_db=figures.sqnr_estimate,
+        agreement=figures.agreement,
+        behind=behind,
+        winner_there=search.value_on(winner, len(racer.figures)) if number != winner else None,
+        dropped=dropped,
+    )
+
+
+def _standing(behind: Estimate | None) -> Standing:
+    """By how far a setting is behind the winner, which is not behind itself."""
+    if behind is None:
+        return "best"
+    return "behind" if behind.low > 0 else "as-good"
+
+
+def _drop_of(search: CalibrationSearch, winner: int, number: int) -> Dropped | None:
+    """Why it left the race; what did so with its last samples is compared with the winner on all of them instead."""
+    assert search.race is not None
+    drop = search.race.dropped.get(number)
+    if drop is None or drop.parts == len(search.racers[winner].figures):
+        return None
+    behind = Estimate(value=drop.gap.loss, low=drop.gap.low, high=drop.gap.high)
+    return Dropped(leader=drop.leader, behind=behind, confidence=STRICT)

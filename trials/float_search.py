@@ -1,40 +1,41 @@
-"""Find layers that leave int8 so that a goal is met, on one half of the samples, and check them on the other half."""
+"""Layers in float: the fewest that meet a goal, found in the simulated network, and lists of them that are named.
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+A set is searched for on one half of the samples, and checked on the other half with the quantized model itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_onnx.codes import MOVES
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.pair.operations import Size, sizes_of
-from quantmedic.collectors.pair.output_parts import recorded_joints
-from quantmedic.engine.case.records import Case, CaseRecord
-from quantmedic.engine.contract.fallback import (
+from quantmedic.engine.case.proof import FLOAT_SET
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.searches import (
     Check,
     Cost,
+    DebuggerRecord,
+    DenylistOutcome,
     FallbackLayer,
     FallbackRecord,
     FallbackStep,
     Goal,
-    Level,
 )
-from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.fallback import Evaluation, SearchState, Units, one_at_a_time, smallest_set
-from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
-from quantmedic.engine.formulas.change import Change, Targets
-from quantmedic.engine.formulas.tensors import grid_of
-from quantmedic.trials.bench import Bench, Measured
-from quantmedic.trials.edit import edit
-from quantmedic.trials.sensitivity import Unit, left_in_float, quantizers_not_simulated, units_of
+from quantmedic.engine.diagnosis.smallest_set import Evaluation, SearchState, Units, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.formulas.change import Targets
+from quantmedic.trials.bench import Measured
+from quantmedic.trials.layer_search import EditedLayers, Float32, LayerSearch, SimulateElsewhere
+from quantmedic.trials.places import Group, targets_of
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 
 Floats = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 #: Samples of one evaluation; fewer of a large network, whose passes take long.
 MIN_SAMPLES, MAX_SAMPLES = 64, 256
 #: Multiply-adds of one evaluation, within these bounds.
@@ -47,74 +48,21 @@ CHECKED = 4
 AGREEMENT = "agreement"
 #: The noise that may stay is estimated only roughly from a drop: at most this factor is believed.
 ROUGH = 16.0
-RESAMPLES = 1000
+#: A set with a larger share of the layers is no repair: hardly anything would be left in int8.
+MOST = 1 / 3
+NAMED = 4
+#: What the model as it is is called in the table of denylists.
+AS_IT_IS = "nothing in float"
 
 
-@dataclass(frozen=True)
-class Group:
-    """What leaves int8 together: a layer, and the operators behind it that only move its values on the same grid."""
-
-    units: tuple[Unit, ...]
-    operators: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the layer."""
-        return self.units[0].name
-
-    @property
-    def tensors(self) -> tuple[int, ...]:
-        """Activations that lose their quantizer."""
-        return tuple(i for unit in self.units for i in unit.tensors)
-
-
-def groups_of(record: CaseRecord, units: Sequence[Unit]) -> list[Group]:
-    """Units without those that round a second time what is on the grid already: alone, neither of the two matters."""
-    writer: dict[int, int] = {}
-    for k, op in enumerate(record.operators):
-        for i in op.outputs:
-            if i is not None:
-                writer.setdefault(i, k)
-    home = {i: number for number, unit in enumerate(units) for i in unit.tensors}
-    joined: dict[int, list[int]] = {}
-    for number, unit in enumerate(units):
-        source = _source(record, unit, writer)
-        target = home.get(source, number) if source is not None else number
-        joined.setdefault(target, []).append(number)
-        home |= dict.fromkeys(unit.tensors, target)
-    return [_group([units[n] for n in numbers], writer) for numbers in joined.values()]
-
-
-def _source(record: CaseRecord, unit: Unit, writer: dict[int, int]) -> int | None:
-    """The tensor that a unit only moves, where it rounds to the same grid."""
-    if unit.operator is not None or len(unit.tensors) != 1 or unit.tensors[0] not in writer:
-        return None
-    op = record.operators[writer[unit.tensors[0]]]
-    read = next((i for i in op.inputs if i is not None), None)
-    if op.op_type not in MOVES or read is None:
-        return None
-    grids = [grid_of(record.tensors[i].quantizer) for i in (read, unit.tensors[0])]
-    return read if grids[0] == grids[1] else None
-
-
-def _group(units: Sequence[Unit], writer: dict[int, int]) -> Group:
-    own = [unit.operator for unit in units if unit.operator is not None]
-    written = [writer[i] for unit in units for i in unit.tensors if i in writer]
-    return Group(tuple(units), tuple(dict.fromkeys([*own, *written])))
-
-
-#: Outputs for batches from a first one on, each with its set of groups in float, computed on other machines.
-Elsewhere = Callable[[int, Sequence[Units]], list[list[Float32]]]
-
-
-class FallbackTrial:
+class FallbackTrial(LayerSearch):
     """One search and its check.
 
     Attributes:
         elsewhere: Simulates batches in place of this process, where there are workers.
     """
 
-    elsewhere: Elsewhere | None = None
+    elsewhere: SimulateElsewhere | None = None
 
     def __init__(
         self,
@@ -146,20 +94,8 @@ class FallbackTrial:
             ModelError: No layer is quantized, or the network cannot be simulated.
             DataError: The data cannot be read, or do not fit the metric.
         """
-        self._models, self._case, self._dataset = models, case, dataset
-        self._threads, self._seed = threads, seed
-        self._classes = case.has_classes
-        self._network = models.simulate(case, threads)
-        self._network.repeat_exactly()
-        self.groups = groups_of(case.record, units_of(case.record, self._network))
-        if not self.groups:
-            raise ModelError(
-                "no layer of the quantized model has a quantizer that can be taken out",
-                where=str(models.quantized.path),
-                help="give the float model first and the quantized one second",
-            )
+        super().__init__(models, dataset, case, metric=metric, threads=threads, seed=seed)
         self._sizes = sizes_of(models)
-        self._metric = metric if dataset.labelled else None
         pool = self._pool(samples or self._sample_count())
         named = self._metric.name if self._metric is not None else None
         if goal.kind == "drop" and self._metric is None:
@@ -171,7 +107,7 @@ class FallbackTrial:
         searched: Sequence[Batch] = pool if self._shared else fold.fitted
         self._judged: Sequence[Batch] = pool if self._shared else fold.judged
         self._batches = _cut(searched, samples or self._sample_count(), sets, dataset.unit)
-        self._bench = self._bench_on(self._batches)
+        self._bench = self._bench_on(self._batches, whole=True)
         self._found = SearchState()
 
     def search(self, progress: Callable[[SearchState], None] = lambda found: None) -> FallbackRecord:
@@ -215,23 +151,6 @@ class FallbackTrial:
             found.append(replace(batch, labels=scores.argmax(axis=1)))
         return found
 
-    def _bench_on(self, batches: Sequence[Batch]) -> Bench:
-        return Bench(
-            self._models,
-            batches,
-            metric=self._metric,
-            classes=self._classes,
-            threads=self._threads,
-            whole=True,
-            joints=recorded_joints(self._case.record),
-        )
-
-    def change(self, units: Units) -> Change:
-        """A set of groups left in float; the constants of operators without weights count as biases."""
-        change = left_in_float(unit for i in units for unit in self.groups[i].units)
-        forms = {k: form for k, form in change.weights.items() if k in self._network.weighted}
-        return replace(change, weights=forms)
-
     def evaluate(self, units: Units) -> Evaluation:
         """One pass over the samples of the search with a set of groups in float."""
         measured = self._simulate([units] * len(self._batches))
@@ -272,42 +191,21 @@ class FallbackTrial:
 
     def _check_edited(self, units: Units) -> Check:
         """The quantized model before and after it was edited, on samples that the search did not see."""
-        bench = self._bench_on(self._judged)
-        before = self._level(bench, bench.before)
-        samples = samples_of(self._judged)
-        after: Level | None = None
-        failed: str | None = None
-        unedited: tuple[str, ...] = ()
-        if units:
-            try:
-                edited = edit(self._models, self._case, self.change(units))
-                unedited = edited.unedited
-                after = self._level(bench, bench.measure(edited))
-            except QuantmedicError as error:
-                failed = ": ".join([error.message, *error.where[:2]])
-        return Check(samples=samples, shared=self._shared, before=before, after=after, failed=failed, unedited=unedited)
-
-    def _level(self, bench: Bench, measured: Measured) -> Level:
-        worst = measured.worst
-        assert worst is not None
-        low, high = _sqnr_interval(worst.power, worst.noise, self._seed)
-        level = Level(
-            sqnr_db=worst.sqnr_db,
-            sqnr_low=low,
-            sqnr_high=high,
-            worst=worst.words,
-            whole_sqnr_db=worst.whole_sqnr_db,
+        bench = self._bench_on(self._judged, whole=True)
+        before = bench.worst_outcome(bench.before, self._seed)
+        edited = self.judge_edited(bench, units) if units else EditedLayers()
+        return Check(
+            samples=samples_of(self._judged),
+            shared=self._shared,
+            before=before,
+            after=edited.outcome,
+            failed=edited.failed,
+            unedited=edited.unedited,
         )
-        metric = self._metric
-        if metric is None or bench.float_metric is None or measured.metric is None:
-            return level
-        drop, low, high = metric.drop_interval(bench.float_metric, measured.metric, self._seed)
-        known = {"metric": metric.aggregate(measured.metric), "drop": drop, "drop_low": low, "drop_high": high}
-        return level.model_copy(update=known)
 
     def _record(self, best: Units | None, check: Check | None) -> FallbackRecord:
         found, record = self._found, self._case.record
-        chosen = [self.groups[i] for i in sorted(best or ())]
+        chosen = self.best_groups(found)
         numbers = {id(step): number for number, step in enumerate(found.steps)}
         return FallbackRecord(
             quantmedic_version=record.quantmedic_version,
@@ -329,17 +227,17 @@ class FallbackTrial:
             ),
             reversals=tuple((numbers[id(a)], numbers[id(b)]) for a, b in found.reversals),
             check=check,
-            unsimulated=quantizers_not_simulated(record, self._network),
+            unsimulated=self.unsimulated,
         )
 
     @property
     def places(self) -> Targets:
         """The set that the search has found, by index into the tables of the case."""
-        chosen = [self.groups[i] for i in sorted(self._found.best or ())]
-        return Targets(
-            tuple(dict.fromkeys(i for group in chosen for i in group.tensors)),
-            tuple(dict.fromkeys(k for group in chosen for k in group.operators)),
-        )
+        return targets_of(self.best_groups(self._found))
+
+    def best_groups(self, found: SearchState) -> list[Group]:
+        """The best set that a search has found so far."""
+        return [self.groups[i] for i in sorted(found.best or ())]
 
     def _layer(self, group: Group) -> FallbackLayer:
         record = self._case.record
@@ -384,10 +282,88 @@ def _cut(batches: Sequence[Batch], samples: int, sets: int, unit: int) -> list[B
     return found
 
 
-def _sqnr_interval(power: Floats, noise: Floats, seed: int) -> tuple[float, float]:
-    """95 % interval of the SQNR in dB: percentiles of a seeded bootstrap over samples."""
-    rng = np.random.default_rng(seed)
-    picks = rng.integers(0, len(power), (RESAMPLES, len(power)))
-    ratios = noise[picks].sum(axis=1) / np.maximum(power[picks].sum(axis=1), np.finfo(float).tiny)
-    high, low = np.quantile(ratios, [0.025, 0.975])
-    return sqnr_db(1.0, float(low)), sqnr_db(1.0, float(high))
+def open_search(
+    models: Models, case: Case, dataset: Dataset, *, least_db: float, threads: int, seed: int
+) -> FallbackTrial:
+    """The search before its first run.
+
+    Args:
+        models: Both models.
+        case: What was measured of them.
+        dataset: Samples to search on.
+        least_db: Output SQNR that explains the loss.
+        threads: Processor threads.
+        seed: Seed of the search.
+
+    Raises:
+        QuantmedicError: The network cannot be simulated.
+    """
+    goal = Goal(kind="sqnr", limit=least_db)
+    return FallbackTrial(models, dataset, case, goal, metric=None, samples=None, threads=threads, seed=seed)
+
+
+def float_set(search: FallbackTrial, case: Case, seed: int, progress: Callable[[], None]) -> Repair | None:
+    """Search for it in the simulated network.
+
+    Args:
+        search: See ``open_search``.
+        case: What was measured of the models.
+        seed: Seed of the search.
+        progress: Called after every pass over the samples.
+
+    Returns:
+        None where no set is small enough.
+
+    Raises:
+        QuantmedicError: The network fails.
+    """
+    found = smallest_set(
+        len(search.groups), search.evaluate, search.probe, seed=seed, progress=lambda found: progress()
+    )
+    if found.interrupted:
+        raise KeyboardInterrupt
+    groups = search.best_groups(found)
+    if not groups or len(groups) > MOST * len(search.groups):
+        return None
+    change = search.change(found.best or frozenset())
+    targets = targets_of(groups)
+    nodes = [name for k in targets.operators for name in case.record.operators[k].float_nodes or ()]
+    readers = [name for i in targets.tensors for name in case.record.tensors[i].readers]
+    words = _set_in_words(groups, len(search.groups))
+    return Repair(FLOAT_SET, FLOAT_SET, change, targets, words, tuple(dict.fromkeys([*nodes, *readers])))
+
+
+def _set_in_words(groups: Sequence[Group], layers: int) -> str:
+    names = ", ".join(group.name for group in groups[:NAMED])
+    more = f" and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
+    return f"{len(groups)} of {layers} layers in float, the fewest found that suffice: {names}{more}"
+
+
+def try_denylists(
+    record: DebuggerRecord,
+    search: LayerSearch,
+    lists: Mapping[str, Sequence[str]],
+    samples: int | None,
+) -> DebuggerRecord:
+    """The debugger's table with what the model gives as it is, and with each list of activations and their layers in
+    float, all other ranges as they are.
+
+    Args:
+        record: The table.
+        search: Both models and their samples.
+        lists: Names of output tensors in the float model, by the name of the list.
+        samples: Samples of one evaluation; up to 256 if None.
+
+    Raises:
+        DataError: A name is not that of a quantized activation, or the data do not fit.
+        ModelError: A model fails, or the network cannot be simulated.
+    """
+    chosen = {name: search.find_groups(names, name) for name, names in lists.items()}
+    bench = search.bench_on_pool(samples, samples or MAX_SAMPLES)
+    found = [DenylistOutcome(name=AS_IT_IS, outcome=bench.worst_outcome(bench.before, 0))]
+    for name, groups in chosen.items():
+        edited = search.judge_edited(bench, groups)
+        layers = tuple(search.groups[i].name for i in sorted(groups))
+        found.append(DenylistOutcome(name=name, layers=layers, outcome=edited.outcome, failed=edited.failed))
+    known = {"float_metric": bench.float_value, "judged_samples": bench.samples, "denylists": tuple(found)}
+    return record.model_copy(update=known)

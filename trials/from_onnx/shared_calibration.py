@@ -93,7 +93,7 @@ class _Reader(toolkit.CalibrationDataReader):  # type: ignore[misc]
 
 @dataclass
 class OnnxCalibrations:
-    """Builds models of many settings; see ``trials.calibrations.Maker``.
+    """Builds models of many settings; see ``trials.calibration_search.Maker``.
 
     Attributes:
         models: The float model, as both of a pair.

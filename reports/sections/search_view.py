@@ -1,0 +1,795 @@
+"""What a search has found as text: facts, and parts with sentences, a table, code to paste and notes.
+
+Console, Markdown and page show the same view; the console shows fewer rows and columns.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated
+
+from quantmedic.engine.contract.searches import (
+    CalibrationsRecord,
+    DebuggerLayer,
+    DebuggerRecord,
+    DenylistOutcome,
+    Estimate,
+    FallbackRecord,
+    FallbackVerdict,
+    JudgedSetting,
+    Mode,
+    Outcome,
+    SearchRecord,
+    SensitivityRecord,
+    SensitivityRun,
+    Standing,
+    Stopped,
+    WorstOutcome,
+)
+from quantmedic.engine.diagnosis.prediction import FAITHFUL_DB
+from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.text import literal
+from quantmedic.reports.charts.layer_panels import PanelChart, debugger_chart, sensitivity_chart
+from quantmedic.reports.text import (
+    NAME_LIMIT,
+    NOT_MEASURED,
+    count,
+    decibels,
+    level,
+    loss_word,
+    metric_change,
+    metric_label,
+    metric_value,
+    name,
+    number,
+    percent,
+    visible,
+)
+
+#: Rows that the console shows of a table unless all are asked for, and a document: the rest is in the CSV file.
+BRIEF_ROWS, DOCUMENT_ROWS = 10, 200
+#: Names that a sentence lists, and columns that a name takes in a table of the console.
+NAMES_SHOWN, NAME_WIDTH = 3, 60
+#: Pairs of sets of which the larger is noisier that are shown.
+REVERSALS_SHOWN = 3
+MODE_TITLES: dict[Mode, str] = {
+    "one": "one layer quantized, all others float (worst first)",
+    "all-but-one": "all quantized but one layer (largest gain first)",
+    "cumulative": "layers quantized one after another from the input",
+}
+SHARE_TITLES: dict[Mode, str] = {"one": "of all noise", "all-but-one": "noise gone", "cumulative": "of all noise"}
+#: The agreement is a share, as top-1 is.
+_AS = {"agreement": "top1"}
+_VERDICTS: dict[FallbackVerdict, str] = {
+    "met": "the goal is met",
+    "unsure": "the goal may be met: the interval includes it, and more samples would decide",
+    "missed": "the goal is missed on these samples",
+    "none": "no set of layers meets the goal in the simulated network",
+    "unchecked": "the set was not checked on the quantized model",
+}
+_MARKS: dict[Standing, str] = {
+    "best": "*",
+    "as-good": "=",
+    "behind": "-",
+    "dropped": "x",
+    "same": "~",
+    "failed": "!",
+}
+_MEANINGS: dict[Standing, str] = {
+    "best": "the winner",
+    "as-good": "not proven worse than the winner: the interval of behind reaches zero",
+    "behind": "proven worse than the winner: the interval of behind lies above zero",
+    "dropped": "dropped out: proven worse than the leader of that time, and judged no longer; behind shows that proof, "
+    "a {strict} interval against the winner, or against the setting named there",
+    "same": "makes the very model of the setting named",
+    "failed": "failed, for the reason below",
+}
+_STOPS: dict[Stopped, str] = {
+    "one": "all others are proven worse",
+    "close": "no other can be better by more than {negligible}",
+    "tied": "the differences of those that are left are so small that all samples would not prove them",
+    "spent": "all were used",
+    "none": "no setting could be judged",
+}
+_CONVERTER = """from tensorflow.lite.python import convert
+
+converter._experimental_calibrate_only = True
+calibrated = converter.convert()
+model = convert.mlir_quantize(calibrated, denylisted_nodes=denylisted_nodes)
+"""
+
+
+@dataclass(frozen=True)
+class SearchTable:
+    """Rows of text."""
+
+    heads: Annotated[tuple[str, ...], "one per column"]
+    rows: Annotated[tuple[tuple[str, ...], ...], "one text per column"]
+    words: Annotated[tuple[int, ...], "columns of words, which stand to the left"]
+    names: Annotated[tuple[int, ...], "those of them that hold names of the network"] = ()
+    flagged: Annotated[frozenset[int], "rows that stand out"] = frozenset()
+
+
+@dataclass(frozen=True)
+class SearchPart:
+    """What belongs together."""
+
+    title: Annotated[str, "heading; empty where there is none"] = ""
+    said: Annotated[tuple[str, ...], "sentences"] = ()
+    table: Annotated[SearchTable | None, "figures"] = None
+    code: Annotated[str, "text to paste"] = ""
+    notes: Annotated[tuple[str, ...], "what is to be known of table and code"] = ()
+
+
+@dataclass(frozen=True)
+class SearchView:
+    """Everything that is shown of a search."""
+
+    kind: Annotated[str, "sensitivity, fallback, calibrations or debugger"]
+    model: Annotated[str, "name of the model"]
+    facts: Annotated[tuple[str, ...], "what was searched, on which samples"]
+    warnings: Annotated[tuple[str, ...], "why the figures may mislead"]
+    parts: Annotated[tuple[SearchPart, ...], "what was found"]
+    reading: Annotated[str, "what the manual page says"]
+    page: Annotated[str, "name of the manual page"]
+    chart: Annotated[PanelChart | None, "graph of all layers"] = None
+
+
+def search_view(record: SearchRecord, *, rows: int = DOCUMENT_ROWS, brief: bool = False) -> SearchView:
+    """A record as text.
+
+    Args:
+        record: What was found.
+        rows: Rows of a table at most, where it has one per layer.
+        brief: Only the columns that a terminal has room for.
+    """
+    if isinstance(record, SensitivityRecord):
+        return _sensitivity_view(record, rows, brief)
+    if isinstance(record, FallbackRecord):
+        return _fallback_view(record)
+    if isinstance(record, CalibrationsRecord):
+        return _calibrations_view(record, brief)
+    assert isinstance(record, DebuggerRecord)
+    return _debugger_view(record, rows, brief)
+
+
+# --- sensitivity ---------------------------------------------------------------------------------------------------
+
+
+def _sensitivity_view(record: SensitivityRecord, rows: int, brief: bool) -> SearchView:
+    return SearchView(
+        kind="sensitivity",
+        model=name(record.quantized_model),
+        facts=tuple(_sensitivity_facts(record)),
+        warnings=tuple(_sensitivity_warnings(record)),
+        parts=tuple(_mode_part(record, mode, rows, brief) for mode in record.modes),
+        reading="what these numbers hide",
+        page="sensitivity",
+        chart=None if brief else sensitivity_chart(record),
+    )
+
+
+def _sensitivity_facts(record: SensitivityRecord) -> Iterator[str]:
+    samples, data = count(record.samples, "sample"), name(record.data)
+    yield f"{count(len(record.units), 'layer')} with quantizers, {samples} of {data}, seed {record.seed}"
+    yield f"all layers quantized: {_outcome_text(record, record.simulated)}"
+    yield f"the quantized model itself: {_outcome_text(record, record.deployed)}"
+    yield f"simulation gap: {decibels(record.simulation_gap_db, sign='+')} (deployed minus simulated)"
+    if record.columns is not None:
+        yield f"judged on the {count(record.columns, 'output column')} in which the noise hides"
+
+
+def _outcome_text(record: SensitivityRecord, outcome: Outcome) -> str:
+    parts = [f"SQNR {decibels(outcome.sqnr_db)}"]
+    if outcome.agreement is not None:
+        parts.append(f"same class {percent(outcome.agreement)}")
+    if record.metric is not None:
+        values = [metric_value(value, record.metric) for value in (record.float_metric, outcome.metric)]
+        parts.append(f"{metric_label(record.metric)} {values[0]} → {values[1]}")
+    return ", ".join(parts)
+
+
+def _sensitivity_warnings(record: SensitivityRecord) -> Iterator[str]:
+    if record.missing:
+        done, planned = len(record.runs), len(record.planned)
+        yield f"interrupted after {done} of {planned} runs: repeat the command with --resume to go on"
+    if abs(record.simulation_gap_db) > FAITHFUL_DB:
+        yield (
+            "the simulated network is not as noisy as the quantized model: what is shown of single layers may not hold "
+            "for it"
+        )
+    if record.unsimulated:
+        names = _list_names(record.unsimulated, 5)
+        yield f"left in float in every run, for their quantizers cannot be simulated: {names}"
+
+
+def _mode_part(record: SensitivityRecord, mode: Mode, most: int, brief: bool) -> SearchPart:
+    every = record.rank_runs(mode)
+    runs: Sequence[SensitivityRun] = every
+    if len(every) > most:
+        runs = record.leading(mode, most) if mode == "cumulative" else every[:most]
+    left_out = len(every) - len(runs)
+    title = f"{MODE_TITLES[mode]}: the largest steps" if mode == "cumulative" and left_out else MODE_TITLES[mode]
+    metric = metric_label(record.metric) if record.metric is not None else ""
+    wide = () if brief else ("operator",)
+    labelled = (f"{loss_word(record.higher_is_better)} in {metric} [95 %]",) if metric else ()
+    heads = ("#", "layer", *wide, "SQNR dB", SHARE_TITLES[mode], "same class", *labelled)
+    return SearchPart(
+        title=title,
+        table=SearchTable(
+            heads,
+            tuple(_run_cells(record, run, brief) for run in runs),
+            words=(*range(1, 2 + len(wide)), *((len(heads) - 1,) if labelled else ())),
+            names=tuple(range(1, 2 + len(wide))),
+        ),
+        notes=(f"{left_out} more: --verbose, or sensitivity.csv",) if left_out else (),
+    )
+
+
+def _run_cells(record: SensitivityRecord, run: SensitivityRun, brief: bool) -> tuple[str, ...]:
+    unit = record.units[run.unit]
+    return (
+        str(run.unit),
+        *((visible(unit.name, 36),) if brief else (name(unit.name), visible(unit.op_type))),
+        level(run.sqnr_db),
+        NOT_MEASURED if run.share is None else percent(run.share, 1),
+        NOT_MEASURED if run.agreement is None else percent(run.agreement, 1),
+        *((_drop_text(run, record.metric),) if record.metric is not None else ()),
+    )
+
+
+def _drop_text(outcome: Outcome, metric: str | None) -> str:
+    """How much of the metric is lost, with the paired 95 % interval."""
+    if outcome.drop is None or outcome.drop_low is None or outcome.drop_high is None:
+        return ""
+    ends = (metric_change(value, metric).removesuffix(" points") for value in (outcome.drop_low, outcome.drop_high))
+    return f"{metric_change(outcome.drop, metric)} [{', '.join(ends)}]"
+
+
+# --- fallback ------------------------------------------------------------------------------------------------------
+
+
+def _fallback_view(record: FallbackRecord) -> SearchView:
+    parts = [
+        SearchPart(table=_fallback_table(record)) if record.layers else None,
+        _check_part(record) if record.check is not None else None,
+        SearchPart(said=tuple(_verdict_lines(record))) if record.found else None,
+        SearchPart(said=tuple(chain(_cost_lines(record), _search_lines(record)))),
+        _prescription_part(record) if record.layers else None,
+    ]
+    return SearchView(
+        kind="fallback",
+        model=name(record.quantized_model),
+        facts=(f"goal: {_goal_text(record)}", _search_summary(record)),
+        warnings=tuple(_fallback_warnings(record)),
+        parts=tuple(part for part in parts if part is not None),
+        reading="how the set is found, and how to read this",
+        page="fallback",
+    )
+
+
+def _goal_text(record: FallbackRecord) -> str:
+    if record.goal.kind == "sqnr":
+        return f"SQNR of at least {decibels(record.goal.limit)}, also of the worst output column"
+    return f"{metric_label(record.goal.metric)} at most {_metric_change(record, record.goal.limit)} worse"
+
+
+def _search_summary(record: FallbackRecord) -> str:
+    if not record.found:
+        said = "interrupted before any set met the goal" if record.interrupted else _VERDICTS["none"]
+    else:
+        size = count(len(record.units), "layer")
+        said = f"the smallest set that was found: {len(record.layers)} of {size} leave int8"
+        said = said if record.layers else f"none of {size} has to leave int8"
+        said += ": the best set when it was interrupted" if record.interrupted else ""
+    return f"{said}; {count(record.samples, 'sample')} of {name(record.data)} searched, seed {record.seed}"
+
+
+def _fallback_warnings(record: FallbackRecord) -> Iterator[str]:
+    if record.unsimulated:
+        names = _list_names(record.unsimulated)
+        yield f"not searched, for these quantizers cannot be simulated: {names}"
+    if record.check is not None and record.check.failed is not None:
+        yield f"the set could not be tried on the model: {visible(record.check.failed, 300)}"
+
+
+def _fallback_table(record: FallbackRecord) -> SearchTable:
+    rows = []
+    for place, layer in enumerate(record.layers, 1):
+        readers = _list_names([visible(reader, 30) for reader in layer.readers], 1)
+        rows.append((str(place), visible(layer.name, NAME_WIDTH), visible(layer.op_type, 18), readers))
+    return SearchTable(("#", "layer", "operator", "read by"), tuple(rows), words=(1, 2, 3), names=(1, 2))
+
+
+def _check_part(record: FallbackRecord) -> SearchPart:
+    check = record.check
+    assert check is not None
+    where = "the same samples as the search, for there are few" if check.shared else "not those of the search"
+    rows = [_level_cells(record, "as it is", check.before)]
+    if check.after is not None:
+        rows.append(_level_cells(record, "with fallback", check.after))
+    labelled = check.before.drop is not None
+    heads = (metric_label(record.goal.metric), f"{loss_word(record.goal.higher_is_better)} [95 %]")
+    unedited = (f"not carried out: {_list_names(check.unedited)}",) if check.unedited else ()
+    return SearchPart(
+        said=(f"measured on the quantized model itself, {count(check.samples, 'sample')}, {where}",),
+        table=SearchTable(
+            ("", "SQNR dB [95 %]", *(heads if labelled else ("worst",))),
+            tuple(rows),
+            words=(0, 1, 3) if labelled else (0, 1, 2),
+        ),
+        notes=unedited,
+    )
+
+
+def _level_cells(record: FallbackRecord, title: str, found: WorstOutcome) -> tuple[str, ...]:
+    sqnr = f"{level(found.sqnr_db)} [{level(found.sqnr_low)}, {level(found.sqnr_high)}]"
+    if found.drop is None:
+        return title, sqnr, _worst_text(found)
+    kind = _metric_kind(record)
+    return title, sqnr, metric_value(found.metric, kind), _drop_text(found, kind)
+
+
+def _worst_text(found: WorstOutcome) -> str:
+    """Which column or operand the SQNR is of."""
+    if found.worst is None or found.whole_sqnr_db is None:
+        return "as a whole"
+    return f"{visible(found.worst, 60)}; {level(found.whole_sqnr_db)} as a whole"
+
+
+def _verdict_lines(record: FallbackRecord) -> Iterator[str]:
+    yield _VERDICTS[record.verdict]
+    if record.verdict == "missed":
+        yield f"help: {_stricter_goal(record)}"
+
+
+def _stricter_goal(record: FallbackRecord) -> str:
+    """A goal for the search that leaves room for what the check lost."""
+    assert record.check is not None
+    after = record.check.after or record.check.before
+    if record.goal.kind == "sqnr":
+        return f"search again with --min-sqnr {record.goal.limit + (record.goal.limit - after.sqnr_db):.1f}"
+    return "search again with more --samples, or with a smaller --max-drop"
+
+
+def _cost_lines(record: FallbackRecord) -> Iterator[str]:
+    cost = record.cost
+    if cost is None or not record.layers:
+        return
+    parts = [f"weights take {_bytes_text(cost.bytes)} more"]
+    if cost.operations is not None and cost.operations_all:
+        share = percent(cost.operations / cost.operations_all, 1)
+        parts.append(
+            f"{_si_amount(cost.operations)} of {_si_amount(cost.operations_all)} multiply-adds leave int8 ({share})"
+        )
+    elif cost.operations is not None:
+        parts.append(f"{_si_amount(cost.operations)} multiply-adds leave int8")
+    else:
+        parts.append("multiply-adds not known: shapes depend on the data, or layers are recurrent")
+    dragged = f"{count(cost.readers, 'layer')} beside them run{'s' if cost.readers == 1 else ''} in float too"
+    yield f"cost: {dragged}, for what they read is float; {'; '.join(parts)}"
+
+
+def _search_lines(record: FallbackRecord) -> Iterator[str]:
+    usual = f"one layer at a time takes {record.one_at_a_time}"
+    yield f"search: {count(record.evaluations, 'evaluation')}, the ranking included; {usual}"
+    for fewer, more in record.reversals[:REVERSALS_SHOWN]:
+        a, b = record.steps[fewer], record.steps[more]
+        added = _list_names([visible(record.units[i], 40) for i in b.layers if i not in a.layers])
+        sizes = f"{len(a.layers)} layers in float: {_goal_value(record, a.value)}"
+        yield f"not monotone: {sizes}; with {added} in float too: {_goal_value(record, b.value)}, and more noise"
+    if len(record.reversals) > REVERSALS_SHOWN:
+        yield f"{len(record.reversals) - REVERSALS_SHOWN} more such pairs: --format json"
+
+
+def _prescription_part(record: FallbackRecord) -> SearchPart:
+    """The set in the toolchain's own form, and what the user defines for it."""
+    chosen, given = record.toolchain, record.prescription
+    title = name(chosen.title) if chosen is not None and chosen.name else ""
+    if chosen is None or given is None or not given.configurations:
+        lacking = f"{title} has no option for it" if title else "the toolchain was not recognized"
+        named = f"the layers and the nodes that read them: {literal(record.nodes_to_exclude)}"
+        return SearchPart(said=(f"{lacking}: name yours with --toolchain.", named))
+    return SearchPart(
+        title=f"for {title} ({visible(chosen.how)}; --toolchain names another)",
+        code="\n".join(block.code.rstrip("\n") for block in given.configurations),
+        notes=(
+            "calibrate with the data and the method that you use now",
+            *(f"{user_name}: {what}" for user_name, what in given.given.items()),
+            *(f"note: {visible(note, 600)}" for note in given.steps[0].notes),
+        ),
+    )
+
+
+def _metric_kind(record: FallbackRecord) -> str | None:
+    return _AS.get(record.goal.metric or "", record.goal.metric)
+
+
+def _metric_change(record: FallbackRecord, value: float) -> str:
+    return metric_change(value, _metric_kind(record))
+
+
+def _goal_value(record: FallbackRecord, value: float) -> str:
+    if record.goal.kind == "sqnr":
+        return decibels(value)
+    return f"{loss_word(record.goal.higher_is_better)} {_metric_change(record, value)}"
+
+
+def _si_amount(value: int) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{number(value / size)} {unit}"
+    return str(value)
+
+
+def _bytes_text(value: int) -> str:
+    return f"{_si_amount(value)}B" if value >= 1000 else f"{value} bytes"
+
+
+# --- calibrations --------------------------------------------------------------------------------------------------
+
+
+def _calibrations_view(record: CalibrationsRecord, brief: bool) -> SearchView:
+    kinds = tuple(record.settings[0].choices)
+    failures = tuple(
+        f"{place + 1} failed: {visible(row.failed, 300)}"
+        for place, row in enumerate(record.settings)
+        if row.failed is not None
+    )
+    costs = (
+        f"cost: {_cost_text(record)}",
+        *(f"not judged: {name(each.title)}: {visible(each.reason)}" for each in record.unjudged),
+    )
+    return SearchView(
+        kind="calibrations",
+        model=name(record.float_model),
+        facts=tuple(_calibrations_facts(record)),
+        warnings=tuple(visible(each, 400) for each in record.warnings),
+        parts=(
+            SearchPart(
+                table=_settings_table(record, kinds, brief),
+                notes=(*_legend(record), *_reading_lines(record), *failures),
+            ),
+            SearchPart(said=tuple(_conclusion(record))),
+            *_configuration_parts(record),
+            SearchPart(said=costs),
+        ),
+        reading="how the race goes, and how to read this",
+        page="calibration-search",
+    )
+
+
+def _calibrations_facts(record: CalibrationsRecord) -> Iterator[str]:
+    version = f" {record.toolchain_version}" if record.toolchain_version else ""
+    yield f"{count(len(record.settings), 'setting')} of {record.toolchain}{version}"
+    yield f"calibrated on {count(record.representative_samples, 'sample')} of {name(record.representative)}"
+    judged = f"judged on up to {count(record.validation_samples, 'sample')} of {name(record.validation)}"
+    if record.labelled_by is None:
+        yield f"{judged}, by the SQNR at the output in dB, median over samples: there are no labels"
+    else:
+        yield f"{judged}, by {metric_label(record.labelled_by)}"
+
+
+def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: bool) -> SearchTable:
+    unit, change = _units(record)
+    label = metric_label(record.labelled_by) if record.labelled_by is not None else ""
+    labelled = (f"{label}{unit}",) if label else ()
+    agrees = not brief and any(row.agreement is not None for row in record.settings)
+    heads = (
+        *("#", "", *kinds, *labelled, "dB" if label else "SQNR dB"),
+        *(("same class",) if agrees else ()),
+        *(f"behind, {change}", "n"),
+    )
+    rows = tuple(_setting_cells(record, place, row, kinds, agrees) for place, row in enumerate(record.settings))
+    return SearchTable(heads, rows, words=tuple(range(1, len(heads) - 1)))
+
+
+def _units(record: CalibrationsRecord) -> tuple[str, str]:
+    """Of the metric, and of how far a setting is behind."""
+    if record.labelled_by is None:
+        return "", "dB"
+    return (" %", "points") if is_share(record.labelled_by) else ("", metric_label(record.labelled_by))
+
+
+def _setting_cells(
+    record: CalibrationsRecord, place: int, row: JudgedSetting, kinds: Sequence[str], agrees: bool
+) -> tuple[str, ...]:
+    judged, labelled = row.standing not in ("same", "failed"), record.labelled_by is not None
+    return (
+        str(place + 1),
+        _MARKS[row.standing],
+        *(visible(row.choices[kind], 40) for kind in kinds),
+        *((_metric_text(record, row.metric) if judged else "",) if labelled else ()),
+        level(row.sqnr_db.value) if row.sqnr_db is not None and labelled else _level_text(row.sqnr_db),
+        *((percent(row.agreement, 1) if row.agreement is not None else "",) if agrees else ()),
+        _behind_text(record, row),
+        str(row.samples) if judged else "",
+    )
+
+
+def _behind_text(record: CalibrationsRecord, row: JudgedSetting) -> str:
+    if row.standing == "same":
+        return f"the model of {(row.same_as or 0) + 1}"
+    if row.standing == "failed":
+        return "failed"
+    if row.dropped is None:
+        return _change_text(record, row.behind)
+    text, leader = _change_text(record, row.dropped.behind), row.dropped.leader
+    return text if record.settings[leader].standing == "best" else f"{text} to {leader + 1}"
+
+
+def _change_text(record: CalibrationsRecord, found: Estimate | None) -> str:
+    return _level_text(found) if record.labelled_by is None else _metric_text(record, found)
+
+
+def _metric_text(record: CalibrationsRecord, found: Estimate | None) -> str:
+    """A metric, or a difference of two; of a share in percent."""
+    if found is None:
+        return ""
+    share = is_share(record.labelled_by)
+    value, low, high = (f"{100 * x + 0.0:.1f}" if share else number(x, 4) for x in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _level_text(found: Estimate | None) -> str:
+    return "" if found is None else f"{level(found.value)} [{level(found.low)}, {level(found.high)}]"
+
+
+def _legend(record: CalibrationsRecord) -> Iterator[str]:
+    """The marks that occur, in the order of the table."""
+    present = {row.standing for row in record.settings}
+    strict = next((percent(row.dropped.confidence, 1) for row in record.settings if row.dropped is not None), "")
+    yield from (f"{mark} {_MEANINGS[each].format(strict=strict)}" for each, mark in _MARKS.items() if each in present)
+
+
+def _reading_lines(record: CalibrationsRecord) -> Iterator[str]:
+    yield "in the order of the marks; among those of one mark, what was judged on more samples first, then the nearest"
+    yield (
+        f"brackets are 95 % intervals; n: the samples that a setting was judged on, of {record.validation_samples}, "
+        "the same ones in the same order for all"
+    )
+    yield "behind: the winner against the setting, paired on the n samples of its row; not the difference of two values"
+    there = {row.samples: row.winner_there for row in record.settings if row.winner_there is not None}
+    best = record.best
+    fewer = [f"{_value_text(record, there[n])} on the first {n}" for n in sorted(there) if best and n < best.samples]
+    if fewer:
+        yield f"the winner reached {', '.join(fewer)}"
+
+
+def _value_text(record: CalibrationsRecord, value: float) -> str:
+    """A metric as in its column, or dB."""
+    if record.labelled_by is None:
+        return decibels(value)
+    return f"{100 * value:.1f}{_units(record)[0]}" if is_share(record.labelled_by) else number(value, 4)
+
+
+def _conclusion(record: CalibrationsRecord) -> Iterator[str]:
+    best = record.best
+    if best is None:
+        return
+    yield f"take: {', '.join(f'{kind} {visible(choice, 40)}' for kind, choice in best.choices.items())}"
+    equal = sum(row.standing == "as-good" for row in record.settings)
+    if equal:
+        yield f"{count(equal, 'setting')} marked = cannot be told from it on these samples"
+    yield _ending_text(record)
+    yield _printed_text(record)
+
+
+def _ending_text(record: CalibrationsRecord) -> str:
+    change = decibels(record.negligible) if record.labelled_by is None else None
+    negligible = change or metric_change(record.negligible, record.labelled_by)
+    reason = _STOPS[record.stopped].format(negligible=negligible)
+    text = f"the race ended after {record.raced_samples} of {record.validation_samples} samples: {reason}"
+    if record.stopped != "tied":
+        return text
+    final = [str(n) for n, row in enumerate(record.settings, 1) if row.samples == record.validation_samples]
+    return f"{text}; the best of them then ({', '.join(final)}) were judged on all, and the best of these is the winner"
+
+
+def _printed_text(record: CalibrationsRecord) -> str:
+    run = record.printed
+    if run is None or run.failed is not None:
+        return f"warning: the text below failed when it was run as printed: {visible((run and run.failed) or '', 200)}"
+    which = {True: "the very model that won", False: "another model than the one that won", None: "a model"}
+    figures = [f"SQNR {_level_text(run.sqnr_db)} dB"]
+    if run.metric is not None:
+        plain = metric_value(run.float_metric, record.labelled_by)
+        label = metric_label(record.labelled_by)
+        figures.insert(0, f"{label} {_metric_text(record, run.metric)}{_units(record)[0]} (float model {plain})")
+    if run.agreement is not None:
+        figures.append(f"the float model's class for {percent(run.agreement, 1)}")
+    warning = "warning: " if run.same_model is False else ""
+    return (
+        f"{warning}proven: the text below, run as printed, gives {which[run.same_model]}; on all "
+        f"{count(run.samples, 'sample')}: {', '.join(figures)}"
+    )
+
+
+def _configuration_parts(record: CalibrationsRecord) -> Iterator[SearchPart]:
+    if record.configuration is not None:
+        given = tuple(f"{user_name}: {what}" for user_name, what in record.given.items())
+        yield _configuration_part(f"for {record.toolchain}", record.configuration.code, (*given, *record.notes))
+    for other in record.others:
+        lacking = tuple(f"it has no option for: {each}" for each in other.lacking)
+        title = f"the same for {other.title}, {other.form} (from its documentation, not run here)"
+        yield _configuration_part(title, other.configuration.code, (*lacking, *other.notes))
+
+
+def _configuration_part(title: str, code: str, notes: Sequence[str]) -> SearchPart:
+    return SearchPart(title=title, code=code, notes=tuple(f"note: {visible(note, 300)}" for note in notes))
+
+
+def _cost_text(record: CalibrationsRecord) -> str:
+    cost = record.cost
+    if cost is None:
+        return NOT_MEASURED
+    runs = cost.calibration_runs + cost.judging_runs
+    share = percent(runs / cost.exhaustive_runs, 0)
+    parts = f"{cost.calibration_runs} to calibrate, {cost.judging_runs} to judge"
+    return (
+        f"{runs} runs of a network ({parts}) in {number(cost.seconds)} s: {share} of the {cost.exhaustive_runs} that "
+        "every setting by itself on all samples takes"
+    )
+
+
+# --- debugger ------------------------------------------------------------------------------------------------------
+
+
+def _debugger_view(record: DebuggerRecord, rows: int, brief: bool) -> SearchView:
+    measured = f"{count(len(record.layers), 'quantized operator')}, {count(record.samples, 'sample')} of"
+    return SearchView(
+        kind="debugger",
+        model=name(record.quantized_model),
+        facts=(
+            f"{measured} {name(record.data)}: every quantized operator against its float twin, both fed with what the "
+            "deployed model computed before them",
+            "√mse/scale: error in steps; 0.29 is ideal rounding. range: what all codes together span",
+            "a large error with an ordinary range: the grid clips too much; an ordinary error with a range far above "
+            "its neighbours': the grid is too coarse",
+        ),
+        warnings=(
+            *(f"not measured apart from its neighbours: {name(text)}" for text in record.unmeasured),
+            *map(visible, record.notices),
+        ),
+        parts=(
+            _layers_part(record, rows, brief),
+            *_suspected_parts(record, brief),
+            *((_denylists_part(record),) if record.denylists else ()),
+        ),
+        reading="what these numbers are for",
+        page="debugger",
+        chart=None if brief else debugger_chart(record),
+    )
+
+
+def _layers_part(record: DebuggerRecord, most: int, brief: bool) -> SearchPart:
+    layers, own = record.worst[:most], record.metrics[5:]
+    figures = _brief_figures if brief else _all_figures
+    kept = [list(figures(layer, own)) for layer in layers]
+    heads = list(figures(record.layers[0], own)) if record.layers else []
+    suspected, more = record.suspected, len(record.layers) - len(layers)
+    outputs = (f"outputs: {name(metric)} {_figure(value)}" for metric, value in record.outputs.items())
+    return SearchPart(
+        title="" if brief else "layers, the largest error in steps first",
+        table=SearchTable(
+            ("tensor", "operator", *(key for key, _ in heads)),
+            tuple(
+                (_tensor_text(layer, brief), name(layer.op_name), *(_figure(value) for _, value in row))
+                for layer, row in zip(layers, kept, strict=True)
+            ),
+            words=(0, 1),
+            names=(0, 1),
+            flagged=frozenset(place for place, layer in enumerate(layers) if layer in suspected),
+        ),
+        notes=(*((f"{more} more (--verbose, or --output FILE)",) if more else ()), *outputs),
+    )
+
+
+def _brief_figures(layer: DebuggerLayer, own: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """The figures that tell most, and the user's own."""
+    yield "√mse/scale", layer.rmse_over_scale
+    yield "range", layer.range
+    yield "mean error", layer.metrics["mean_error"]
+    yield "max error", layer.metrics["max_abs_error"]
+    yield from ((key, layer.metrics[key]) for key in own)
+
+
+def _all_figures(layer: DebuggerLayer, own: Sequence[str]) -> Iterator[tuple[str, float]]:
+    yield "√mse/scale", layer.rmse_over_scale
+    yield "range", layer.range
+    yield "scale", layer.scale
+    yield "zero point", layer.zero_point
+    yield from layer.metrics.items()
+
+
+def _tensor_text(layer: DebuggerLayer, brief: bool) -> str:
+    """The tensor; of a fused one the first name, where there is little room."""
+    if not brief:
+        return visible(layer.tensor_name)
+    return visible(layer.first_name, NAME_WIDTH) + (";…" if ";" in layer.tensor_name else "")
+
+
+def _suspected_parts(record: DebuggerRecord, brief: bool) -> Iterator[SearchPart]:
+    over = f"√mse/scale above {number(record.suspect_steps)}"
+    if not record.suspected:
+        yield SearchPart(said=(f"suspected: none, no layer has {over}",))
+        return
+    yield _names_part(f"suspected, for {over}", [layer.tensor_name for layer in record.suspected])
+    if record.first_beside:
+        names = [layer.tensor_name for layer in record.first_beside]
+        yield _names_part("first layers, often worth leaving in float with them", names)
+    lists = [f"denylisted_nodes = {_list_text(record.denylisted_nodes)}"]
+    if record.denylisted_ops:
+        types = _list_text(record.denylisted_ops)
+        lists.append(f"denylisted_ops = {types}  # all layers of these types are suspected")
+    yield SearchPart(
+        title="as a denylist",
+        code="\n".join(lists),
+        notes=(
+            "next: quantmedic fallback FLOAT QUANT -v DATA finds the smallest set of layers to leave in float",
+            "a target that computes with integers only (EdgeTPU, Hexagon) is slowed down by float layers: quantmedic "
+            "explain qat",
+        ),
+    )
+    if record.framework == "litert" and not brief:
+        yield SearchPart(
+            title="for TensorFlow's converter",
+            code=_CONVERTER,
+            notes=("calibrated once and quantized for as many lists as wanted; it was not run here",),
+        )
+
+
+def _names_part(title: str, names: Sequence[str]) -> SearchPart:
+    """Whole names, one a line."""
+    return SearchPart(title=title, code="\n".join(map(visible, names)))
+
+
+def _list_text(names: Sequence[str]) -> str:
+    """Names whole, as a list of Python that can be copied."""
+    return visible(json.dumps(names, ensure_ascii=False))
+
+
+def _denylists_part(record: DebuggerRecord) -> SearchPart:
+    """One row per denylist: how many layers run in float, and what the model gives then."""
+    metric = record.metric
+    heads = (
+        *("denylist", "in float", "SQNR of the worst output", "same class as the float model"),
+        *((metric_label(metric),) if metric else ()),
+    )
+    plain = ("float model", "0", "", "", *((metric_value(record.float_metric, metric),) if metric else ()))
+    rows = (plain,) if record.float_metric is not None else ()
+    litert = "note: evaluated on the ONNX translation of the LiteRT model; TensorFlow's converter was not run"
+    return SearchPart(
+        title=f"denylists on one calibration, {count(record.judged_samples, 'sample')}",
+        table=SearchTable(
+            heads, (*rows, *(_denylist_cells(each, metric) for each in record.denylists)), words=(0,), names=(0,)
+        ),
+        notes=(litert,) if record.framework == "litert" else (),
+    )
+
+
+def _denylist_cells(each: DenylistOutcome, metric: str | None) -> tuple[str, ...]:
+    title, outcome = visible(each.name, NAME_LIMIT), each.outcome
+    if outcome is None:
+        return title, visible(each.failed or "", NAME_LIMIT), "", "", *(("",) if metric else ())
+    return (
+        title,
+        str(len(each.layers)),
+        decibels(outcome.sqnr_db),
+        percent(outcome.agreement, 1) if outcome.agreement is not None else "",
+        *((metric_value(outcome.metric, metric) if outcome.metric is not None else "",) if metric else ()),
+    )
+
+
+def _figure(value: float) -> str:
+    if math.isnan(value):
+        return "nan"
+    return number(int(value) if float(value).is_integer() else value)
+
+
+def _list_names(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
+    """Names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(name, names[:most]))}{more}"
