@@ -11,6 +11,7 @@ from quantmedic.reports.charts.birth import BirthChart, birth_chart, degraded_te
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
 from quantmedic.reports.sections.asked import AskedBox, asked_box
+from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
@@ -30,7 +31,6 @@ from quantmedic.reports.sections.harm import (
 )
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.language import LanguageBox, language_box, samples_of_language
-from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
 from quantmedic.reports.sections.proof import ProofBox, proof_box

@@ -36,7 +36,7 @@ class Allowance(Protocol):
     def deadline(self, moment: float) -> float | None:
         """``time.monotonic()`` at a moment of its clock, at which to give up; None: never."""
 
-    def stated(self, seconds: float) -> float | None:
+    def shown_seconds(self, seconds: float) -> float | None:
         """Seconds as a record states them; None where they were not measured."""
 
 
@@ -61,7 +61,7 @@ class TimeAllowance:
         """The moment itself."""
         return moment
 
-    def stated(self, seconds: float) -> float | None:
+    def shown_seconds(self, seconds: float) -> float | None:
         """The seconds themselves."""
         return seconds
 
@@ -95,7 +95,7 @@ class CountedAllowance:
         """None: nothing that was begun is given up."""
         return None
 
-    def stated(self, seconds: float) -> float | None:
+    def shown_seconds(self, seconds: float) -> float | None:
         """None: no clock was read."""
         return None
 

@@ -19,16 +19,16 @@ from quantmedic.collectors.measure.simulation import (
 )
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
-from quantmedic.engine.case.loss_budget import OutputPart
+from quantmedic.engine.case.loss_budget import OutputPart, TaskMeasure
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.tensors import grid_of
-from quantmedic.engine.metrics.contributions import loss_interval
+from quantmedic.engine.metrics.contributions import contributions, loss_interval
 from quantmedic.engine.metrics.kinds import loses_shares
 from quantmedic.trials.split import samples_of
-from quantmedic.trials.task_loss import TaskLoss
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -57,6 +57,60 @@ RUNS_PER_MEASURED = 3
 MOMENT = 1e10
 #: Share of the runs that divide the noise; the rest asks what heals.
 DIVIDING = 0.75
+
+
+class TaskLoss:
+    """The task on some samples.
+
+    Attributes:
+        measure: What of it is measured; None for nothing.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[Batch],
+        floats: Sequence[Sequence[Float32]],
+        noise: OutputNoise,
+        metric: Metric | None,
+        names: Sequence[str],
+    ) -> None:
+        """Measure the float network.
+
+        Args:
+            batches: The samples.
+            floats: Sequence[Sequence[Float32]] of the float network.
+            noise: Compares classes with those of the float network.
+            metric: Task metric; read only where all samples are labelled.
+            names: Names of the outputs, by which the metric knows them.
+        """
+        self._batches, self._noise, self._metric, self._names = batches, noise, metric, names
+        labelled = metric is not None and all(batch.labels is not None for batch in batches)
+        self.measure: TaskMeasure | None = "metric" if labelled else "agreement"
+        self._best = self._numbers(floats)
+        if not (len(self._best) and np.isfinite(self._best).all()):
+            self.measure = None
+
+    def losses_of(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
+        """What each sample loses against the float network; positive means worse, and nothing is empty."""
+        if self.measure is None:
+            return np.zeros(0)
+        lost = self._best - self._numbers(outputs)
+        return lost if self.measure == "agreement" or self._higher_is_better else -lost
+
+    @property
+    def _higher_is_better(self) -> bool:
+        return self._metric is not None and self._metric.higher_is_better
+
+    def _numbers(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
+        if self.measure == "agreement" or self._metric is None:
+            same = self._noise.same_classes(outputs)
+            return same if same is not None else np.zeros(0)
+        parts = [
+            self._metric.tally(dict(zip(self._names, found, strict=True)), batch.labels)
+            for found, batch in zip(outputs, self._batches, strict=True)
+            if batch.labels is not None
+        ]
+        return contributions(self._metric.kind, Tally.join(parts))
 
 
 class BudgetRuns:
@@ -104,7 +158,7 @@ class BudgetRuns:
         names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self.task = TaskLoss(self.batches, floats, self._noise, metric, names)
         self._is_share = loses_shares(self.task.measure, metric.name if metric is not None else None)
-        self.deployed_lost = self.task.lost(deployed)
+        self.deployed_lost = self.task.losses_of(deployed)
         self._idle: dict[int, list[Float32]] = {}
         self.whole, self.lost = self._judge(Change())
         if self.task.measure is None:
@@ -173,7 +227,7 @@ class BudgetRuns:
                 self._idle[k] if k in self._idle else self._network.outputs(batch, change)
                 for k, batch in enumerate(self.batches)
             ]
-            self._found[effect] = self._noise.by_part(outputs), self.task.lost(outputs)
+            self._found[effect] = self._noise.by_part(outputs), self.task.losses_of(outputs)
         return self._found[effect]
 
 

@@ -157,7 +157,7 @@ def find_departures(models: Models, case: Case, runs: BudgetRuns, unit: int) -> 
         shares = judge([own[i].outputs(i, alone, batch) for own, batch in zip(departures, few, strict=True)])
         return DepartureRecord(tensor=i, nmse=energies.relative(i), shares=tuple(shares.tolist()))
 
-    return _within(map(record_of, tried), left)
+    return _keep_within(map(record_of, tried), left)
 
 
 def _view_as_deployed(models: Models, case: Case, first: Batch, threads: int) -> View | None:
@@ -183,7 +183,7 @@ def _few(batches: Sequence[Batch], case: Case, unit: int) -> list[Batch]:
     return list(cut(batches, size))[: max(wanted // size, 1)]
 
 
-def _within(found: Iterable[DepartureRecord], left: Floats) -> tuple[DepartureRecord, ...]:
+def _keep_within(found: Iterable[DepartureRecord], left: Floats) -> tuple[DepartureRecord, ...]:
     """The parts of several places, which may hide one another, share what no quantizer makes; the largest first."""
     parts = [(record, np.clip(record.shares, 0.0, left)) for record in found]
     total = np.sum([shares for _, shares in parts], axis=0) if parts else left

@@ -314,7 +314,7 @@ class _Executions:
             titles=tuple(choice.title for choice in choices),
             code=code,
             reads=self._reads_in_words(choices),
-            trial=trial.model_copy(update={"seconds": allowance.stated(round(seconds, 3))}),
+            trial=trial.model_copy(update={"seconds": allowance.shown_seconds(round(seconds, 3))}),
         )
         self._runs.append(_Run(choices, record, tasks[0], self._trials.judgement))
         return record.trial

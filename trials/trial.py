@@ -2,13 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TypeVar
 
-from quantmedic.collectors.data.batches import Batch
+import numpy as np
+
+from quantmedic.collectors.data.batches import Batch, cut
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.collect_pair import collect
@@ -16,9 +18,12 @@ from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import batch_size_of
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import explains
@@ -33,7 +38,6 @@ from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.bench import OutOfTimeError, Runners
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import learns
-from quantmedic.trials.fitted_case import FittedCase
 from quantmedic.trials.float_search import float_set
 from quantmedic.trials.judgement import Judgement
 from quantmedic.trials.split import MAX_SAMPLES, Pool, plan_pool, samples_of
@@ -56,6 +60,65 @@ MIN_HALF = 32
 MARGIN_DB = 1.0
 #: Runs of both networks that measuring one half and the tensors of a remedy on the other takes, about.
 PREPARATION = 3
+
+
+class FittedCase:
+    """Some samples, and of the float model's tensors on them the histograms that were asked for.
+
+    A remedy names few tensors: only those are measured, each once.
+    """
+
+    def __init__(self, models: Models, case: Case, batches: Sequence[Batch], unit: int, threads: int) -> None:
+        """Remember what there is to measure.
+
+        Args:
+            models: Both models.
+            case: What was measured of them on all samples.
+            batches: The samples.
+            unit: Samples that the models take at a time and that stay together.
+            threads: Processor threads.
+        """
+        size = batch_size_of(case)
+        self._batches = [part for batch in batches for part in (cut([batch], size) if unit == 1 else [batch])]
+        self._models, self._case, self._threads = models, case, threads
+        self._pairs = {(pair.root, pair.twin): pair for pair in models.pairs}
+        role = main_role(case)
+        whole = case.statistics[role]
+        statistics = SetStatistics.empty(whole.channels, 0, [])
+        statistics.lattice = whole.lattice  # The values that an input can take do not depend on the samples.
+        self._into = SetAccumulator(statistics, None, classes=False, thumbnails=False)
+        self._measured: set[int] = set()
+        self._fitted = replace(case, statistics={role: statistics})
+
+    def with_tensors(self, tensors: Iterable[int]) -> Case:
+        """The case with at least these tensors measured, by index.
+
+        Raises:
+            ModelError: A model fails.
+        """
+        missing = sorted(set(tensors) - self._measured)
+        if missing:
+            self._measure(missing)
+            self._measured.update(missing)
+        return self._fitted
+
+    def _measure(self, tensors: Sequence[int]) -> None:
+        records = self._case.record.tensors
+        pairs = {i: self._pairs[records[i].name, records[i].float_name] for i in tensors}
+        read = self._reader_of(pairs)
+        for batch in self._batches:
+            floats = read(batch)
+            for i, pair in pairs.items():
+                rows = as_rows(np.asarray(row_of(floats[pair.twin]), np.float32), records[i].axis)
+                self._into.tensor(i, rows, batch.samples, None, None, None)
+
+    def _reader_of(self, pairs: Mapping[int, Pair]) -> FloatReader:
+        """The float model alone, where it can be read so."""
+        read = self._models.float_reader([pair.twin for pair in pairs.values()], self._threads)
+        if read is not None:
+            return read
+        view = self._models.view(pairs, self._batches[0], self._threads)
+        return lambda batch: view.read(batch).floats
 
 
 @dataclass(frozen=True)
@@ -285,8 +348,8 @@ class Trials:
             fitted=self._fitted,
             judged=self._judgement.samples,
             cross_fitted=len(self._halves) > 1,
-            budget_seconds=self._allowance.stated(self._allowance.seconds),
-            spent_seconds=self._allowance.stated(round(self._allowance.now() - self._started, 1)),
+            budget_seconds=self._allowance.shown_seconds(self._allowance.seconds),
+            spent_seconds=self._allowance.shown_seconds(round(self._allowance.now() - self._started, 1)),
             stopped=stopped,
             trials=tuple(self._done),
             chain=tuple(repair.key for repair in self.chain),
@@ -371,7 +434,7 @@ class Trials:
         self._allowance.count(self._judgement.samples * self.speed)
         seconds = self.seconds_of(self._allowance.now() - begun, took)
         self._longest = max(self._longest, seconds)
-        self._done.append(trial.model_copy(update={"seconds": self._allowance.stated(round(seconds, 3))}))
+        self._done.append(trial.model_copy(update={"seconds": self._allowance.shown_seconds(round(seconds, 3))}))
         return self._done[-1]
 
     def _measure(self, repair: Repair, after: Sequence[Repair]) -> tuple[TrialRecord, float]:

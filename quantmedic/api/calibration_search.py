@@ -56,7 +56,7 @@ def search_calibrations(
     _require_data(data)
     base = load_rulebase()
     check_toolchain(toolchain, base)
-    job = _open(float_model, data, measuring, base.toolchains, toolchain)
+    job = _open_job(float_model, data, measuring, base.toolchains, toolchain)
     check_methods(methods, job.toolchain)
     settings = settings_of(job.toolchain, methods)
     with job.models.as_deployed(), scratch_folder() as folder:
@@ -109,7 +109,7 @@ class _Job:
         return Judge(self.models, pool, metric=self.metric, unit=dataset.unit, threads=self.threads, seed=self.seed)
 
 
-def _open(
+def _open_job(
     float_model: ModelSource,
     data: DataOptions,
     measuring: MeasuringOptions,
@@ -126,7 +126,7 @@ def _open(
             where=source_name(opened),
             help="give the model as it was before quantization",
         )
-    toolchain, executor = _choose(models, toolchains, asked)
+    toolchain, executor = _choose_toolchain(models, toolchains, asked)
     return _Job(
         name=Path(str(opened)).name if is_file else source_name(opened),
         models=models,
@@ -162,15 +162,15 @@ def _record(job: _Job, search: CalibrationSearch, winner: int, toolchains: Seque
         raced_samples=search.raced_samples,
         settings=rank_settings(search, winner),
         configuration=setting.configuration,
-        given=_own_names(job, setting.configuration),
+        given=_describe_names(job, setting.configuration),
         warnings=tuple(_warnings(job.models, job.datasets)),
         notes=tuple(note for ways in job.toolchain.calibrations.values() for note in ways.notes),
-        others=tuple(_elsewhere(setting.choices, toolchains)),
+        others=tuple(_write_for_others(setting.choices, toolchains)),
         unjudged=tuple(_list_unjudged(job.models, job.toolchain, toolchains)),
     )
 
 
-def _own_names(job: _Job, configuration: Configuration) -> dict[str, str]:
+def _describe_names(job: _Job, configuration: Configuration) -> dict[str, str]:
     """The user's own names in a text; what reads the data has to prepare them as was declared here."""
     found = user_names([configuration], job.toolchain, reads_anew=False)
     declared = job.prepared.words
@@ -210,7 +210,7 @@ def _count(dataset: Dataset, limit: int | None) -> int:
     return whole if limit is None else min(limit, whole)
 
 
-def _choose(models: Models, toolchains: Sequence[Toolchain], asked: str | None) -> tuple[Toolchain, Executor]:
+def _choose_toolchain(models: Models, toolchains: Sequence[Toolchain], asked: str | None) -> tuple[Toolchain, Executor]:
     """The toolchain whose settings are searched, and what runs it.
 
     Raises:
@@ -268,7 +268,7 @@ def _warnings(models: Models, datasets: Mapping[Role, Dataset]) -> Iterator[str]
         )
 
 
-def _elsewhere(choices: Mapping[str, str], toolchains: Sequence[Toolchain]) -> Iterator[OtherToolchain]:
+def _write_for_others(choices: Mapping[str, str], toolchains: Sequence[Toolchain]) -> Iterator[OtherToolchain]:
     """The same choices in the options of toolchains that run nowhere here."""
     for toolchain in toolchains:
         if not toolchain.calibrations or _frameworks(toolchain):

@@ -20,11 +20,11 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, OutputError
 from quantmedic.engine.output_files import write_file
 from quantmedic.reports.machines.spreadsheets import budget_csv, selection_csv
-from quantmedic.reports.sections.loss_budget import budget_box
+from quantmedic.reports.sections.budget_box import budget_box
 from quantmedic.reports.sections.selection import select_layers
 from quantmedic.reports.terminal import show as tables
 from quantmedic.reports.terminal.lines import WIDTH, plain, terminal_text
-from quantmedic.reports.terminal.loss_budget import budget_lines
+from quantmedic.reports.terminal.summary import budget_lines
 from quantmedic.reports.text import count
 
 

@@ -1,6 +1,6 @@
 """Cause cards: what is wrong, the proof, the remedy, and what it explains."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, takewhile
 from typing import Annotated, TypeGuard
@@ -15,7 +15,6 @@ from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, ren
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.remedies import Snippet
 from quantmedic.reports.sections.asked import asked_box, is_about_asked
-from quantmedic.reports.sections.connections import connections
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.harm import harm_text
 from quantmedic.reports.sections.prescription import MARKS
@@ -36,7 +35,7 @@ from quantmedic.reports.sections.proof import (
     trial_text,
     tried_advice,
 )
-from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, visible
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, percent, visible
 
 SUBJECTS_SHOWN = 3
 #: Said beside a call that lacks the settings in force.
@@ -47,6 +46,9 @@ TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 
 #: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
 HIDDEN_DB = 1.0
+#: Two causes are about the same noise where they share this part of what either names.
+SAME = 0.5
+CAUSES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -476,3 +478,41 @@ def _explained_line(found: Explained) -> ExplainedLine:
 def _explains_text(found: Iterable[Explained]) -> str:
     counts = ((rule, len(list(rows))) for rule, rows in groupby(sorted(f.rule for f in found)))
     return ", ".join(f"{visible(rule)} ×{size}" if size > 1 else visible(rule) for rule, size in counts)
+
+
+def connections(cause: CauseReport, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """What else is about the noise of a cause, as sentences."""
+    return (*_same_noise(cause, diagnosis), *_other_cure(cause, diagnosis))
+
+
+def _same_noise(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
+    """Other causes whose layers and tensors make the same noise."""
+    lines = diagnosis.loss_budget.lines if diagnosis.loss_budget is not None else ()
+    held = {each.cause: sum(abs(x.share) for x in lines if each.cause in x.causes) for each in diagnosis.causes}
+    found = []
+    for other in diagnosis.causes:
+        both = sum(abs(line.share) for line in lines if {cause.cause, other.cause} <= set(line.causes))
+        if other.cause != cause.cause and both and both >= SAME * max(held[cause.cause], held[other.cause]):
+            found.append(other)
+    if found:
+        names = ", ".join(f"{visible(other.rules[0])} {name(other.shown)}" for other in found[:CAUSES_SHOWN])
+        advice = "One remedy may be enough for both."
+        if not _is_of_data(cause) and any(map(_is_of_data, found)):
+            advice = "If the data are wrong, they come first: with the same data, a remedy for this may change nothing."
+        yield f"The same noise has another name: {names}. {advice}"
+
+
+def _is_of_data(cause: CauseReport) -> bool:
+    return any(rule.startswith("D") for rule in cause.rules)
+
+
+def _other_cure(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
+    """The prescription recovers the loss by another remedy than those of the cause."""
+    given = diagnosis.prescription
+    if given is None or given.executed is None or given.grade != "executed" or not cause.is_serious:
+        return
+    share = given.executed.trial.share
+    if share is None or share < SAME or any(cause.cause in step.causes for step in given.steps):
+        return
+    titles = " and ".join(visible(step.title) for step in given.steps)
+    yield f"The prescription removes {percent(share, 0)} of the noise in another way: {titles}. It comes first."

@@ -12,9 +12,9 @@ from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Step
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.reports.sections.budget_box import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
-from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.prescription import requantized_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
 from quantmedic.reports.text import capital, metric_change, name, number, visible

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 
 from quantmedic.engine.case.facts import BlockFacts, LanguageFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.sections.divergence import published_text
 from quantmedic.reports.sections.language_maps import (
     HeatMap,
     TextsBox,
@@ -26,6 +25,18 @@ _INVERSE = "input_global_scale"
 NO_INTERVAL = "one text has no interval"
 #: Scales of the cache that are named with what they should be.
 _SCALES_SHOWN = 8
+#: Mean divergence from 16 bits over the tokens of WikiText-2, in nats, of Llama 3 8B in types of llama.cpp, those up to
+#: Q2_K without an importance matrix. Source: tools/perplexity/README.md of llama.cpp, "LLaMA 3 8b Scoreboard".
+PUBLISHED = (
+    ("Q8_0", 0.001355),
+    ("Q6_K", 0.005452),
+    ("Q5_K_M", 0.010762),
+    ("Q4_K_M", 0.031273),
+    ("Q3_K_M", 0.101913),
+    ("Q2_K", 0.445132),
+    ("IQ1_S", 2.254554),
+)
+_WHERE = "in llama.cpp's table"
 
 
 @dataclass(frozen=True)
@@ -274,3 +285,18 @@ def _level(noise: float | None) -> float | None:
     if noise is None or not noise > 0:
         return None if noise is None else math.inf
     return -10 * math.log10(noise)
+
+
+def published_text(divergence: float) -> str:
+    """Between which published types a mean divergence in nats lies, as a phrase."""
+    finer = [each for each in PUBLISHED if each[1] <= divergence]
+    coarser = [each for each in PUBLISHED if each[1] > divergence]
+    if not finer:
+        return f"less than Llama 3 8B loses with {_type_text(coarser[0])} {_WHERE}"
+    if not coarser:
+        return f"no less than Llama 3 8B loses with {_type_text(finer[-1])} {_WHERE}"
+    return f"what Llama 3 8B loses between {_type_text(finer[-1])} and {_type_text(coarser[0])} {_WHERE}"
+
+
+def _type_text(published: tuple[str, float]) -> str:
+    return f"{published[0]} ({number(published[1], 2)})"

@@ -473,7 +473,7 @@ def _calibrations_facts(record: CalibrationsRecord) -> Iterator[str]:
 
 
 def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: bool) -> SearchTable:
-    unit, change = _units(record)
+    unit, change = _figure_units(record)
     label = metric_label(record.labelled_by) if record.labelled_by is not None else ""
     labelled = (f"{label}{unit}",) if label else ()
     agrees = not brief and any(row.agreement is not None for row in record.settings)
@@ -486,7 +486,7 @@ def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: boo
     return SearchTable(heads, rows, words=tuple(range(1, len(heads) - 1)))
 
 
-def _units(record: CalibrationsRecord) -> tuple[str, str]:
+def _figure_units(record: CalibrationsRecord) -> tuple[str, str]:
     """Of the metric, and of how far a setting is behind."""
     if record.labelled_by is None:
         return "", "dB"
@@ -562,7 +562,7 @@ def _value_text(record: CalibrationsRecord, value: float) -> str:
     """A metric as in its column, or dB."""
     if record.labelled_by is None:
         return decibels(value)
-    return f"{100 * value:.1f}{_units(record)[0]}" if is_share(record.labelled_by) else number(value, 4)
+    return f"{100 * value:.1f}{_figure_units(record)[0]}" if is_share(record.labelled_by) else number(value, 4)
 
 
 def _conclusion(record: CalibrationsRecord) -> Iterator[str]:
@@ -597,7 +597,7 @@ def _printed_text(record: CalibrationsRecord) -> str:
     if run.metric is not None:
         plain = metric_value(run.float_metric, record.labelled_by)
         label = metric_label(record.labelled_by)
-        figures.insert(0, f"{label} {_metric_text(record, run.metric)}{_units(record)[0]} (float model {plain})")
+        figures.insert(0, f"{label} {_metric_text(record, run.metric)}{_figure_units(record)[0]} (float model {plain})")
     if run.agreement is not None:
         figures.append(f"the float model's class for {percent(run.agreement, 1)}")
     warning = "warning: " if run.same_model is False else ""

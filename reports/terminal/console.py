@@ -11,10 +11,10 @@ from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
 from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
-from quantmedic.reports.terminal.loss_budget import budget_lines
 from quantmedic.reports.terminal.summary import (
     NAME_LIMIT,
     brings,
+    budget_lines,
     file_with,
     gain_phrase,
     rules_text,

@@ -10,8 +10,7 @@ from quantmedic.engine.case.facts import LanguageFacts, ModelFacts
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.sections.divergence import PUBLISHED, published_text
-from quantmedic.reports.sections.language import language_box
+from quantmedic.reports.sections.language import PUBLISHED, language_box, published_text
 
 LANGUAGE = LanguageFacts(
     texts=16,

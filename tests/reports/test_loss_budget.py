@@ -13,10 +13,10 @@ from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
-from quantmedic.reports.sections.loss_budget import NO_NAME, BudgetBox, budget_box
+from quantmedic.reports.sections.budget_box import NO_NAME, BudgetBox, budget_box
 from quantmedic.reports.terminal.console import render_console
-from quantmedic.reports.terminal.loss_budget import TITLE
-from quantmedic.trials.loss_budget import HEALING
+from quantmedic.reports.terminal.summary import TITLE
+from quantmedic.trials.noise_division import HEALING
 
 
 def box_of(diagnosis: Diagnosis) -> BudgetBox:

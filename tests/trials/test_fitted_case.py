@@ -15,7 +15,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import extremes, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.rules.load import load_rules
-from quantmedic.trials.fitted_case import FittedCase
+from quantmedic.trials.trial import FittedCase
 
 
 @pytest.mark.thorough

@@ -80,12 +80,12 @@ def equalize_model(graph: OnnxGraph) -> Equalization:
             help="layers are equalized with those that read them through Relu, Clip or poolings alone",
         )
     scales = Scales(draft)
-    before = [_range_ratio(scales.largest_written(group)) for group in groups]
+    before = [_range_spread(scales.largest_written(group)) for group in groups]
     for _ in range(_ROUNDS):
         moved = [_balance(scales, group) for group in groups]
         if max(moved, default=0.0) < _SETTLED:
             break
-    after = [_range_ratio(scales.largest_written(group)) for group in groups]
+    after = [_range_spread(scales.largest_written(group)) for group in groups]
     scales.store()
     pairs = tuple(
         EqualizedPair(
@@ -108,7 +108,7 @@ def _balance(scales: Scales, group: Group) -> float:
     return float(np.abs(factors - 1).max(initial=0.0))
 
 
-def _range_ratio(ranges: Floats) -> float:
+def _range_spread(ranges: Floats) -> float:
     alive = ranges[ranges > 0]
     return float(alive.max() / alive.min()) if alive.size else 1.0
 

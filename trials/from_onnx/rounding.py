@@ -112,7 +112,7 @@ def round_model(models: PairedOnnxGraphs, samples: Samples, *, threads: int, dea
             help="codes of Conv, Gemm and MatMul are searched where their float weights are known",
         )
     model, draft, done = plain.finish(), Draft(models.quantized.model), []
-    for part in _parts_that_fit(tasks):
+    for part in _split_by_memory(tasks):
         if _is_over(deadline):
             refused += [f"{task.layer.name}: the time was over" for task in part]
             continue
@@ -189,7 +189,7 @@ def _as_stored(layer: Layer, rows: Floats, shape: tuple[int, ...]) -> Floats:
     return rows[0] if turned else rows[0].T
 
 
-def _parts_that_fit(tasks: Sequence[_Task]) -> Iterator[list[_Task]]:
+def _split_by_memory(tasks: Sequence[_Task]) -> Iterator[list[_Task]]:
     """Tasks whose second moments fit into memory together."""
     part: list[_Task] = []
     used = 0

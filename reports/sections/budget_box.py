@@ -134,7 +134,7 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
         ),
         rows=rows,
         families=tuple(_family_text(family) for family in budget.families if family.healed_by is not None),
-        notes=(*_notes(budget), *(divided.notes(_parts(budget)) if divided is not None else ())),
+        notes=(*_notes(budget), *(divided.notes(_loss_parts(budget)) if divided is not None else ())),
         manual=f"manual/{MANUAL}" if MANUAL in set(manuals) else "",
         strip=tuple(_strip(rows, _shares(budget))),
         chart=waterfall_chart(
@@ -218,7 +218,7 @@ def _shares(budget: LossBudgetReport) -> list[float]:
     return [*shares, budget.unplaced[0]] if _has_unsimulated(budget) else shares
 
 
-def _parts(budget: LossBudgetReport) -> list[LossPart]:
+def _loss_parts(budget: LossBudgetReport) -> list[LossPart]:
     """All parts of what the task loses that are shown."""
     rest = _rest_of_loss(budget.task).values() if budget.task is not None else ()
     return [*(line.task.share for line in budget.lines if line.task is not None), *rest]
