@@ -282,31 +282,11 @@ def _cut(batches: Sequence[Batch], samples: int, sets: int, unit: int) -> list[B
     return found
 
 
-def open_search(
-    models: Models, case: Case, dataset: Dataset, *, least_db: float, threads: int, seed: int
-) -> FallbackTrial:
-    """The search before its first run.
-
-    Args:
-        models: Both models.
-        case: What was measured of them.
-        dataset: Samples to search on.
-        least_db: Output SQNR that explains the loss.
-        threads: Processor threads.
-        seed: Seed of the search.
-
-    Raises:
-        QuantmedicError: The network cannot be simulated.
-    """
-    goal = Goal(kind="sqnr", limit=least_db)
-    return FallbackTrial(models, dataset, case, goal, metric=None, samples=None, threads=threads, seed=seed)
-
-
 def float_set(search: FallbackTrial, case: Case, seed: int, progress: Callable[[], None]) -> Repair | None:
     """Search for it in the simulated network.
 
     Args:
-        search: See ``open_search``.
+        search: With the output SQNR that explains the loss as its goal.
         case: What was measured of the models.
         seed: Seed of the search.
         progress: Called after every pass over the samples.

@@ -12,12 +12,13 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.searches import Goal
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.trials.bench import Bench, Runners
 from quantmedic.trials.edit import edit
 from quantmedic.trials.execute import Executor
-from quantmedic.trials.float_search import FallbackTrial, open_search
+from quantmedic.trials.float_search import FallbackTrial
 from quantmedic.trials.split import (
     BATCH,
     EvenBatches,
@@ -143,11 +144,16 @@ class Workbench:
             QuantmedicError: The network cannot be simulated.
         """
         if least_db not in self._searches:
-            threads, seed = self._options.threads, self._options.seed
-            opened = open_search(
-                self._copies, self._case, self._fitted_data(), least_db=least_db, threads=threads, seed=seed
+            self._searches[least_db] = FallbackTrial(
+                self._copies,
+                self._fitted_data(),
+                self._case,
+                Goal(kind="sqnr", limit=least_db),
+                metric=None,
+                samples=None,
+                threads=self._options.threads,
+                seed=self._options.seed,
             )
-            self._searches[least_db] = opened
         return self._searches[least_db]
 
     def _read_pool(self, pool: Pool) -> list[Batch]:

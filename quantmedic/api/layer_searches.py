@@ -93,7 +93,7 @@ def measure_sensitivity(
         with models.as_deployed():
             own = ((mode, unit, experiment.run(mode, unit)) for mode, unit in record.missing)
             return _add_runs(own, record, saving, progress)
-    from quantmedic.cluster.experiments import run_on_cluster  # Dask is an optional package
+    from quantmedic.cluster.searches import run_on_cluster  # Dask is an optional package
 
     runs = run_on_cluster(float_model, quantized_model, data, measuring, cluster, record)
     return _add_runs(runs, record, saving, progress)
