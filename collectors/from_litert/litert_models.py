@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor, read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor, read_litert
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs

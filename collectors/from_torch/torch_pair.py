@@ -15,9 +15,9 @@ from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
 from quantmedic.collectors.from_torch.devices import move_modules
+from quantmedic.collectors.from_torch.module import FakeQuantizers, as_deployed, device_of, run_error, to_array
 from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.from_torch.torch_inputs import TorchInputs
-from quantmedic.collectors.from_torch.module import FakeQuantizers, as_deployed, device_of, run_error, to_array
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_python
