@@ -22,12 +22,8 @@ ROW_ID = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 HEAD = """\
 # What the documents on accuracy offer, and where it is here
 
-## What it is
-
-quantmedic answers the guides that toolchains publish on lost accuracy. This page lists what each of them offers its
-readers, where quantmedic offers it, and the tests that run it: {count} capabilities, of which {here} are here. The
-paths below each line are those tests, in the repository of quantmedic; an installed package does not hold them. What is
-not here says so, and what to do instead.
+{count} capabilities that toolchains' guides on lost accuracy offer, and where quantmedic offers them: {here} are here.
+Paths are the tests that run them, in the repository. What is missing says so, and what to do instead.
 """
 
 

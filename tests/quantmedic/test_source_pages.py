@@ -15,9 +15,9 @@ def said(word: str) -> str:
     "mct-concatenation-moved", "mct-gptq-labels", "mct-hessian-cost", "mct-target-resources", "mct-error-method-default"
 )
 def test_advice_of_the_troubleshooting_manual() -> None:
-    assert "move the `Concat` behind the next layer, or make the branches separate outputs" in said("G001")
-    assert "They need inputs, but no labels" in said("gptq")
-    assert "the search takes longer" in said("hessian-scores") and "noisier than a plain distance" in said(
+    assert "Separate outputs" in said("G001") and "move it behind the next layer" in said("G001")
+    assert "it needs inputs, not labels" in said("gptq")
+    assert "the search takes longer" in said("hessian-scores") and "noisier than plain distance" in said(
         "hessian-scores"
     )
     notes = [snippet.note for snippet in load_rulebase().remedies["loosen-target"].snippets]
@@ -36,10 +36,10 @@ def test_advice_of_the_accuracy_guide() -> None:
     page = said("horizon")
     assert "`mix`, then `kl`, then `max`" in page
     assert "about 100, all classes and scenes" in page
-    assert "look at the configuration" in page and "does the post-processing give the same from both?" in page
-    assert "skimage gives RGB as floats from 0 to 1, OpenCV BGR and Pillow RGB as bytes from 0 to 255" in page
-    assert "Fewer for detection" in said("representative-data")
-    assert "as few images of background alone as possible" in said("representative-data")
+    assert "check the configuration" in page and "does the post-processing give the same from both?" in page
+    assert "skimage gives RGB floats from 0 to 1, OpenCV BGR bytes, Pillow RGB bytes" in page
+    assert "usually fewer samples than classification" in said("representative-data")
+    assert "few images of background alone" in said("representative-data")
 
 
 @pytest.mark.source("horizon-tail-few")

@@ -558,8 +558,8 @@ def test_pages_name_the_checks_of_the_whole_pipeline(capsys) -> None:
     """Post-processing, metric and changes of training; data sets of detectors; the range of max_percentile."""
     words = {
         "preprocessing": ["Post-processing", "Metric", "not carried over", "--expected-float-metric", "S006"],
-        "representative-data": ["Fewer for detection", "background", "detections that are missed"],
-        "horizon": ["from 0.5 to 1", "--reference-outputs", "M014"],
+        "representative-data": ["fewer samples", "background", "missed"],
+        "horizon": ["(0.5 to 1)", "--reference-outputs", "M014"],
     }
     for page, expected in words.items():
         with pytest.raises(SystemExit) as left:
