@@ -13,8 +13,9 @@ import numpy as np
 from quantmedic.collectors.data.batches import Batch, cut
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.data.rows import row_of
 from quantmedic.collectors.measure.collect_pair import collect
-from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.models import Edited, FloatReader, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import batch_size_of
 from quantmedic.collectors.metrics.metric import Metric
