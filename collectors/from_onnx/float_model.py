@@ -70,7 +70,6 @@ def _onnx_facts(model: onnx.ModelProto, inputs: Sequence[InputSpec], opset: int)
         first_repeated_name=repeated[0] if repeated else None,
         matrix_biases=len(matrices),
         first_matrix_bias=matrices[0] if matrices else None,
-        unshaped=None if unshaped is None else len(unshaped),
         first_unshaped=unshaped[0] if unshaped else None,
         shape_error=complaint,
     )

@@ -31,7 +31,7 @@ class LayerTotals:
         self._tops = np.zeros(inputs, np.float32)
         self._rows: list[Floats] = []
         self._gains: list[Floats] = []
-        self._row_sizes: list[tuple[Floats, Floats, Floats]] = []
+        self._row_sizes: list[tuple[Floats, Floats]] = []
         self._power: list[Values] = []
         self._noise: list[Values] = []
         self._suspects: list[tuple[Floats, NDArray[np.int64], NDArray[np.int64]]] = []
