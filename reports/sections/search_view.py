@@ -310,17 +310,14 @@ def _check_part(record: FallbackRecord) -> SearchPart:
     rows = [_level_cells(record, "as it is", check.before)]
     if check.after is not None:
         rows.append(_level_cells(record, "with fallback", check.after))
+    task = (metric_label(record.goal.metric), f"{loss_word(record.goal.higher_is_better)} [95 %]")
     labelled = check.before.drop is not None
-    heads = (metric_label(record.goal.metric), f"{loss_word(record.goal.higher_is_better)} [95 %]")
-    unedited = (f"not carried out: {_list_names(check.unedited)}",) if check.unedited else ()
+    heads = ("", "SQNR dB [95 %]", *(task if labelled else ("of the worst",)))
+    words = (0, 1, 3) if labelled else (0, 1, 2)
     return SearchPart(
         said=(f"measured on the quantized model itself, {count(check.samples, 'sample')}, {where}",),
-        table=SearchTable(
-            ("", "SQNR dB [95 %]", *(heads if labelled else ("worst",))),
-            tuple(rows),
-            words=(0, 1, 3) if labelled else (0, 1, 2),
-        ),
-        notes=unedited,
+        table=SearchTable(heads, tuple(rows), words=words),
+        notes=(f"not carried out: {_list_names(check.unedited)}",) if check.unedited else (),
     )
 
 
@@ -335,7 +332,7 @@ def _level_cells(record: FallbackRecord, title: str, found: WorstOutcome) -> tup
 def _worst_text(found: WorstOutcome) -> str:
     """Which column or operand the SQNR is of."""
     if found.worst is None or found.whole_sqnr_db is None:
-        return "as a whole"
+        return "output as a whole"
     return f"{visible(found.worst, 60)}; {level(found.whole_sqnr_db)} as a whole"
 
 
