@@ -57,7 +57,6 @@ class SearchArguments(TypedDict, total=False):
     threads: int | None
     timeout: float | None
     seed: int
-    progress: Watching
 
 
 class SensitivityArguments(SearchArguments, total=False):
@@ -110,6 +109,8 @@ def search(
     what: What,
     float_model: ModelSource,
     quantized_model: ModelSource | None = None,
+    *,
+    progress: Watching = True,
     **options: Unpack[AllSearchArguments],
 ) -> SearchRecord:
     """Change a network at one place after another, and measure what it gives then.
@@ -184,24 +185,28 @@ def search(
         SensitivityInterrupted: Ctrl-C during ``sensitivity``; its ``record`` is what was measured.
     """
     if what == "calibrations":
-        return calibrations(float_model, **cast(CalibrationsArguments, options))
+        return calibrations(float_model, progress=progress, **cast(CalibrationsArguments, options))
     if quantized_model is None:
         raise TypeError(f"{what} compares a float and a quantized model: give both")
     if what == "sensitivity":
-        return sensitivity(float_model, quantized_model, **cast(SensitivityArguments, options))
+        return sensitivity(float_model, quantized_model, progress=progress, **cast(SensitivityArguments, options))
     if what == "fallback":
-        return fallback(float_model, quantized_model, **cast(FallbackArguments, options))
+        return fallback(float_model, quantized_model, progress=progress, **cast(FallbackArguments, options))
     if what == "debugger":
-        return debugger(float_model, quantized_model, **cast(DebuggerArguments, options))
+        return debugger(float_model, quantized_model, progress=progress, **cast(DebuggerArguments, options))
     raise TypeError(f"there is no search {what!r}: sensitivity, fallback, calibrations or debugger")
 
 
 def sensitivity(
-    float_model: ModelSource, quantized_model: ModelSource, **options: Unpack[SensitivityArguments]
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    *,
+    progress: Watching = True,
+    **options: Unpack[SensitivityArguments],
 ) -> SensitivityRecord:
     """Measure how sensitive the output is to each layer; see ``search``."""
     grouped = _group_options(options, SensitivityArguments)
-    with watching(options.get("progress", True)) as told:
+    with watching(progress) as told:
         return measure_sensitivity(
             float_model,
             quantized_model,
@@ -215,12 +220,16 @@ def sensitivity(
 
 
 def fallback(
-    float_model: ModelSource, quantized_model: ModelSource, **options: Unpack[FallbackArguments]
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    *,
+    progress: Watching = True,
+    **options: Unpack[FallbackArguments],
 ) -> FallbackRecord:
     """Find a small set of layers that leave int8 so that a goal is met, and check it; see ``search``."""
     grouped = _group_options(options, FallbackArguments)
     goal = GoalOptions(options.get("max_drop"), options.get("min_sqnr_db"))
-    with watching(options.get("progress", True)) as told:
+    with watching(progress) as told:
         return search_fallback(
             float_model,
             quantized_model,
@@ -233,10 +242,12 @@ def fallback(
         )
 
 
-def calibrations(float_model: ModelSource, **options: Unpack[CalibrationsArguments]) -> CalibrationsRecord:
+def calibrations(
+    float_model: ModelSource, *, progress: Watching = True, **options: Unpack[CalibrationsArguments]
+) -> CalibrationsRecord:
     """Find the way to calibrate that suits a network best, and check it as it is printed; see ``search``."""
     grouped = _group_options(options, CalibrationsArguments)
-    with watching(options.get("progress", True)) as told:
+    with watching(progress) as told:
         return search_calibrations(
             float_model,
             grouped.data,
@@ -248,7 +259,11 @@ def calibrations(float_model: ModelSource, **options: Unpack[CalibrationsArgumen
 
 
 def debugger(
-    float_model: ModelSource, quantized_model: ModelSource, **options: Unpack[DebuggerArguments]
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    *,
+    progress: Watching = True,
+    **options: Unpack[DebuggerArguments],
 ) -> DebuggerRecord:
     """Measure each quantized operator against its float twin, as LiteRT's debugger does; see ``search``."""
     if options.get("validation") is None and options.get("data") is not None:
@@ -260,7 +275,7 @@ def debugger(
     base, threshold = options.get("rules") or load_rulebase(), options.get("threshold")
     if threshold is not None:
         base = base.with_thresholds({SUSPECT: threshold}, "threshold")
-    with watching(options.get("progress", True)) as told:
+    with watching(progress) as told:
         return debug_pair(
             float_model,
             quantized_model,
