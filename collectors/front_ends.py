@@ -1,37 +1,13 @@
-"""The front ends that are known, and which of them a model belongs to.
+"""Front ends, and which of them a model belongs to."""
 
-A front end is a package ``from_*`` of this folder with a module ``front_end`` that holds a ``FRONT_END``.
-"""
-
-import pkgutil
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
-from quantmedic import collectors
+from quantmedic.collectors.extensions import Kind, extension_for
 from quantmedic.collectors.measure.front_end import FrontEnd
 from quantmedic.engine.errors import ModelError
 
-_MODULE = "front_end"
-_registered: list[FrontEnd] = []
-
-
-def register(front_end: FrontEnd) -> None:
-    """Add a front end from outside this folder; it is asked before those that take the rest."""
-    _registered.append(front_end)
-
-
-def front_ends() -> list[FrontEnd]:
-    """All front ends in the order in which they are asked whether a model is theirs."""
-    return sorted([*_own_front_ends(), *_registered], key=lambda each: each.takes_rest)
-
-
-@cache
-def _own_front_ends() -> tuple[FrontEnd, ...]:
-    packages = [f"{collectors.__name__}.{found.name}" for found in pkgutil.iter_modules(collectors.__path__)]
-    names = [f"{package}.{_MODULE}" for package in sorted(packages) if package.rpartition(".")[2].startswith("from_")]
-    return tuple(import_module(name).FRONT_END for name in names if find_spec(name) is not None)
+#: Front ends, each by the name that its models say as ``Models.framework``.
+FRONT_ENDS: Kind[FrontEnd] = Kind("quantmedic.front_ends", FrontEnd)
 
 
 def front_end_named(name: str) -> FrontEnd:
@@ -39,13 +15,18 @@ def front_end_named(name: str) -> FrontEnd:
 
     Raises:
         LookupError: There is none.
+        QuantmedicError: It cannot be loaded.
     """
-    return {each.name: each for each in front_ends()}[name]
+    return {each.name: each for each in FRONT_ENDS.find(name)}[name]
 
 
 def front_end_of(model: object) -> FrontEnd:
-    """The front end that a model belongs to: a path, or an object such as a module."""
-    return next(each for each in front_ends() if each.recognizes(model))
+    """The front end that a model belongs to: a path, or an object such as a module.
+
+    Raises:
+        QuantmedicError: Nothing recognizes it, and one that may cannot be loaded.
+    """
+    return extension_for(FRONT_ENDS, model, source_name(model))
 
 
 def front_end_of_pair(float_model: object, quantized_model: object) -> FrontEnd:
@@ -67,7 +48,7 @@ def front_end_of_pair(float_model: object, quantized_model: object) -> FrontEnd:
     if len(found) == 1:
         return next(iter(found.values()))
     titles = [front_end_of(model).title for model in models]
-    odd = next(each.title for each in front_ends() if each.name in found)
+    odd = next(each.title for each in FRONT_ENDS if each.name in found)
     raise ModelError(
         f"one model is {'an' if odd[:1] in 'AEIOU' else 'a'} {odd} file, the other is not",
         where=[f"float     {float_model}  {titles[0]}", f"quantized {quantized_model}  {titles[1]}"],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from quantmedic.collectors.from_torch.module import as_deployed
+from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.reports.xquant import Similarity
 from quantmedic.xquant_data import ModelInputs
@@ -51,7 +51,7 @@ def measure_metrics(
     outputs: list[dict[str, float]] = []
     layers: dict[str, list[dict[str, float]]] = {name: [] for name in pairs}
     try:
-        with as_deployed(float_model, quantized_model), torch.no_grad():
+        with front_end_of(float_model).as_deployed(float_model, quantized_model), torch.no_grad():
             for batch in batches:
                 seen.clear()
                 results = _run_module(float_model, batch), _run_module(quantized_model, batch)

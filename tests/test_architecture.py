@@ -8,10 +8,17 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from quantmedic.collectors.front_ends import FRONT_ENDS
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
+from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS
+from quantmedic.collectors.toolchain_files.formats import FORMATS
+from quantmedic.trials.edit import REMEDIES
 
 pytestmark = pytest.mark.thorough
 
@@ -49,6 +56,7 @@ ROOMS = {
         "pair": {"data", "pair"},
         "statistics": {"data", "metrics", "pair", "statistics"},
         "case_file": {"data", "case_file"},
+        "toolchain_files": {"data", "native", "toolchain_files"},
         "measure": _MEASURING,
         "from_onnx": _MEASURING | {"from_onnx"},
         "from_translation": _MEASURING | {"from_translation", "from_onnx"},
@@ -56,8 +64,8 @@ ROOMS = {
         "from_openvino": _MEASURING | {"from_openvino", "from_translation", "from_onnx"},
         "from_torch": _MEASURING | {"from_torch"},
         "from_checkpoint": _MEASURING | {"from_checkpoint"},
-        "from_language_model": {"data", "native", "from_checkpoint", "from_torch", "from_language_model"},
-        "from_settings": {"data", "native", "from_settings"},
+        "from_language_model": {"data", "native", "measure", "from_checkpoint", "from_torch", "from_language_model"},
+        "from_settings": {"data", "native", "toolchain_files", "from_settings"},
         "from_device": _MEASURING | {"from_device"},
     },
 }
@@ -198,6 +206,68 @@ def test_rooms_import_one_way() -> None:
                 if other in rooms and other not in rooms[path.parts[1]]:
                     wrong.add(f"{path}: {name}")
     assert not wrong
+
+
+#: Modules of extensions: all that is made for one framework, file or toolchain, but ONNX.
+EXTENSION = re.compile(r"(collectors|trials)\.from_(?!onnx\b)\w+")
+#: The page of the manual that says which modules of the core extensions may import.
+CONTRACT = ROOT / "manuals" / "general" / "extensions.md"
+
+
+def test_the_core_imports_no_extension() -> None:
+    """Nor does it name a module of one in a string: entry points alone lead to them."""
+    core = [path for folder in sorted(FOLDERS) for path in modules(folder) if not EXTENSION.search(dotted(path))]
+    named = {f"{path}: {name}" for path in core for name in (*imported(path), *module_names(path))}
+    assert not {each for each in named if EXTENSION.search(each.partition(": ")[2])}
+    lines = dict.fromkeys(("core", "extensions"), 0)
+    for path in (path for folder in FOLDERS for path in modules(folder)):
+        lines["core" if path in core else "extensions"] += len((ROOT / path).read_text(encoding="utf-8").splitlines())
+    print(*(f"{count} lines of {what}" for what, count in lines.items()), sep="\n")  # shown by: pytest -rP
+
+
+def module_names(path: Path) -> Iterator[str]:
+    """Texts in a file that may be names of modules."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.:]+", node.value):
+            yield node.value
+
+
+def test_extensions_import_what_the_manual_says() -> None:
+    """Ours import what is promised and what it lists besides, the examples for others what is promised alone."""
+    promised, besides = contract()
+    ours = [path for folder in ("collectors", "trials") for path in modules(folder) if EXTENSION.search(dotted(path))]
+    used = {name for path in ours for name in core_modules(path)}
+    assert used - promised == besides
+    others = [Path("examples/extension/quantmedic_acme.py"), Path("tests/support/builders/toy_front_end.py")]
+    assert {name for path in others for name in core_modules(path)} <= promised
+    table = CONTRACT.read_text(encoding="utf-8").partition("## What an extension may import")[2]
+    for module, names in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", table.partition("## What ours")[0], re.M):
+        found = import_module(module)
+        assert all(hasattr(found, name) for name in re.findall(r"`(\w+)`", names)), module
+
+
+def contract() -> tuple[set[str], set[str]]:
+    """Modules that are promised to extensions, and those that ours import besides."""
+    first, second = CONTRACT.read_text(encoding="utf-8").split("## What ours import besides")
+    promised = set(re.findall(r"^\| `(quantmedic\.[\w.]+)` \|", first.partition("## What an extension")[2], re.M))
+    rows = re.findall(r"^\| `(quantmedic\.[\w.]+)` \| (.*) \|$", second, re.M)
+    return promised, {f"{package}.{name}" for package, names in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def core_modules(path: Path) -> set[str]:
+    """Modules of the core that a file imports."""
+    names = {dotted(found) for folder in FOLDERS for found in modules(folder)}
+    found = {longest_known(name, names) for name in imported(path) if name.startswith("quantmedic.")}
+    return {name for name in found if name is not None and not EXTENSION.search(name)}
+
+
+def test_our_entry_points_lead_to_what_they_name() -> None:
+    pytest.importorskip("torch", reason="torch is not installed, which its editor imports")
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    kinds = (FRONT_ENDS, REMEDIES, FORMATS, CHECKPOINTS, DEVICE_TENSORS)
+    assert {group for group in groups if group.startswith("quantmedic.")} == {kind.group for kind in kinds}
+    assert set(groups["quantmedic.remedies"]) == set(groups["quantmedic.front_ends"])
+    assert not [error for kind in kinds for error in kind.errors()]
 
 
 #: Names of what writes, moves or removes files, whatever it is called on.

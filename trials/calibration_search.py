@@ -3,8 +3,6 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Protocol, get_args, runtime_checkable
@@ -13,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, cut, rows_alike
-from quantmedic.collectors.front_ends import front_end_named
 from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.tallies import Tally
@@ -26,7 +23,8 @@ from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.engine.text import suggest
 from quantmedic.trials.bench import Bench, Runners, require_finite
-from quantmedic.trials.execute import Executor
+from quantmedic.trials.edit import find_open_maker
+from quantmedic.trials.execute import Executor, Maker
 from quantmedic.trials.racing import STRICT, Gap, Race, median_interval, part_sizes, race
 from quantmedic.trials.split import samples_of
 
@@ -115,24 +113,6 @@ def check_methods(methods: Collection[str], toolchain: Toolchain) -> None:
             )
 
 
-class Maker(Protocol):
-    """Builds the models of settings."""
-
-    @property
-    def passes(self) -> int:
-        """How often the calibration samples were run."""
-
-    def identities(self, rows: Sequence[Options]) -> list[object | None]:
-        """Equal for options that make the same model; None where that is not known."""
-
-    def make(self, options: Options) -> Edited:
-        """The model of these options.
-
-        Raises:
-            ModelError: The toolchain refuses them.
-        """
-
-
 @runtime_checkable
 class _SameModel(Protocol):
     """A model that was made, whose bytes can be compared."""
@@ -166,11 +146,9 @@ def open_maker(
     models: Models, executor: Executor, settings: Sequence[Setting], batches: Iterable[Batch], folder: Path
 ) -> Maker:
     """What builds the models of a toolchain's settings: from one calibration pass where the toolchain permits that."""
-    editor = front_end_named(models.framework).editor.rpartition(".")[0]
-    shared = f"{editor}.shared_calibration"
-    if find_spec(shared) is not None and executor.toolchain == import_module(shared).TOOLCHAIN:
-        maker: Maker = import_module(shared).open_maker(models, batches, folder)
-        return maker
+    open_shared = find_open_maker(models, executor.toolchain)
+    if open_shared is not None:
+        return open_shared(models, batches, folder)
     texts = {id(each.options): each.configuration.code for each in settings}
     return ExecutedSettings(models, executor, batches, texts)
 

@@ -1,25 +1,117 @@
 """Carry out a change on a copy of the quantized model, or while it runs, whatever its framework."""
 
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.model_inputs import InputSpec
+from quantmedic.collectors.extensions import Kind
+from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
 from quantmedic.collectors.front_ends import front_end_named
 from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
+from quantmedic.trials.execute import Executor, Maker
+
+#: Gives the samples of a user's data for a model with these inputs, as often as it is called.
+ReadSamples = Callable[[object, list[InputSpec]], Callable[[], Iterable[Batch]]]
+
+
+@dataclass(frozen=True)
+class Repairable:
+    """Two model files of which the quantized one is repaired on samples and written.
+
+    Attributes:
+        models: Their graphs as ONNX models.
+        read: Gives the samples.
+        save: Writes the file that belongs to a repaired ONNX model to a path.
+    """
+
+    models: PairedOnnxGraphs
+    read: Callable[[], Iterable[Batch]]
+    save: Callable[..., None]
+
+
+class OpenRepairable(Protocol):
+    """Opens two files to be repaired on the user's data."""
+
+    def __call__(self, float_path: Path, quantized_path: Path, data: object, read: ReadSamples) -> Repairable:
+        """Open them.
+
+        Raises:
+            ModelError: A file cannot be read, or the two do not belong together.
+            DataError: The data do not fit the models.
+        """
+
+
+#: Opens what builds the models of all settings from the same calibration passes: of the models, the samples in batches
+#: of one size, and an empty folder for files.
+OpenMaker = Callable[[Models, Iterable[Batch], Path], Maker]
+
+
+def _refuse_edit(models: Models, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
+    raise ModelError(f"{front_end_named(models.framework).title} models are not edited")
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """How remedies are carried out on models of a front end; an entry point of ``quantmedic.remedies`` gives it.
+
+    The entry point is named as the front end is. Several packages may add executors for models of one.
+
+    Attributes:
+        edit: Carries out a change on ``Models.editable()``, as the function ``edit`` of this module.
+        learns: It can learn on samples (``Change.learned``).
+        executors: Run printed prescriptions with their toolchains.
+        makers: By toolchain, where it permits more than one model from a calibration pass.
+        open_repairable: Opens files whose biases and weights are learned on samples and written; None: there are none.
+    """
+
+    edit: Callable[..., Edited] = _refuse_edit
+    learns: bool = False
+    executors: Sequence[Executor] = ()
+    makers: Mapping[str, OpenMaker] = field(default_factory=dict)
+    open_repairable: OpenRepairable | None = None
+
+
+REMEDIES: Kind[Remedies] = Kind("quantmedic.remedies", Remedies)
+
+
+def remedies_named(name: str) -> Remedies:
+    """The remedies of a front end; where there are none, those that carry out nothing.
+
+    Raises:
+        QuantmedicError: They cannot be loaded.
+    """
+    return next(iter(REMEDIES.find(name)), Remedies())
 
 
 def edit(models: Models, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
-    """The deployed model as a remedy would leave it; see the editors of the front ends.
+    """The deployed model as a remedy would leave it; see the remedies of the front ends.
 
     ``fitting`` holds the samples for what is learned on them.
 
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
-    found: Edited = import_module(front_end_named(models.framework).editor).edit(models, case, change, fitting)
-    return found
+    return remedies_named(models.framework).edit(models, case, change, fitting)
 
 
 def learns(models: Models) -> bool:
-    """Whether the editor of this framework can learn on samples (``Change.learned``)."""
-    return bool(import_module(front_end_named(models.framework).editor).LEARNS)
+    """Whether changes of models of this framework can be learned on samples (``Change.learned``)."""
+    return remedies_named(models.framework).learns
+
+
+def find_executor(models: Models, toolchain: str) -> Executor | None:
+    """The executor of a toolchain for models of this framework; None: there is none."""
+    executors = (each for remedies in REMEDIES.find(models.framework) for each in remedies.executors)
+    return next((each for each in executors if each.toolchain == toolchain), None)
+
+
+def find_open_maker(models: Models, toolchain: str) -> OpenMaker | None:
+    """What opens the maker of a toolchain for models of this framework; None: it makes one model at a time."""
+    found = (each.makers.get(toolchain) for each in REMEDIES.find(models.framework))
+    return next((each for each in found if each is not None), None)

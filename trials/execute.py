@@ -9,13 +9,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from quantmedic.collectors.data.arrays import Array, save_arrays
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.front_ends import front_end_named
 from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.native.child import run_child
@@ -25,6 +23,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
+from quantmedic.engine.rules.options import Options
 from quantmedic.trials.bench import OutOfTimeError
 
 #: The files of the child: what users paste, and the names of theirs that it leaves open.
@@ -140,6 +139,24 @@ class Executor(Protocol):
         """
 
 
+class Maker(Protocol):
+    """Builds the models of settings."""
+
+    @property
+    def passes(self) -> int:
+        """How often the calibration samples were run."""
+
+    def identities(self, rows: Sequence[Options]) -> list[object | None]:
+        """Equal for options that make the same model; None where that is not known."""
+
+    def make(self, options: Options) -> Edited:
+        """The model of these options.
+
+        Raises:
+            ModelError: The toolchain refuses them.
+        """
+
+
 #: Folder of the stored batches beside a script, and Python code that reads them: names and arrays of inputs, in each
 #: pass anew.
 STORED = "calibration"
@@ -251,9 +268,3 @@ def require_as_many_outputs(made: Graph, float_graph: Graph) -> None:
         raise ModelError(
             f"the model that came out has {len(made.outputs)} outputs, the float model {len(float_graph.outputs)}"
         )
-
-
-def find_executor(models: Models, toolchain: str) -> Executor | None:
-    """The executor of a toolchain for models of this framework; None: there is none."""
-    found: Sequence[Executor] = getattr(import_module(front_end_named(models.framework).editor), "EXECUTORS", ())
-    return next((each for each in found if each.toolchain == toolchain), None)

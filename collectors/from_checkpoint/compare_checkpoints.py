@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
 )
 from quantmedic.collectors.from_checkpoint.tensor_roles import hidden_size, is_router_of_experts, role_of
 from quantmedic.collectors.from_checkpoint.weight_values import match_names
+from quantmedic.collectors.measure.checkpoints import Elsewhere, Found
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
 from quantmedic.engine.case.facts import WeightFacts
@@ -56,13 +56,9 @@ _MAX_THREADS = 8
 _FOUND = ("notices", "missing", "mismatched", "altered", "left")
 #: Units of work that comparing two checkpoints is divided into, at most.
 _UNITS = 512
-#: What comparing some tensors finds, as plain values: layers, and what else there is to say.
-Found = dict[str, list[Any]]
-#: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
-Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
 
 
-class CheckpointPair:
+class OpenedPair:
     """Two checkpoints that belong together, compared some tensors at a time."""
 
     def __init__(self, pair: Pair) -> None:
@@ -81,13 +77,13 @@ class CheckpointPair:
         return {"layers": rows, **{name: getattr(own, name) for name in _FOUND}}
 
 
-def open_checkpoints(float_path: Path, quantized_path: Path) -> CheckpointPair:
+def open_checkpoints(float_path: Path, quantized_path: Path) -> OpenedPair:
     """Both checkpoints, to be compared.
 
     Raises:
         ModelError: A checkpoint cannot be read or is of the wrong kind.
     """
-    return CheckpointPair(_pair_of(*open_both(float_path, quantized_path)))
+    return OpenedPair(_pair_of(*open_both(float_path, quantized_path)))
 
 
 def collect_checkpoints(

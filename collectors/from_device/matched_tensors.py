@@ -7,6 +7,7 @@ from pathlib import Path
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_device.dump import OPTION, Dump, DumpedTensor, list_names
+from quantmedic.collectors.measure.device_tensors import NAMES_OPTION
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import DataError
@@ -14,7 +15,6 @@ from quantmedic.engine.files import read_text
 from quantmedic.engine.limits import YAML_BYTES
 from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 
-NAMES_OPTION = "--device-names"
 #: Ending of files in the type that the network has, as qnn-net-run writes them.
 _NATIVE = "_native"
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import save_arrays
 from quantmedic.collectors.data.progress import Announce
+from quantmedic.collectors.measure.checkpoints import InterruptedRun
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.output_files import (
@@ -42,27 +43,10 @@ if sys.platform != "win32":
     import fcntl
 
 Values = NDArray[np.float32]
-_ENDING = ".unfinished.run"
 _DONE = "done.json"
 _STATES, _ARRAYS = ".f32", ".npz"
 #: What a run leaves in its folder, whole or not.
 _OWN = re.compile(rf"{re.escape(_DONE)}|[\w-]+({_STATES}|{_ARRAYS})|\.quantmedic-[\da-f-]+")
-
-
-class InterruptedRun(KeyboardInterrupt):
-    """Ctrl-C; ``folder`` holds what is finished, ``steps`` says how much."""
-
-    def __init__(self, folder: Path, steps: str) -> None:
-        """Keep where the work lies."""
-        super().__init__(f"interrupted: {folder} holds {steps}")
-        self.folder = folder
-        self.steps = steps
-
-
-def work_folder(case: Path) -> Path:
-    """Where unfinished work lies, beside the case that is to be written."""
-    name = case.name.removesuffix(".case").removesuffix(".unfinished")
-    return case.parent / f"{name}{_ENDING}"
 
 
 class Work:

@@ -26,7 +26,6 @@ class _LiteRTFrontEnd(FileFrontEnd):
 
     name: ClassVar[str] = "litert"
     title: ClassVar[str] = "LiteRT"
-    editor: ClassVar[str] = "quantmedic.trials.from_litert.litert_remedies"
 
     def recognizes(self, model: object) -> bool:
         """By suffix, or by the identifier in the file."""

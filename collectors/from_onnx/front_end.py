@@ -10,15 +10,17 @@ from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 
 
 class _OnnxFrontEnd(FileFrontEnd):
-    """Reads every file that no other front end recognizes: the ONNX format has no mark."""
+    """Reads ``.onnx`` files, and every file that no front end recognizes: the ONNX format has no mark."""
 
     name: ClassVar[str] = "onnx"
     title: ClassVar[str] = "ONNX"
-    editor: ClassVar[str] = "quantmedic.trials.from_onnx.onnx_remedies"
-    takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = True
 
     def recognizes(self, model: object) -> bool:
+        """By suffix."""
+        return isinstance(model, str | Path) and Path(model).suffix.lower() == ".onnx"
+
+    def takes_rest(self, model: object) -> bool:
         """Any path."""
         return isinstance(model, str | Path)
 

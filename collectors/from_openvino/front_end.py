@@ -30,7 +30,6 @@ class _OpenVINOFrontEnd(FileFrontEnd):
 
     name: ClassVar[str] = "openvino"
     title: ClassVar[str] = "OpenVINO"
-    editor: ClassVar[str] = "quantmedic.trials.from_openvino.openvino_remedies"
 
     def recognizes(self, model: object) -> bool:
         """By suffix and root element: other XML files are somebody else's."""

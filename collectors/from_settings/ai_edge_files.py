@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
-from quantmedic.collectors.from_settings.settings_files import read_json
-from quantmedic.collectors.from_settings.values import Fields, flag, number, numbers, table, unknown_keys, whole
+from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
+from quantmedic.collectors.toolchain_files.settings_files import read_json
+from quantmedic.collectors.toolchain_files.values import Fields, flag, number, numbers, table, unknown_keys, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import DataError

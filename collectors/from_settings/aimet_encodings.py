@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
-from quantmedic.collectors.from_settings.settings_files import read_json
-from quantmedic.collectors.from_settings.values import flag, grid, number, numbers, table, whole
+from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
+from quantmedic.collectors.toolchain_files.settings_files import read_json
+from quantmedic.collectors.toolchain_files.values import flag, grid, number, numbers, table, whole
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
-from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.settings_files import read_json, read_yaml
-from quantmedic.collectors.from_settings.values import MAX_UNKNOWN, Fields, mapping
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import read_json, read_yaml
+from quantmedic.collectors.toolchain_files.values import MAX_UNKNOWN, Fields, mapping
 from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TOOLCHAIN, settings_of
-from quantmedic.collectors.from_settings.settings_files import parse_yaml, read_text
-from quantmedic.collectors.from_settings.values import Fields
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import parse_yaml, read_text
+from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import LimitError

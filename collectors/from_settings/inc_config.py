@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
 from quantmedic.collectors.from_settings.inc_schema import (
     ARGUMENTS,
     BITS,
@@ -22,8 +21,9 @@ from quantmedic.collectors.from_settings.inc_schema import (
     operator_key,
 )
 from quantmedic.collectors.from_settings.inc_version_3 import is_version_3, read_version_3
-from quantmedic.collectors.from_settings.settings_files import read_json, read_yaml
-from quantmedic.collectors.from_settings.values import Fields, mapping
+from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
+from quantmedic.collectors.toolchain_files.settings_files import read_json, read_yaml
+from quantmedic.collectors.toolchain_files.values import Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
-from quantmedic.collectors.from_settings.settings_files import read_text
-from quantmedic.collectors.from_settings.values import mapping
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import read_text
+from quantmedic.collectors.toolchain_files.values import mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import IMPORTED_LAYERS

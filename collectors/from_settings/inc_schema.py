@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from quantmedic.collectors.data.messages import did_you_mean
-from quantmedic.collectors.from_settings.formats import Imported
-from quantmedic.collectors.from_settings.values import MAX_UNKNOWN
+from quantmedic.collectors.toolchain_files.formats import Imported
+from quantmedic.collectors.toolchain_files.values import MAX_UNKNOWN
 from quantmedic.engine.case.facts import SettingsFacts
 
 TOOLCHAIN = "Intel Neural Compressor"

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.archives import open_archive, open_member
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.messages import missing_path_error
-from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
-from quantmedic.collectors.from_settings.values import Fields, mapping
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.values import Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import DataError

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 
-from quantmedic.collectors.from_settings.formats import Imported
 from quantmedic.collectors.from_settings.inc_schema import (
     BITS,
     CONFIGURATIONS,
@@ -17,7 +16,8 @@ from quantmedic.collectors.from_settings.inc_schema import (
     operator_key,
     unknown_paths,
 )
-from quantmedic.collectors.from_settings.values import MAX_UNKNOWN, Fields, mapping
+from quantmedic.collectors.toolchain_files.formats import Imported
+from quantmedic.collectors.toolchain_files.values import MAX_UNKNOWN, Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 
 _SCOPES = ("local", "global")

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.settings_files import read_text
-from quantmedic.collectors.from_settings.values import grid, number, whole
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import read_text
+from quantmedic.collectors.toolchain_files.values import grid, number, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import IMPORTED_LAYERS

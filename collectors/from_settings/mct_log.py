@@ -12,7 +12,6 @@ from math import prod
 from pathlib import Path
 
 from quantmedic.collectors.data.messages import missing_path_error
-from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.mct_stage import (
     Attribute,
     Attributes,
@@ -24,7 +23,8 @@ from quantmedic.collectors.from_settings.mct_stage import (
     read_extremes,
     read_stage,
 )
-from quantmedic.collectors.from_settings.values import Fields
+from quantmedic.collectors.toolchain_files.formats import Imported
+from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.record import Record
@@ -332,7 +332,3 @@ def _threshold(node: MctNode) -> RecordedFacts:
     if node.threshold is not None and low is None:
         low, high = -node.threshold if node.signed else 0.0, node.threshold
     return RecordedFacts(low=low, high=high, bits=node.bits, symmetric=node.threshold is not None)
-
-
-#: A folder has no text to recognize it by: ``merge`` reads every folder so.
-MCT_FOLDER = Format("MCT log folder", "Sony MCT", lambda name, text: False, read_folder)

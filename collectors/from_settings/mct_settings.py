@@ -3,11 +3,11 @@
 The toolkit itself is not imported.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.mct_log import fitting_mct_log
-from quantmedic.collectors.from_settings.values import Fields
+from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_folder
+from quantmedic.collectors.toolchain_files.formats import Format, RunSettings
+from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -30,22 +30,9 @@ SEARCH = {"distance_weighting": "distance_weighting_method", "hessian_scores": "
 HOLDER = "_activation_holder_quantizer"
 
 
-@dataclass(frozen=True)
-class MctSettings:
-    """Settings from both sources: of the configuration where it was given, else of the log.
-
-    ``logs`` are what the toolkit printed, as text files; ``notice`` says why the log folder is not used.
-    """
-
-    settings: SettingsFacts
-    search: SearchFacts
-    logs: tuple[Path, ...] = ()
-    notice: str | None = None
-
-
 def read_mct_settings(
     quantized_model: object, core_config: object = None, log_folder: str | Path | None = None
-) -> MctSettings:
+) -> RunSettings:
     """The settings with which the toolkit made a model.
 
     Args:
@@ -61,13 +48,13 @@ def read_mct_settings(
     if core_config is not None:
         settings, search = read_core_config(core_config)
     if log_folder is None:
-        return MctSettings(settings, search)
+        return RunSettings(settings, search)
     log, why = fitting_mct_log(log_folder, *nodes_of(quantized_model))
     if log is None:
-        return MctSettings(settings, search, notice=why)
+        return RunSettings(settings, search, notice=why)
     settings = log.settings.model_copy(update=settings.model_dump(exclude_none=True))
     texts = tuple(path for path in [Path(log.folder) / "mct_log.log"] if path.is_file())
-    return MctSettings(settings, search, texts)
+    return RunSettings(settings, search, texts)
 
 
 def nodes_of(model: object) -> tuple[list[str], dict[str, float]]:
@@ -110,3 +97,16 @@ def read_core_config(config: object) -> tuple[SettingsFacts, SearchFacts]:
 def _value_or_member(value: object) -> object:
     """A member of an enumeration by its name, anything else as it is."""
     return getattr(value, "name", value)
+
+
+#: A folder has no text to recognize it by: every one is read so.
+FORMATS = (
+    Format(
+        "MCT log folder",
+        "Sony MCT",
+        lambda name, text: True,
+        read_folder,
+        is_folder=True,
+        read_run=read_mct_settings,
+    ),
+)

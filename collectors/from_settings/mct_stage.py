@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quantmedic.collectors.from_settings.values import Fields
+from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.files import require_regular
 from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS

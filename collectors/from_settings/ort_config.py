@@ -7,10 +7,10 @@ Values are as ``str`` gives them (QuantType.QInt8, CalibrationMethod.MinMax) or 
 from collections.abc import Mapping
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported, Requests
 from quantmedic.collectors.from_settings.ort_tables import METHODS
-from quantmedic.collectors.from_settings.settings_files import read_json
-from quantmedic.collectors.from_settings.values import flag, grid, number, table, unknown_keys, whole, words
+from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
+from quantmedic.collectors.toolchain_files.settings_files import read_json
+from quantmedic.collectors.toolchain_files.values import flag, grid, number, table, unknown_keys, whole, words
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 

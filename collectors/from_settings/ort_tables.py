@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.settings_files import read_bytes, read_json, read_text
-from quantmedic.collectors.from_settings.values import flag, number, table
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import read_bytes, read_json, read_text
+from quantmedic.collectors.toolchain_files.values import flag, number, table
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 

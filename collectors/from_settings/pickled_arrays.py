@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_settings.settings_files import read_bytes
+from quantmedic.collectors.toolchain_files.settings_files import read_bytes
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import TEXT_BYTES
 

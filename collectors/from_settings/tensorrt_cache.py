@@ -9,8 +9,8 @@ import re
 import struct
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.settings_files import read_text
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import read_text
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.settings_files import read_json
-from quantmedic.collectors.from_settings.values import table
+from quantmedic.collectors.toolchain_files.formats import Format, Imported
+from quantmedic.collectors.toolchain_files.settings_files import read_json
+from quantmedic.collectors.toolchain_files.values import table
 from quantmedic.engine.case.facts import ReportedFacts
 from quantmedic.engine.errors import DataError
 

@@ -3,7 +3,9 @@
 A float module by itself shows its parameters; what it computes would take data to find out.
 """
 
+import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
@@ -19,15 +21,18 @@ if TYPE_CHECKING:
 
 
 class _TorchFrontEnd:
-    """Runs every object that no other front end recognizes; one that is no module is refused when it is opened."""
+    """Runs modules; any other object that no front end recognizes is refused when it is opened."""
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "torch"
-    editor: ClassVar[str] = "quantmedic.trials.from_torch.torch_remedies"
-    takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = False
 
     def recognizes(self, model: object) -> bool:
+        """Any module: there is none before torch is imported."""
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(model, torch.nn.Module)
+
+    def takes_rest(self, model: object) -> bool:
         """Any object that is no path."""
         return not isinstance(model, str | Path)
 
@@ -59,6 +64,12 @@ class _TorchFrontEnd:
     def open_network(self, path: Path) -> Network:
         """Refuse a file; see ``FrontEnd``."""
         raise ModelError("torch modules are not opened from files", where=str(path), help="give ONNX models")
+
+    def as_deployed(self, *models: object) -> AbstractContextManager[None]:
+        """Modules do not train, and fake quantizers do not observe."""
+        from quantmedic.collectors.from_torch.module import as_deployed, require_module  # torch is an optional package
+
+        return as_deployed(*(require_module(model, "model") for model in models))
 
     def read_float(self, model: object) -> FloatModel:
         """What the parameters and buffers of a module tell.

@@ -5,9 +5,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
@@ -51,8 +52,9 @@ class GivenData:
         )
 
 
+@runtime_checkable
 class FrontEnd(Protocol):
-    """A front end; the module ``front_end`` of its package has one as ``FRONT_END``."""
+    """A front end; an entry point of the group ``quantmedic.front_ends`` gives it, which has the same name."""
 
     @property
     def name(self) -> str:
@@ -63,23 +65,14 @@ class FrontEnd(Protocol):
         """What messages call its models, as in ``a LiteRT model``."""
 
     @property
-    def editor(self) -> str:
-        """Dotted name of the module whose ``edit(models, case, change)`` carries out changes; see ``Edited``.
-
-        Its ``LEARNS`` says whether it can learn on samples, its ``EXECUTORS``, where it has any, run prescriptions.
-        A name, since what edits models stands above the collectors.
-        """
-
-    @property
-    def takes_rest(self) -> bool:
-        """It is asked last: it takes all files, or all objects, that no other front end recognizes."""
-
-    @property
     def writes_models(self) -> bool:
         """Changed models can be written to files (``Edited.save``)."""
 
     def recognizes(self, model: object) -> bool:
-        """Whether a model, a path or another object, is one of its own; reads a few bytes at most."""
+        """Whether a model, a path or another object, is surely one of its own; reads a few bytes at most."""
+
+    def takes_rest(self, model: object) -> bool:
+        """Whether it takes a model that no front end recognizes."""
 
     def open(
         self, float_model: object, quantized_model: object, given: GivenData
@@ -105,6 +98,9 @@ class FrontEnd(Protocol):
             ModelError: It cannot be read, or models of this kind are not run by themselves.
         """
 
+    def as_deployed(self, *models: object) -> AbstractContextManager[None]:
+        """Context in which models in memory compute as they are deployed, and after which they are as before."""
+
     def read_float(self, model: object) -> FloatModel:
         """What a float model tells by itself; one that is missing or damaged is said in a notice.
 
@@ -118,9 +114,11 @@ class FileFrontEnd(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    editor: ClassVar[str]
-    takes_rest: ClassVar[bool] = False
     writes_models: ClassVar[bool] = False
+
+    def takes_rest(self, model: object) -> bool:
+        """No; see ``FrontEnd``."""
+        return False
 
     @abstractmethod
     def open_paths(self, float_path: Path, quantized_path: Path) -> FileModels:
@@ -155,6 +153,10 @@ class FileFrontEnd(ABC):
     def open_network(self, path: Path) -> Network:
         """Refuse to run one model by itself; see ``FrontEnd``."""
         raise ModelError(f"one {self.title} model alone is not run", where=str(path), help="give ONNX models")
+
+    def as_deployed(self, *models: object) -> AbstractContextManager[None]:
+        """Files stay as they are; see ``FrontEnd``."""
+        return nullcontext()
 
     def read_float(self, model: object) -> FloatModel:
         """What a float file tells by itself; see ``FrontEnd``."""

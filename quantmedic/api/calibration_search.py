@@ -34,7 +34,8 @@ from quantmedic.trials.calibration_search import (
     same_choices,
     settings_of,
 )
-from quantmedic.trials.execute import Executor, find_executor
+from quantmedic.trials.edit import find_executor
+from quantmedic.trials.execute import Executor
 from quantmedic.trials.split import BATCH, MAX_SAMPLES, EvenBatches, read_pool
 from quantmedic.version import VERSION
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 import quantmedic.collectors.statistics.accumulate  # noqa: F401
+from quantmedic.collectors.extensions import other_packages
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, wants_exact_kernels
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
@@ -30,6 +31,8 @@ def environment_lines() -> Iterator[str]:
         yield f"{'  ' if found else '! '}{name:14} {found or 'missing: pip install quantmedic'}"
     for extra, name in _EXTRAS.items():
         yield f"  {name:14} {_version(name) or f'''not installed: pip install 'quantmedic[{extra}]' '''.strip()}"
+    for package in other_packages():
+        yield f"  {'extension':14} {package}"
     yield f"  {'cores':14} {os.cpu_count()}"
     yield f"  {'VNNI':14} {_vnni()}"
     yield f"  {'kernels':14} {_kernels()}"

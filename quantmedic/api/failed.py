@@ -15,10 +15,10 @@ from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.statistics.spatial import IMAGE_CHANNELS
+from quantmedic.collectors.toolchain_files.toolchain_log import read_log_facts
 from quantmedic.engine.case.facts import (
     FLOAT_ALONE,
     FailureFacts,

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from quantmedic.api.cases import is_case, load_case, with_notice
 from quantmedic.api.options import ToolchainOptions
 from quantmedic.api.rulebase import known_and_own_patterns
-from quantmedic.collectors.from_settings.mct_settings import MctSettings, read_mct_settings
-from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
-from quantmedic.collectors.from_settings.toolchain_log import read_logs
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.toolchain_files.formats import FORMATS, RunSettings
+from quantmedic.collectors.toolchain_files.merge import Source, imported_case, read_source, with_sources
+from quantmedic.collectors.toolchain_files.toolchain_log import read_logs
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -102,7 +102,7 @@ class ToolchainFacts(NamedTuple):
     notice: str | None
 
 
-def read_mct(module: object, options: ToolchainOptions) -> MctSettings | None:
+def read_mct(module: object, options: ToolchainOptions) -> RunSettings | None:
     """Settings of Sony's toolkit, if its configuration or log was given.
 
     Args:
@@ -114,7 +114,11 @@ def read_mct(module: object, options: ToolchainOptions) -> MctSettings | None:
     """
     if options.core_config is None and options.mct_log is None:
         return None
-    return read_mct_settings(module, options.core_config, options.mct_log)
+    readers = (each.read_run for each in FORMATS if each.read_run is not None)
+    read_run = next(readers, None)
+    if read_run is None:
+        raise DataError("nothing is installed that reads settings of a run", where="--mct-log", help="leave it out")
+    return read_run(module, options.core_config, options.mct_log)
 
 
 def toolchain_facts(module: object, base: RuleBase, options: ToolchainOptions) -> ToolchainFacts:

@@ -14,8 +14,7 @@ from quantmedic.api.options import CollectOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_modules, collect_weights
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
-from quantmedic.collectors.from_language_model.unfinished import work_folder
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, work_folder
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -72,14 +71,18 @@ def is_language_pair(float_model: ModelSource, quantized_model: ModelSource, opt
     An object is such a module where texts are given.
     """
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
-    if any(path.is_file() and not is_checkpoint(path) for path in paths):
+    if any(path.is_file() and not _is_recognized(path) for path in paths):
         return False
     return any(map(is_checkpoint_path, paths)) or (len(paths) < 2 and options.texts.tokens is not None)
 
 
 def is_checkpoint_path(path: Path) -> bool:
     """A file or package of weights, or a folder that is no TensorFlow model."""
-    return is_checkpoint(path) and tensorflow_kind(path) is None
+    return _is_recognized(path) and tensorflow_kind(path) is None
+
+
+def _is_recognized(path: Path) -> bool:
+    return any(each.recognizes(path) for each in CHECKPOINTS)
 
 
 def refuse_checkpoints(*models: ModelSource) -> None:

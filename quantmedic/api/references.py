@@ -9,11 +9,9 @@ from quantmedic.api.cases import with_notice
 from quantmedic.api.options import ReferenceOptions, Stages
 from quantmedic.api.remedies import Measurement
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_device.device_departures import compare_with_device
-from quantmedic.collectors.from_device.dump import OPTION as DUMP_OPTION
-from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.matched_tensors import NAMES_OPTION, MatchedDump, match_names, read_names
+from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.front_ends import front_end_of
+from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS, DUMP_OPTION, NAMES_OPTION, DeviceDump
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.models import Models
@@ -64,7 +62,7 @@ def _open_outputs(
     return {kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()}
 
 
-def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> MatchedDump | None:
+def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> DeviceDump | None:
     """Tensors of the device, found in the quantized model; None where none were given."""
     if references.device_tensors is None:
         if references.device_names is not None:
@@ -80,17 +78,16 @@ def open_device_tensors(measurement: Measurement, references: ReferenceOptions) 
             where=DUMP_OPTION,
             help="pass these inputs with --validation",
         )
-    names = read_names(references.device_names)
-    return match_names(open_dump(references.device_tensors), measurement.models, names)
+    device = extension_for(DEVICE_TENSORS, references.device_tensors, DUMP_OPTION)
+    return device.open(references.device_tensors, references.device_names, measurement.models)
 
 
-def with_device_tensors(case: Case, measurement: Measurement, dump: MatchedDump) -> Case:
+def with_device_tensors(case: Case, measurement: Measurement, dump: DeviceDump) -> Case:
     """The case with what the device computes otherwise than the quantized model here."""
     options = measurement.options
-    record, notices = compare_with_device(
+    record, notices = dump.compare(
         measurement.models,
         case,
-        dump,
         measurement.datasets["validation"],
         limit=options.samples,
         threads=options.threads,

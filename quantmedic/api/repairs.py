@@ -1,7 +1,8 @@
 """Remedies that quantmedic carries out itself on model files: for toolchains that have no option for them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,17 +11,15 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.readers import RewindableReader, is_reader
-from quantmedic.collectors.from_litert import litert_models
-from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
-from quantmedic.collectors.from_onnx.onnx_file import load_model, save_content, save_model
-from quantmedic.collectors.from_onnx.onnx_models import open_models
+from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.feed import input_specs
-from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.engine.errors import DataError, ModelError, OutputError
 from quantmedic.engine.files import is_same_place
 from quantmedic.engine.output_files import require_file
+from quantmedic.trials.edit import Repairable, remedies_named
 from quantmedic.trials.from_onnx.bias_correction import Correction, correct_model
 from quantmedic.trials.from_onnx.equalize import Equalization, equalize_model
 from quantmedic.trials.from_onnx.rounding import Rounding, round_model
@@ -186,33 +185,22 @@ def _repair(
     """Repair a quantized model on data, and write it."""
     deadline = None if seconds is None else time.monotonic() + seconds
     target = _target(output, float_model)
-    settings: dict[str, object] = {"threads": threads_to_use(threads), "deadline": deadline}
-    paths = Path(float_model), Path(quantized_model)
-    if front_end_of(str(quantized_model)).name == "litert":
-        return _repair_litert(repair, paths, data, target, samples, settings)
-    models = open_models(*paths)
-    read = _samples_of(data, models.input_specs, samples)
-    repaired = repair(models, read, **settings)
-    save_model(repaired.model, target)
+    repairable = _open_repairable(Path(float_model), Path(quantized_model), data, samples)
+    repaired = repair(repairable.models, repairable.read, threads=threads_to_use(threads), deadline=deadline)
+    repairable.save(repaired.model, target)
     return repaired
 
 
-def _repair_litert(
-    repair: Callable[..., _Repaired],
-    paths: tuple[Path, Path],
-    data: DataSource,
-    target: Path,
-    samples: int | None,
-    settings: Mapping[str, object],
-) -> _Repaired:
-    """The same of LiteRT files: what is learned on the translation is written over the codes of the file."""
-    models = litert_models.open_models(*paths)
-    models.probe()
-    read = _samples_of(feeds_by_tensor(models.float_graph, data), models.input_specs, samples)
-    models.first = next(iter(read()), None)
-    repaired = repair(models.editable(), read, **settings)
-    save_content(models.quantized.content_with(repaired.model), target)
-    return repaired
+def _open_repairable(float_path: Path, quantized_path: Path, data: DataSource, samples: int | None) -> Repairable:
+    front_end = front_end_of(str(quantized_path))
+    open_files = remedies_named(front_end.name).open_repairable
+    if open_files is None:
+        raise ModelError(
+            f"{front_end.title} models are not repaired by themselves",
+            where=str(quantized_path),
+            help="give ONNX or LiteRT files",
+        )
+    return open_files(float_path, quantized_path, data, partial(_samples_of, limit=samples))
 
 
 def rewindable(reader: object) -> RewindableReader:

@@ -1,7 +1,6 @@
 """Checkpoints: a float one against a quantized one, tensor by tensor, and the language models in them on texts."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +11,10 @@ from quantmedic.api.options import TokenSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.from_checkpoint.compare_checkpoints import collect_checkpoints
+from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -101,15 +101,14 @@ def collect_weights(
     Raises:
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
     """
-    _look_for_device(device, tokens)
     paths = Path(float_weights), Path(quantized_weights)
+    checkpoints = extension_for(CHECKPOINTS, paths[1], str(paths[1]))
+    _look_for_device(device, tokens, checkpoints)
     with watching(progress) as told:
-        case = _compare(paths, threads, cluster, told)
+        case = _compare(checkpoints, paths, threads, cluster, told)
         if tokens is None:
             return case
-        with _torch_needed():
-            from quantmedic.collectors.from_language_model.checkpoint_case import with_language
-        return with_language(
+        return checkpoints.run_on_texts(
             case,
             paths,
             tokens,
@@ -137,9 +136,8 @@ def collect_modules(
     Raises:
         QuantmedicError: They do not belong together or cannot be run, or the texts cannot be read.
     """
-    with _torch_needed():
-        from quantmedic.collectors.from_language_model.module_case import collect_modules  # torch is optional
-    return collect_modules(
+    checkpoints = extension_for(CHECKPOINTS, quantized_model, type(quantized_model).__name__)
+    return checkpoints.compare_modules(
         float_model,
         quantized_model,
         tokens,
@@ -151,7 +149,7 @@ def collect_modules(
     )
 
 
-def _look_for_device(device: str | None, tokens: TokenSource | None) -> None:
+def _look_for_device(device: str | None, tokens: TokenSource | None, checkpoints: Checkpoints) -> None:
     """Weights are compared before, which takes minutes: what is not there is told first."""
     if device is None:
         return
@@ -161,28 +159,19 @@ def _look_for_device(device: str | None, tokens: TokenSource | None) -> None:
             where=f"--device {device}",
             help="give the texts that both are run on (--tokens), or leave --device out",
         )
-    with _torch_needed():
-        from quantmedic.collectors.from_torch.devices import usable_device  # torch is an optional package
-    usable_device(device)
+    checkpoints.require_device(device)
 
 
-@contextmanager
-def _torch_needed() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ModelError(
-            "the package torch is not installed, which runs language models",
-            help="pip install 'quantmedic[language]', or leave --tokens out",
-        ) from error
-
-
-def _compare(paths: tuple[Path, Path], threads: int | None, cluster: object | None, progress: Progress) -> Case:
+def _compare(
+    checkpoints: Checkpoints,
+    paths: tuple[Path, Path],
+    threads: int | None,
+    cluster: object | None,
+    progress: Progress,
+) -> Case:
     if cluster is None:
-        return collect_checkpoints(*paths, version=VERSION, threads=threads, progress=progress)
+        return checkpoints.compare(*paths, version=VERSION, threads=threads, progress=progress)
     from quantmedic.cluster.checkpoints import compare_on_cluster  # Dask is an optional package
 
     elsewhere = partial(compare_on_cluster, *paths, cluster, threads)
-    return collect_checkpoints(*paths, version=VERSION, progress=progress, elsewhere=elsewhere)
+    return checkpoints.compare(*paths, version=VERSION, threads=threads, progress=progress, elsewhere=elsewhere)

@@ -13,7 +13,7 @@ from quantmedic.api.options import CheckpointOptions, CollectOptions
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
 from quantmedic.collectors.case_file.archive import read_case
-from quantmedic.collectors.from_language_model.unfinished import InterruptedRun
+from quantmedic.collectors.measure.checkpoints import InterruptedRun
 from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError

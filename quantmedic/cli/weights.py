@@ -22,7 +22,7 @@ from quantmedic.cli.options import (
 )
 from quantmedic.cli.reporting import open_judging, report_case
 from quantmedic.cli.terminal import progress_bars
-from quantmedic.collectors.from_language_model.unfinished import work_folder
+from quantmedic.collectors.measure.checkpoints import work_folder
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

@@ -7,7 +7,7 @@ from quantmedic.cluster.answers import describe_worker
 from quantmedic.cluster.connection import connect
 from quantmedic.cluster.jobs import THREADS
 from quantmedic.cluster.units import run_units
-from quantmedic.collectors.from_checkpoint.compare_checkpoints import Found
+from quantmedic.collectors.measure.checkpoints import Found
 
 
 def compare_on_cluster(

@@ -14,12 +14,13 @@ from quantmedic.api.layer_searches import GoalOptions, open_experiment, open_fal
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.answers import StoredCase, load_stored
 from quantmedic.cluster.jobs import Job, read_job
-from quantmedic.collectors.from_checkpoint.compare_checkpoints import CheckpointPair, open_checkpoints
+from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, CheckpointPair
 from quantmedic.collectors.measure.collect_pair import SliceRun
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.native.runs import time_limit
 from quantmedic.engine.errors import DataError
-from quantmedic.trials.execute import find_executor
+from quantmedic.trials.edit import find_executor
 from quantmedic.trials.float_search import FallbackTrial
 from quantmedic.trials.layer_search import Experiment
 from quantmedic.trials.split import Pool
@@ -121,4 +122,5 @@ def open_job_trials(job: Job, stored: StoredCase) -> TrialPlace:
 
 def open_job_checkpoints(job: Job) -> CheckpointPair:
     """Both checkpoints of a job."""
-    return open_checkpoints(Path(job["float_weights"]), Path(job["quantized_weights"]))
+    paths = Path(job["float_weights"]), Path(job["quantized_weights"])
+    return extension_for(CHECKPOINTS, paths[1], str(paths[1])).open(*paths)

@@ -21,7 +21,7 @@ from builders.tiers import others_nightly
 from builders.toy_front_end import save_toy_pair
 
 import quantmedic
-from quantmedic.collectors.front_ends import front_ends
+from quantmedic.collectors.front_ends import FRONT_ENDS
 from quantmedic.collectors.measure.collect_pair import Interrupted, Run
 from quantmedic.collectors.measure.observer import Observer
 from quantmedic.engine.case.facts import ErrorFacts, Facts, TensorDataFacts
@@ -46,7 +46,7 @@ KINDS = (*FILES, *(f"torch, {toolchain}" for toolchain in TORCH))
 
 
 def test_every_front_end_is_held_to_this_suite() -> None:
-    assert {each.name for each in front_ends()} == {kind.partition(",")[0] for kind in KINDS}
+    assert {each.name for each in FRONT_ENDS} == {kind.partition(",")[0] for kind in KINDS}
 
 
 @dataclass

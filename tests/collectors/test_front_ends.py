@@ -1,11 +1,10 @@
-"""Which front end a model belongs to, and what every front end must name."""
+"""Which front end a model belongs to."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.front_ends import front_end_named, front_end_of, front_end_of_pair, front_ends
+from quantmedic.collectors.front_ends import FRONT_ENDS, front_end_named, front_end_of, front_end_of_pair
 from quantmedic.engine.errors import ModelError
 
 LITERT_BYTES = b"\x1c\0\0\0TFL3" + b"\0" * 8
@@ -25,12 +24,10 @@ def test_a_model_belongs_to_one_front_end(tmp_path: Path) -> None:
     assert front_end_of_pair(tmp_path / "missing", path).name == "litert"
 
 
-def test_every_front_end_is_found_by_its_name_and_names_an_editor() -> None:
-    names = [each.name for each in front_ends()]
-    assert len(set(names)) == len(names) and {"onnx", "litert", "torch"} <= set(names)
-    for each in front_ends():
-        assert front_end_named(each.name) is each
-        assert find_spec(each.editor) is not None, f"{each.editor} is missing: its edit may raise a ModelError"
+def test_every_front_end_is_found_by_its_name() -> None:
+    names = [each.name for each in FRONT_ENDS]
+    assert len(set(names)) == len(names) and {"onnx", "litert", "torch", "toy"} <= set(names)
+    assert all(front_end_named(each.name) is each for each in FRONT_ENDS)
 
 
 def test_models_of_two_front_ends_are_refused(tmp_path: Path) -> None:

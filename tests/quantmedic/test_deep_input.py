@@ -24,8 +24,8 @@ from quantmedic.collectors.data.labels import read_labels
 from quantmedic.collectors.data.preprocessing import Preprocessing, read_image
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_onnx.onnx_file import load_model
-from quantmedic.collectors.from_settings.merge import read_source
 from quantmedic.collectors.metrics.metric import call_metric
+from quantmedic.collectors.toolchain_files.merge import read_source
 from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError
 from quantmedic.engine.limits import LimitError
 from quantmedic.engine.rules.examples import read_page

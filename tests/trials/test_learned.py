@@ -76,7 +76,7 @@ def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> N
 
 def test_an_editor_that_cannot_learn_is_not_asked_to(broken: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the trials of the whole network those are left out, and none of them fails."""
-    monkeypatch.setattr("quantmedic.trials.from_onnx.onnx_remedies.LEARNS", False)
+    monkeypatch.setattr("quantmedic.trials.trial.learns", lambda models: False)
     data = {"image": images(96)}
     paths = (broken.models.float_graph.path, broken.models.quantized.path)
     proof = quantmedic.collect(*paths, validation=data, prove=600).record.proof

@@ -14,20 +14,20 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.from_litert.litert_file import read_litert
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of, parse_translation
-from quantmedic.collectors.from_litert.litert_models import LiteRTModels
+from quantmedic.collectors.from_litert.litert_models import LiteRTModels, open_models
 from quantmedic.collectors.from_litert.litert_session import Sessions
+from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
 from quantmedic.collectors.from_onnx.onnx_file import save_content
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
 from quantmedic.collectors.measure.models import Fitting, Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import write_file
+from quantmedic.trials.edit import ReadSamples, Remedies, Repairable
 from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
 from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
-#: What is learned on samples can be carried out.
-LEARNS = True
 #: Names of the files that a prescription reads and writes.
 FLOAT, MADE = "float.tflite", "int8.tflite"
 #: The user's calibration data: the stored samples, by the names that the signature of the float model gives its inputs.
@@ -129,4 +129,16 @@ class LiteRTExecutor(ScriptExecutor):
         return LiteRTMade(models, made)
 
 
+def open_repairable(float_path: Path, quantized_path: Path, data: object, read: ReadSamples) -> Repairable:
+    """Two files to be repaired on samples: what is learned on the translation is written over the file's codes."""
+    models = open_models(float_path, quantized_path)
+    models.probe()
+    samples = read(feeds_by_tensor(models.float_graph, data), models.input_specs)
+    models.first = next(iter(samples()), None)
+    return Repairable(
+        models.editable(), samples, lambda model, path: save_content(models.quantized.content_with(model), path)
+    )
+
+
 EXECUTORS = (LiteRTExecutor("ai-edge-quantizer", "ai-edge-quantizer", frozenset({"data"}), DATA),)
+REMEDIES = Remedies(edit, learns=True, executors=EXECUTORS, open_repairable=open_repairable)

@@ -45,8 +45,6 @@ from quantmedic.trials.from_onnx.layers import (
 from quantmedic.trials.from_onnx.qdq import to_qdq
 from quantmedic.trials.from_onnx.rounding import round_model
 
-#: What is learned on samples can be carried out.
-LEARNS = True
 #: Reads the graph of a model that stands for the file of this path.
 Reader = Callable[[Path, onnx.ModelProto], OnnxGraph]
 Array = NDArray[np.generic]

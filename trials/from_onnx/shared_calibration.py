@@ -30,8 +30,6 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.options import Options
 from quantmedic.trials.from_onnx.onnx_remedies import FLOAT, MADE, OnnxMade, copy_model, require_outputs
 
-#: The toolchain that is meant, as in the rules.
-TOOLCHAIN = "onnxruntime"
 #: Severities of ONNX Runtime's log, of which it tells no current one: ``_WARNING`` is where it starts.
 _WARNING, _FATAL = 2, 4
 Array = NDArray[np.generic]

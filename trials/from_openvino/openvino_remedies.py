@@ -21,12 +21,11 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import write_file
+from quantmedic.trials.edit import Remedies
 from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
 from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
-#: What is learned on samples can be carried out.
-LEARNS = True
 #: Names of the files that a prescription reads and writes.
 FLOAT, MADE = "float.xml", "int8.xml"
 #: The user's calibration data: the stored batches, each a dictionary by input name as prescriptions read them, or a
@@ -116,3 +115,4 @@ class OpenVINOExecutor(ScriptExecutor):
 
 
 EXECUTORS = (OpenVINOExecutor("NNCF", "nncf", frozenset({"dataset"}), DATASET),)
+REMEDIES = Remedies(edit, learns=True, executors=EXECUTORS)

@@ -33,10 +33,9 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.bench import OutOfTimeError
+from quantmedic.trials.edit import Remedies
 from quantmedic.trials.execute import Installed, Made
 
-#: Nothing is learned on samples.
-LEARNS = False
 #: Variable that holds the quantized module at the end of a prescription.
 RESULT = "quantized"
 #: Lines of a toolchain's complaint that are passed on.
@@ -349,3 +348,4 @@ EXECUTORS = (
     TorchExecutor("torchao", "torchao", frozenset({"model", "loader"}), _as_loader),
     TorchExecutor("Sony MCT", "model-compression-toolkit", frozenset({"model", "gen"}), _as_generator),
 )
+REMEDIES = Remedies(edit, executors=EXECUTORS)

@@ -22,7 +22,8 @@ from quantmedic.cli.main import cli
 from quantmedic.collectors.data.progress import no_announcement
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_language_model.rooms import Rooms
-from quantmedic.collectors.from_language_model.unfinished import Work, open_work, state_of_files, work_folder
+from quantmedic.collectors.from_language_model.unfinished import Work, open_work, state_of_files
+from quantmedic.collectors.measure.checkpoints import work_folder
 from quantmedic.engine.errors import OutputError
 
 pytestmark = pytest.mark.thorough

@@ -8,7 +8,7 @@ import pytest
 from builders.recordings import RECORDINGS
 
 import quantmedic
-from quantmedic.collectors.from_settings.toolchain_log import LogFacts, read_log_facts
+from quantmedic.collectors.toolchain_files.toolchain_log import LogFacts, read_log_facts
 from quantmedic.engine.case.facts import FailureFacts
 
 BASE = quantmedic.load_rulebase()

@@ -16,10 +16,10 @@ from onnxruntime.quantization import CalibrationMethod, write_calibration_table
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 
 import quantmedic
-from quantmedic.collectors.from_settings.formats import Imported, formats, recognise_format
 from quantmedic.collectors.from_settings.mct_log import MctLog, imported_log
 from quantmedic.collectors.from_settings.mct_stage import MctNode
-from quantmedic.collectors.from_settings.merge import read_source
+from quantmedic.collectors.toolchain_files.formats import FORMATS, Imported, recognise_format
+from quantmedic.collectors.toolchain_files.merge import read_source
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.limits import IMPORTED_LAYERS, YAML_BYTES, LimitError
 
@@ -424,5 +424,5 @@ def test_kinds_have_names_of_their_own_and_a_toolchain() -> None:
     from quantmedic import load_rulebase
 
     toolchains = {toolchain.name for toolchain in load_rulebase().toolchains}
-    assert len({each.name for each in formats()}) == len(formats())
-    assert {each.toolchain for each in formats()} <= toolchains
+    assert len({each.name for each in FORMATS}) == len(list(FORMATS))
+    assert {each.toolchain for each in FORMATS} <= toolchains

@@ -14,7 +14,7 @@ from builders.onnx_models import conv_net, qdq, save_pair
 import quantmedic
 from quantmedic import import_files
 from quantmedic.cli.main import main
-from quantmedic.collectors.from_settings.formats import Imported, recognise_format
+from quantmedic.collectors.toolchain_files.formats import Imported, recognise_format
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, SettingsFacts, TensorFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.advice import advise

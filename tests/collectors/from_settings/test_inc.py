@@ -20,10 +20,10 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_tensors import normalized_mse
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
+from quantmedic.collectors.toolchain_files.formats import Imported, recognise_format
 from quantmedic.engine.case.facts import ModelFacts, SettingsFacts, TensorFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import LimitError

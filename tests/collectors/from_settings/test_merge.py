@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quantmedic.collectors.from_settings.formats import Imported
-from quantmedic.collectors.from_settings.merge import Source, imported_case, with_sources
+from quantmedic.collectors.toolchain_files.formats import Imported
+from quantmedic.collectors.toolchain_files.merge import Source, imported_case, with_sources
 from quantmedic.engine.case.facts import QuantizerFacts, RecordedFacts, ReportedFacts, SettingsFacts, TensorDataFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.tensors import recorded_facts

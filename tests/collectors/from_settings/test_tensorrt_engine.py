@@ -12,7 +12,7 @@ import pytest
 from builders.onnx_models import Net, random, save_pair, static
 
 import quantmedic
-from quantmedic.collectors.from_settings.formats import Imported, recognise_format
+from quantmedic.collectors.toolchain_files.formats import Imported, recognise_format
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
 from quantmedic.reports.context import build_context

@@ -8,7 +8,7 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
 from quantmedic.api.rulebase import known_and_own_patterns
-from quantmedic.collectors.from_settings.toolchain_log import MAX_BYTES, read_log_facts, read_logs
+from quantmedic.collectors.toolchain_files.toolchain_log import MAX_BYTES, read_log_facts, read_logs
 from quantmedic.engine.errors import DataError, RuleError
 from quantmedic.engine.limits import LOG_SECONDS, LimitError
 from quantmedic.engine.rules.load import load_rules

@@ -1,4 +1,7 @@
-"""The skeleton of a front end, for a toy format: dense layers in ``.toy`` files, which numpy reads and runs."""
+"""The skeleton of a front end, for a toy format: dense layers in ``.toy`` files, which numpy reads and runs.
+
+Its entry point stands in ``quantmedic_toy-1.0.dist-info`` beside this package, as that of any installed package.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,17 +14,14 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.hashes import sha256_of
-from quantmedic.collectors.front_ends import register
 from quantmedic.collectors.measure.float_model import FloatModel
-from quantmedic.collectors.measure.front_end import FileFrontEnd
+from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import (
     Description,
-    Edited,
     Faithfulness,
     FileModels,
-    Fitting,
     Kernel,
     Models,
     Reading,
@@ -37,7 +37,6 @@ from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
 from quantmedic.engine.case.facts import ModelFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -179,21 +178,11 @@ class ToyModels(ModelPair):
         return runner_of(self.quantized)
 
 
-#: Nothing is learned on samples.
-LEARNS = False
-
-
-def edit(models: ToyModels, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
-    """What a front end that edits its models would do here."""
-    raise ModelError("toy models are not edited", where=str(models.quantized.path))
-
-
 class ToyFrontEnd(FileFrontEnd):
     """Reads ``.toy`` files."""
 
     name: ClassVar[str] = "toy"
     title: ClassVar[str] = "toy"
-    editor: ClassVar[str] = __name__
 
     def recognizes(self, model: object) -> bool:
         return isinstance(model, str | Path) and Path(model).suffix == ".toy"
@@ -207,7 +196,7 @@ class ToyFrontEnd(FileFrontEnd):
         return FloatModel(ModelFacts(name=read(path).path.name), files=(path,))
 
 
-register(ToyFrontEnd())
+FRONT_END: FrontEnd = ToyFrontEnd()
 
 
 def save_toy_pair(folder: Path) -> tuple[tuple[Path, Path], Array]:

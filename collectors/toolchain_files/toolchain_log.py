@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from quantmedic.collectors.data.messages import missing_path_error
-from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.collectors.native.child import ask_child
+from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.limits import LOG_SECONDS

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
-from quantmedic.collectors.from_settings.formats import Imported, recognise_format
-from quantmedic.collectors.from_settings.mct_log import MCT_FOLDER
-from quantmedic.collectors.from_settings.overrides import asked_facts, override_facts
-from quantmedic.collectors.from_settings.values import Fields
+from quantmedic.collectors.toolchain_files.formats import Imported, recognise_format
+from quantmedic.collectors.toolchain_files.overrides import asked_facts, override_facts
+from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import (
     BiasFacts,
     CoverageFacts,
@@ -153,12 +152,11 @@ def read_source(path: Path) -> Source:
         DataError: It cannot be read, is damaged, or its format is not known.
         LimitError: It is too large or too deep, or names more tensors or layers than a network has.
     """
-    if path.is_dir():
-        return Source(path.resolve().name, MCT_FOLDER.name, MCT_FOLDER.toolchain, MCT_FOLDER.read(path))
     kind = recognise_format(path)
     imported = kind.read(path)
     IMPORTED_LAYERS.check(max(map(len, (imported.tensors, imported.inputs, imported.layers))), path)
-    return Source(path.name, kind.name, kind.toolchain, imported, kind.lists_all)
+    name = path.resolve().name if kind.is_folder else path.name
+    return Source(name, kind.name, kind.toolchain, imported, kind.lists_all)
 
 
 def imported_case(sources: Sequence[Source], version: str) -> Case:

@@ -1,15 +1,12 @@
 """Known file formats, and which of them a file has."""
 
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 
-from quantmedic.collectors import from_settings
-from quantmedic.collectors.from_settings.settings_files import first_text
-from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
+from quantmedic.collectors.extensions import Kind, refuse_broken
+from quantmedic.collectors.toolchain_files.settings_files import first_text
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
 
@@ -75,8 +72,21 @@ class Imported:
 
 
 @dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run: from the toolchain's own configuration where it was given, else from its log.
+
+    ``logs`` are what the toolchain printed, as text files; ``notice`` says why the log folder is not used.
+    """
+
+    settings: SettingsFacts
+    search: SearchFacts
+    logs: tuple[Path, ...] = ()
+    notice: str | None = None
+
+
+@dataclass(frozen=True)
 class Format:
-    """A file format.
+    """A file format; an entry point of the group ``quantmedic.formats`` gives it.
 
     Attributes:
         name: As a report names it, such as ``Horizon configuration``.
@@ -84,6 +94,9 @@ class Format:
         recognizes: Whether a file has it, by its name and its first 64 kB as text.
         lists_all: It lists every activation that gets a grid: one that it lacks has none.
         read: Reads the file; raises ``DataError`` with file, place and next step where it is damaged.
+        is_folder: It is a folder, which is recognized by its name and an empty text.
+        read_run: Reads what the toolchain holds in memory, from the quantized model, its configuration and the folder
+            that it logged to, of which any may be None; None: nothing.
     """
 
     name: str
@@ -91,28 +104,28 @@ class Format:
     recognizes: Callable[[str, str], bool]
     read: Callable[[Path], Imported]
     lists_all: bool = False
+    is_folder: bool = False
+    read_run: Callable[[object, object, str | Path | None], RunSettings] | None = None
 
 
-@cache
-def formats() -> tuple[Format, ...]:
-    """All formats, in the order of their modules' names."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(from_settings.__path__))
-    found = [import_module(f"{from_settings.__name__}.{name}") for name in modules]
-    return tuple(each for module in found for each in getattr(module, "FORMATS", ()))
+FORMATS: Kind[Format] = Kind("quantmedic.formats", Format)
 
 
 def recognise_format(path: Path) -> Format:
-    """The format of a file.
+    """The format of a file or folder.
 
     Raises:
         DataError: It cannot be read, or its format is not known.
+        QuantmedicError: Nothing recognizes it, and a format that may cannot be loaded.
     """
-    text = first_text(path)
-    for each in formats():
-        if each.recognizes(path.name, text):
+    is_folder = path.is_dir()
+    text = "" if is_folder else first_text(path)
+    for each in FORMATS:
+        if each.is_folder == is_folder and each.recognizes(path.name, text):
             return each
+    refuse_broken(str(path), FORMATS)
     raise DataError(
         "unrecognized file format",
         where=str(path),
-        help=f"known formats: {', '.join(dict.fromkeys(each.name for each in formats()))}",
+        help=f"known formats: {', '.join(dict.fromkeys(each.name for each in FORMATS))}",
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from quantmedic.collectors.data.messages import did_you_mean
-from quantmedic.collectors.from_settings.formats import Requests
+from quantmedic.collectors.toolchain_files.formats import Requests
 from quantmedic.engine.case.facts import AskedFacts, OverrideFacts
 from quantmedic.engine.case.records import CaseRecord, OperatorRecord, TensorRecord
 

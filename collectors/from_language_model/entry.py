@@ -1,0 +1,121 @@
+"""Checkpoints and the language models in them as an extension. Weights are compared where torch is not installed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quantmedic.collectors.data.progress import Announce, Progress
+from quantmedic.collectors.from_checkpoint.compare_checkpoints import OpenedPair, collect_checkpoints, open_checkpoints
+from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
+from quantmedic.collectors.measure.checkpoints import Checkpoints, Elsewhere
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import ModelError
+
+
+class _Checkpoints:
+    """Checkpoints of transformers, llama.cpp and Core ML, and modules of transformers; see ``Checkpoints``."""
+
+    def recognizes(self, path: object) -> bool:
+        """By name; every folder is taken for one."""
+        return isinstance(path, str | Path) and is_checkpoint(Path(path))
+
+    def takes_rest(self, path: object) -> bool:
+        """What is none is refused when it is opened."""
+        return True
+
+    def open(self, float_path: Path, quantized_path: Path) -> OpenedPair:
+        """Open both."""
+        return open_checkpoints(float_path, quantized_path)
+
+    def compare(
+        self,
+        float_path: Path,
+        quantized_path: Path,
+        *,
+        version: str,
+        threads: int | None,
+        progress: Progress,
+        elsewhere: Elsewhere | None = None,
+    ) -> Case:
+        """Compare the weights."""
+        return collect_checkpoints(
+            float_path, quantized_path, version=version, threads=threads, progress=progress, elsewhere=elsewhere
+        )
+
+    def require_device(self, device: str) -> None:
+        """Refuse a device that torch does not have."""
+        with _torch_needed():
+            from quantmedic.collectors.from_torch.devices import usable_device  # torch is an optional package
+        usable_device(device)
+
+    def run_on_texts(
+        self,
+        case: Case,
+        paths: tuple[Path, Path],
+        tokens: object,
+        *,
+        length: int | None,
+        threads: int | None,
+        device: str | None,
+        unfinished: Path | None,
+        progress: Progress,
+        announce: Announce,
+    ) -> Case:
+        """Run both, block by block."""
+        with _torch_needed():
+            from quantmedic.collectors.from_language_model.checkpoint_case import (
+                with_language,  # torch is an optional package
+            )
+        return with_language(
+            case,
+            paths,
+            tokens,
+            length=length,
+            threads=threads,
+            device=device,
+            unfinished=unfinished,
+            progress=progress,
+            announce=announce,
+        )
+
+    def compare_modules(
+        self,
+        float_model: object,
+        quantized_model: object,
+        tokens: object,
+        *,
+        version: str,
+        length: int | None,
+        threads: int | None,
+        device: str | None,
+        progress: Progress,
+    ) -> Case:
+        """Compare and run modules."""
+        with _torch_needed():
+            from quantmedic.collectors.from_language_model.module_case import collect_modules  # torch is optional
+        return collect_modules(
+            float_model,
+            quantized_model,
+            tokens,
+            version=version,
+            length=length,
+            threads=threads,
+            device=device,
+            progress=progress,
+        )
+
+
+@contextmanager
+def _torch_needed() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModelError(
+            "the package torch is not installed, which runs language models",
+            help="pip install 'quantmedic[language]', or leave --tokens out",
+        ) from error
+
+
+CHECKPOINTS: Checkpoints = _Checkpoints()

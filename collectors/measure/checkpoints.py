@@ -1,0 +1,128 @@
+"""Checkpoints: what compares weights that no front end opens, and runs the language models in them on texts."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from quantmedic.collectors.data.progress import Announce, Progress
+from quantmedic.collectors.extensions import Kind
+from quantmedic.engine.case.records import Case
+
+#: What comparing some tensors finds, as plain values: layers, and what else there is to say.
+Found = dict[str, list[Any]]
+#: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
+Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
+#: How the folder of unfinished work ends.
+_ENDING = ".unfinished.run"
+
+
+class InterruptedRun(KeyboardInterrupt):
+    """Ctrl-C; ``folder`` holds what is finished, ``steps`` says how much."""
+
+    def __init__(self, folder: Path, steps: str) -> None:
+        """Keep where the work lies."""
+        super().__init__(f"interrupted: {folder} holds {steps}")
+        self.folder = folder
+        self.steps = steps
+
+
+def work_folder(case: Path) -> Path:
+    """Where unfinished work lies, beside the case that is to be written."""
+    name = case.name.removesuffix(".case").removesuffix(".unfinished")
+    return case.parent / f"{name}{_ENDING}"
+
+
+class CheckpointPair(Protocol):
+    """Two open checkpoints, compared some tensors at a time."""
+
+    def compare(self, names: Sequence[str], threads: int | None = None) -> Found:
+        """What comparing these float tensors with their counterparts finds."""
+
+
+@runtime_checkable
+class Checkpoints(Protocol):
+    """Compares checkpoints; an entry point of the group ``quantmedic.checkpoints`` gives it.
+
+    All methods raise a ``QuantmedicError`` where models or texts cannot be read, do not belong together or cannot be
+    run, also for lack of a package.
+    """
+
+    def recognizes(self, path: object) -> bool:
+        """Whether a file or folder is surely a checkpoint, by its name."""
+
+    def takes_rest(self, path: object) -> bool:
+        """Whether it takes what nothing recognizes, modules in memory too."""
+
+    def open(self, float_path: Path, quantized_path: Path) -> CheckpointPair:
+        """Open both, for a worker that compares tensors for ``elsewhere``."""
+
+    def compare(
+        self,
+        float_path: Path,
+        quantized_path: Path,
+        *,
+        version: str,
+        threads: int | None,
+        progress: Progress,
+        elsewhere: Elsewhere | None = None,
+    ) -> Case:
+        """Compare the weights, tensor by tensor.
+
+        Args:
+            float_path: The float weights.
+            quantized_path: The quantized ones.
+            version: Version of quantmedic, for the record.
+            threads: Processor threads; None: as many as suit.
+            progress: Called after every tensor.
+            elsewhere: Compares tensors on other machines.
+        """
+
+    def require_device(self, device: str) -> None:
+        """Refuse a device that cannot run language models here."""
+
+    def run_on_texts(
+        self,
+        case: Case,
+        paths: tuple[Path, Path],
+        tokens: object,
+        *,
+        length: int | None,
+        threads: int | None,
+        device: str | None,
+        unfinished: Path | None,
+        progress: Progress,
+        announce: Announce,
+    ) -> Case:
+        """The case of two checkpoints with what the language models in them predict.
+
+        Args:
+            case: Of the weights.
+            paths: The float checkpoint and the quantized one.
+            tokens: Texts or token ids.
+            length: Tokens that are used of each text; None: 512.
+            threads: Processor threads; None: as many as suit.
+            device: Where both models run; None: the processor.
+            unfinished: Folder that an interrupted run leaves its finished steps in, and goes on from.
+            progress: Called after every block.
+            announce: Called with a line on what takes long, or is gone on with.
+
+        Raises:
+            InterruptedRun: Ctrl-C, and something is kept.
+        """
+
+    def compare_modules(
+        self,
+        float_model: object,
+        quantized_model: object,
+        tokens: object,
+        *,
+        version: str,
+        length: int | None,
+        threads: int | None,
+        device: str | None,
+        progress: Progress,
+    ) -> Case:
+        """The same of modules in memory, or of a float folder and a quantized module, run as they are."""
+
+
+CHECKPOINTS: Kind[Checkpoints] = Kind("quantmedic.checkpoints", Checkpoints)
