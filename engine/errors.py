@@ -1,20 +1,14 @@
 """The one error that users see: what is wrong, where, and what to do next."""
 
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
-from quantmedic.engine.parameters import with_parameters
 from quantmedic.engine.text import inert_line
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class QuantmedicError(Exception):
     """Something the user can act on; the command line shows it without a traceback, exit code 2.
 
-    Its texts name options of the command line. As a string it names parameters instead, where ``in_python`` is set. The
+    Its texts name options of the command line; ``translate`` makes parameters of them for who called Python. The
     string shows what terminals and continuous integration would obey as escapes, wherever the text came from.
 
     Args:
@@ -28,14 +22,14 @@ class QuantmedicError(Exception):
         self.message = message
         self.where = (where,) if isinstance(where, str) else tuple(where)
         self.help = help
-        self.in_python = False
+        self.translate: Callable[[str], str] | None = None
 
     def __str__(self) -> str:
         lines = [self.message, *(f"  {line}" for where in self.where for line in where.split("\n"))]
         if self.help:
             lines += f"help: {self.help}".split("\n")
         text = "\n".join(map(inert_line, lines))
-        return with_parameters(text) if self.in_python else text
+        return self.translate(text) if self.translate is not None else text
 
 
 def failure_in_words(error: Exception) -> str:
@@ -71,17 +65,3 @@ class OutputError(QuantmedicError):
 
 class BaselineError(QuantmedicError):
     """A baseline of known findings cannot be read."""
-
-
-def for_python(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with errors that name its parameters, not options of the command line."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except QuantmedicError as error:
-            error.in_python = True
-            raise
-
-    return call

@@ -122,9 +122,11 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):
-        signature = import_module("quantmedic.api.signatures").spelled_out(found)
-        found = import_module("quantmedic.engine.errors").for_python(found)
+        signatures = import_module("quantmedic.api.signatures")
+        signature, text = signatures.spelled_out(found), signatures.docstring(found)
+        found = import_module("quantmedic.api.parameters").for_python(found)
         setattr(found, "__signature__", signature)  # noqa: B010  # a function has no such attribute for mypy
+        found.__doc__ = text
     globals()[name] = found
     return found
 

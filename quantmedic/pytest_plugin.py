@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from quantmedic.api.answer import Diagnosis
-    from quantmedic.api.options import CollectArguments, DataSource, ModelSource
+    from quantmedic.api.arguments import CollectArguments
+    from quantmedic.api.options import DataSource, ModelSource
 
 
 @pytest.fixture

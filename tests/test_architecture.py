@@ -90,6 +90,7 @@ FRAMEWORKS = {
     "jinja2",
     "rich",
     "click",
+    "cloup",
     "numba",
     "tensorflow",
     "ai_edge_litert",

@@ -1,6 +1,7 @@
 """What ARCHITECTURE.md and CONTRIBUTING.md list is what the repository holds.
 
-``python tests/test_documents.py`` writes the tables of ARCHITECTURE.md again.
+``python tests/test_documents.py`` writes the tables of ARCHITECTURE.md again, and the arguments of ``collect`` for
+type checkers, which are made of the options that `quantmedic/api/options.py` declares.
 """
 
 import ast
@@ -59,6 +60,53 @@ def with_tables(text: str) -> str:
     return text
 
 
+OPTIONS, ARGUMENTS = (ROOT / "quantmedic" / "api" / f"{name}.py" for name in ("options", "arguments"))
+HEAD = '''"""The keyword arguments of ``collect``, ``diagnose`` and ``fix``, for type checkers.
+
+Written by ``python tests/test_documents.py`` from the options in `quantmedic.api.options`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from quantmedic.api.options import MeasuringMode, OutputSource, Prove, Stages, TensorSource, TokenSource
+from quantmedic.engine.case.facts import Role
+
+if TYPE_CHECKING:
+    from quantmedic.collectors.data.preprocessing import Preprocessing
+
+
+class CollectArguments(TypedDict, total=False):
+    """Those that ``collect`` explains one by one."""
+
+'''
+#: Options that are parameters of their own, or belong to another function, and one that Python takes in two forms.
+NOT_ARGUMENTS = {"representative", "validation", "folders", "select", "ignore", "thresholds", "threshold_file"}
+TWO_FORMS = {"preprocessing": '"Preprocessing | Mapping[Role, Preprocessing] | None"'}
+
+
+def arguments_module() -> str:
+    """The text of quantmedic/api/arguments.py: each declared option with its type."""
+    lines = []
+    for each in ast.walk(ast.parse(OPTIONS.read_text(encoding="utf-8"))):
+        match each:
+            case ast.AnnAssign(ast.Name(name), ast.Subscript(ast.Name("Annotated"), ast.Tuple([kind, *_]))):
+                if name not in NOT_ARGUMENTS:
+                    lines.append(f"    {name}: {TWO_FORMS.get(name) or with_none(ast.unparse(kind))}")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def with_none(kind: str) -> str:
+    """None is the default of every argument that may be left out as a mapping."""
+    return f"{kind} | None" if kind.startswith("Mapping") and not kind.endswith("None") else kind
+
+
+def test_the_arguments_are_the_declared_options() -> None:
+    text = ARGUMENTS.read_text(encoding="utf-8")
+    assert text == arguments_module(), "write them again: python tests/test_documents.py"
+
+
 def test_architecture_lists_rooms_and_directions() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert text == with_tables(text), "write the tables again: python tests/test_documents.py"
@@ -93,3 +141,4 @@ def test_the_readme_stays_short() -> None:
 if __name__ == "__main__":
     document = ROOT / "ARCHITECTURE.md"
     document.write_text(with_tables(document.read_text(encoding="utf-8")), encoding="utf-8")
+    ARGUMENTS.write_text(arguments_module(), encoding="utf-8")

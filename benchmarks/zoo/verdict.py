@@ -12,7 +12,8 @@ import quantmedic.collectors as collectors_
 import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
-from quantmedic.api.options import CollectArguments, Prove
+from quantmedic.api.arguments import CollectArguments
+from quantmedic.api.options import Prove
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase

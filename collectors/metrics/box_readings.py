@@ -24,8 +24,8 @@ Background = Literal["none", "last", "first", "class-0"]
 CONFIDENCE, OVERLAP, MOST, CANDIDATES = 0.001, 0.7, 300, 30000
 _BOX = 4
 _LAYOUTS = (
-    "name boxes [samples, boxes, 4], scores [samples, boxes] and classes [samples, boxes], --metric-output "
-    "boxes,scores,classes; or boxes and scores [samples, boxes, classes]; or one output [samples, boxes, 6] of "
+    "name boxes [samples, boxes, 4], scores [samples, boxes] and classes [samples, boxes], --metric-option "
+    "output=boxes,scores,classes; or boxes and scores [samples, boxes, classes]; or one output [samples, boxes, 6] of "
     f"corners, score and class; else {OWN}"
 )
 #: Boxes that are compared with each other at a time.

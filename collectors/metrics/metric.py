@@ -108,8 +108,8 @@ def load_metric(
     if direction is not None and direction not in _DIRECTIONS:
         raise DataError(
             "direction of the metric cannot be read",
-            where=f"--metric-direction {direction}",
-            help="write --metric-direction higher or --metric-direction lower",
+            where=f"--metric-option direction={direction}",
+            help="write --metric-option direction=higher or direction=lower",
         )
     higher = None if direction is None else _DIRECTIONS[direction]
     if ":" in spec:
@@ -127,8 +127,8 @@ def load_metric(
     if higher is not None and higher != kind.higher_is_better:
         raise DataError(
             f"{spec} has the other direction",
-            where=f"--metric-direction {direction}",
-            help="leave --metric-direction out for built-in metrics",
+            where=f"--metric-option direction={direction}",
+            help="leave --metric-option direction out for built-in metrics",
         )
     reading = Reading(spec, output, parse_options(spec, options or {}))
     tally = _TALLIES[spec.partition("@")[0]] if boxes is None else partial(detection_rows, boxes=boxes)

@@ -13,7 +13,7 @@ from quantmedic.engine.errors import DataError
 #: Outputs of a model by name, or in order.
 Outputs = Mapping[str, Array] | Sequence[Array]
 OWN = "write a metric: --metric module:function"
-PICK = f"pick another output with --metric-output NAME, or {OWN}"
+PICK = f"pick another output with --metric-option output=NAME, or {OWN}"
 
 #: Orders of the four numbers of a box: corners, rows first, a corner and the sides, the centre and the sides.
 BOXES = ("xyxy", "yxyx", "xywh", "cxcywh")
@@ -189,7 +189,7 @@ def known_output(name: str, named: Mapping[str, Array]) -> str:
         near = get_close_matches(name, named, 1)
         raise DataError(
             "model has no such output",
-            where=f"--metric-output {name}" + (f", did you mean {near[0]}?" if near else ""),
+            where=f"--metric-option output={name}" + (f", did you mean {near[0]}?" if near else ""),
             help=f"give one of {', '.join(named)}",
         )
     return name

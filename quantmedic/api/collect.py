@@ -9,17 +9,17 @@ from typing import Unpack
 
 import numpy as np
 
+from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.limits import with_time_limit
-from quantmedic.api.notebooks import watching
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import UNUSED_BOXES, model_of, open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
-    CollectArguments,
     CollectOptions,
     DataOptions,
     DataSource,
@@ -81,6 +81,8 @@ def collect(
     representative: DataSource | None = None,
     validation: DataSource | None = None,
     rules: RuleBase | None = None,
+    toolchain: str | None = None,
+    progress: Watching = True,
     **options: Unpack[CollectArguments],
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
@@ -95,80 +97,10 @@ def collect(
         validation: See ``diagnose``.
         rules: Rules that decide which remedies are simulated; their ``logs.yaml`` holds patterns of toolchain logs;
             the built-in ones by default.
-        tokens: Of language models, in place of data: the texts that both are run on, as a file of texts or token ids,
-            an array of ids ``[texts, tokens]``, or a list with one array per text.
-        text_length: Tokens that are used of each text; 512 by default.
-        labels: Labels of the validation data, where they are not part of it.
-        metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
-            labels are classes, map where they are boxes of a detector.
-        metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
-        metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
-            those that look like boxes, scores and classes, by default.
-        metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
-        preprocessing: ``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data
-            that is not yet what the network wants: ``Preprocessing(scale=255, mean=(0.5,), std=(0.5,))``.
-        samples: At most this many samples of each set.
-        batch_size: Samples per run; as many as suit the processor's cache by default.
-        mode: ``exact`` measures every tensor on every sample; ``fast`` on one random sample of 32, and at least on
-            32 of them, at little more than the cost of inference: both models run as they are on all others, of which
-            only network inputs and outputs are measured.
-        threads: Processor threads to use; all cores by default.
-        operator_error: Also measure each quantized operator on float inputs, which costs one more run.
-        step_error: Also measure each quantized operator against the float one where both are fed with what the deployed
-            model computed before them, as LiteRT's QuantizationDebugger does; costs one more run.
-        seed: Seed of the intervals that are bootstrapped over samples.
-        checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
-        resume: Continue from the unfinished case in ``checkpoint``, if there is one.
+        toolchain: Whose prescriptions are run to prove them; see ``diagnose``.
         progress: Called with the data set's role, the samples done and their number where known. Where no function is
             given, notebooks show one line that is gone at the end; False shows nothing.
-        reference_outputs: Outputs of the training framework's model on the validation data, in their order: ``.npz``,
-            ``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.
-        device_outputs: Outputs of the device on the validation data, in the same forms.
-        device_tensors: Tensors that the device computed on the first samples of the validation data, to name the layer
-            where it departs from the quantized model (page ``device-tensors``): a folder of ``.npy``, one subfolder of
-            ``.raw`` or ``.npy`` for each sample, an ``.npz``, a dump of Polygraphy, onnxruntime, RKNN or
-            ExecuTorch, or a mapping of names to arrays, samples along axis 0.
-        device_names: Names of tensors of the model by their names in ``device_tensors``, where these are others: a
-            mapping, or a file of JSON or YAML.
-        expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
-        expected_quantized_metric: Task metric of the quantized model as another evaluation gave it, such as the
-            application's or the toolchain's; percent will do for shares.
-        stages: Models between float and quantized in the order of the toolchain, by name.
-        toolchain_logs: What the toolchain printed, as text files.
-        prove: Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and by
-            running the printed prescription with its toolchain where that is installed. What they recover is measured
-            on samples that they were not fitted on. What is tried in given seconds depends on the machine; True tries
-            as much on every machine, about a minute of two cores. ``"first"`` tries only what leads, which takes about
-            as long as measuring. None and False try nothing.
-        write_fixed: Where to write the model that the best executed prescription gave, else the quantized model with
-            all proven remedies; implies ``prove``.
-        toolchain: Whose prescriptions are run to prove them; see ``diagnose``.
-        mapping: Of torch modules, float layers with their quantized counterparts by name, where structure and names
-            leave open what belongs together.
-        memory: Bytes that the run may take beyond what is resident once the models are open; a quarter of the free
-            memory by default. Samples of a batch, batches side by side and tensors at a time follow from it (page
-            ``memory``); of torch modules it bounds the observed tensors only.
-        timeout: Seconds that one run of a model may take, on one batch; 600 by default, 0 is no limit. What takes
-            longer is stopped; native code that cannot be stopped runs on in the background until the process ends.
-        device: Where both models run, by default where they are: of torch modules any device of torch, such as
-            ``cuda:1`` or ``mps``, to which both are moved and where they stay; of checkpoints of language models the
-            same, one block at a time, by default the processor; of ONNX models ``cuda``, with onnxruntime-gpu. Notices
-            in the case tell what ran where.
-        core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
-        mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
-            missing or belongs to another model causes a notice.
-        settings_files: Configurations and results of the toolchain, in any of the formats that ``import_files`` reads:
-            settings, recorded thresholds and reported figures, matched by name.
-        thumbnails: Keep small versions of a few samples where they are images, for reports to show.
-        profile: Also measure how long a run of each model takes, and each operator of a quantized ONNX model. Times
-            differ from run to run, so two cases of one input are no longer equal.
-        attribution: Divide the noise among its sources and simulate what remedies recover: without it only the rules
-            speak, and nothing is predicted.
-        shard: Measure only this part of the samples, such as ``3/16``: the case is one of many, and neither divides the
-            noise nor tries anything.
-        shards: Folder of the cases of all shards, or these: what they measured is not measured again.
-        cluster: Workers that measure and prove: ``local``, ``local:4``, the address of a Dask scheduler, its
-            ``scheduler.json``, or a ``distributed.Client`` (page ``cluster``).
+        **options: See ``quantmedic.api.options``.
 
     Raises:
         OutputError: The repaired model or the checkpoint cannot be written there.
@@ -181,8 +113,9 @@ def collect(
             measured.
     """
     grouped = group_arguments(representative, validation, options)
-    with watching(options.get("progress", True)) as progress:
-        return collect_pair(float_model, quantized_model, grouped, rules=rules, progress=progress)
+    grouped = replace(grouped, proof=replace(grouped.proof, toolchain=toolchain))
+    with watching(progress) as told:
+        return collect_pair(float_model, quantized_model, grouped, rules=rules, progress=told)
 
 
 def collect_pair(

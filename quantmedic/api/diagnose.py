@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Unpack
 
 from quantmedic.api.answer import Diagnosis
+from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import kept_where_there_is_room, load_case
 from quantmedic.api.collect import collect
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
-from quantmedic.api.options import DataSource, DiagnoseArguments, ModelSource
+from quantmedic.api.notebooks import Watching
+from quantmedic.api.options import DataSource, ModelSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
@@ -18,7 +20,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Arguments of ``collect`` that ``collect_failed`` takes too.
-_WITHOUT_MODEL = {"toolchain_logs", "preprocessing", "samples", "core_config", "mct_log", "progress"}
+_WITHOUT_MODEL = {"toolchain_logs", "preprocessing", "samples", "core_config", "mct_log"}
 
 
 def diagnose(
@@ -32,7 +34,8 @@ def diagnose(
     formats: Sequence[str] = FORMATS,
     previous: str | Path | None = None,
     toolchain: str | None = None,
-    **options: Unpack[DiagnoseArguments],
+    progress: Watching = True,
+    **options: Unpack[CollectArguments],
 ) -> Diagnosis:
     """Find out why the quantized model is less accurate than the float one.
 
@@ -51,6 +54,7 @@ def diagnose(
             named and ranked down.
         toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, fx, pt2e,
             torchao …; the one that the quantized model carries marks of by default.
+        progress: See ``collect``.
         **options: Those of ``collect``, which ``help(quantmedic.collect)`` explains one by one: ``preprocessing``,
             ``metric``, ``samples``, ``memory`` and more. Unless ``prove`` says otherwise, it is ``"first"``: what
             leads is carried out, so that the answer is proven or says that it is not.
@@ -65,9 +69,9 @@ def diagnose(
     check_toolchain(toolchain, base)
     past = load_case(previous) if previous is not None else None
     if quantized_model is None:
-        case = _collect_failed(float_model, representative, validation, base, **options)
+        case = _collect_failed(float_model, representative, validation, base, progress, **options)
     else:
-        with_proof: DiagnoseArguments = {"prove": "first", **options}
+        with_proof: CollectArguments = {"prove": "first", **options}
         case = collect(
             float_model,
             quantized_model,
@@ -75,6 +79,7 @@ def diagnose(
             validation=validation,
             rules=base,
             toolchain=toolchain,
+            progress=progress,
             **with_proof,
         )
     opened = inspect(case, base)
@@ -90,7 +95,8 @@ def _collect_failed(
     representative: DataSource | None,
     validation: DataSource | None,
     base: RuleBase,
-    **options: Unpack[DiagnoseArguments],
+    progress: Watching,
+    **options: Unpack[CollectArguments],
 ) -> Case:
     """A case without a quantized model; refuses what needs one."""
     if validation is not None:
@@ -111,5 +117,5 @@ def _collect_failed(
         samples=options.get("samples"),
         core_config=options.get("core_config"),
         mct_log=options.get("mct_log"),
-        progress=options.get("progress", True),
+        progress=progress,
     )

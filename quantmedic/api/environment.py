@@ -10,7 +10,7 @@ import quantmedic.collectors.statistics.accumulate  # noqa: F401
 from quantmedic.collectors.extensions import other_packages
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, wants_exact_kernels
 
-_CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
+_CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "cloup", "rich")
 _EXTRAS = {
     "images": "pillow",
     "litert": "ai-edge-litert",

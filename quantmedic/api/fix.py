@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from quantmedic.api.answer import Diagnosis
+from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.grouping import group_arguments
@@ -13,12 +14,7 @@ from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.limits import with_time_limit
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.options import (
-    CollectOptions,
-    DataSource,
-    FixArguments,
-    ModelSource,
-)
+from quantmedic.api.options import CollectOptions, DataSource, ModelSource
 from quantmedic.api.remedies import require_other_file
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
@@ -91,7 +87,7 @@ def fix(
     toolchain: str | None = None,
     report: str | Path | None = None,
     progress: Watching = True,
-    **options: Unpack[FixArguments],
+    **options: Unpack[CollectArguments],
 ) -> Fixed:
     """Diagnose the quantized model, carry out what is prescribed, and give out what measures better.
 

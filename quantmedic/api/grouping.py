@@ -2,39 +2,14 @@
 
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from typing import Any, TypeVar
 
-from quantmedic.api.options import (
-    CheckpointOptions,
-    CollectArguments,
-    CollectOptions,
-    DataOptions,
-    DataSource,
-    FixArguments,
-    MeasuringOptions,
-    ProofOptions,
-    ReferenceOptions,
-    SpreadOptions,
-    TextOptions,
-    ToolchainOptions,
-)
+from quantmedic.api.arguments import CollectArguments
+from quantmedic.api.options import CollectOptions, DataSource
 from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
-
-_Group = TypeVar(
-    "_Group",
-    DataOptions,
-    TextOptions,
-    MeasuringOptions,
-    ReferenceOptions,
-    ToolchainOptions,
-    ProofOptions,
-    CheckpointOptions,
-    SpreadOptions,
-)
 
 
 def group_arguments(
-    representative: DataSource | None, validation: DataSource | None, arguments: FixArguments
+    representative: DataSource | None, validation: DataSource | None, arguments: CollectArguments
 ) -> CollectOptions:
     """The arguments of ``collect`` in groups; those that are missing or None have their defaults.
 
@@ -46,22 +21,13 @@ def group_arguments(
         raise TypeError(f"there is no argument {name!r}{_hint(name)}")
     given = {"representative": representative, "validation": validation, **arguments}
     given["preprocessing"] = preprocessing_by_role(arguments.get("preprocessing"))
-    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-
-    def group(kind: type[_Group]) -> _Group:
-        return replace(kind(), **{field.name: known[field.name] for field in fields(kind) if field.name in known})
-
-    return CollectOptions(
-        data=group(DataOptions),
-        texts=group(TextOptions),
-        measuring=group(MeasuringOptions),
-        references=group(ReferenceOptions),
-        toolchain=group(ToolchainOptions),
-        proof=group(ProofOptions),
-        saving=group(CheckpointOptions),
-        spread=group(SpreadOptions),
-        mapping=arguments.get("mapping"),
-    )
+    known = {name: value for name, value in given.items() if value is not None}
+    usual = CollectOptions(mapping=arguments.get("mapping"))
+    groups = {
+        name: replace(group, **{each.name: known[each.name] for each in fields(group) if each.name in known})
+        for name, group in usual.groups.items()
+    }
+    return replace(usual, **groups)
 
 
 def _hint(name: str) -> str:

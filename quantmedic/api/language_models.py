@@ -10,9 +10,10 @@ from pathlib import Path
 
 from quantmedic.api.cases import case_path
 from quantmedic.api.imports import read_toolchain
-from quantmedic.api.options import CollectOptions, ModelSource
+from quantmedic.api.options import CollectOptions, ModelSource, declared_options, measuring_groups
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_modules, collect_weights
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, work_folder
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
@@ -21,48 +22,10 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Options that language models take beside their texts: who works, where unfinished work lies, files of toolchains.
-_TAKEN = {"tokens", "text_length", "threads", "device", "cluster", "checkpoint", "resume", "toolchain"}
-_TAKEN |= {"toolchain_logs", "mct_log", "core_config", "settings_files"}
-_TEXTS = "texts go with --tokens"
-_METRIC = "perplexity, divergence and same first token are always measured; budgets of a policy bound them"
-_ONE_BLOCK = "one block and one text are in memory at a time; --text-length makes texts shorter"
-_PREPARED = "token ids need no preparation; tokenizer.json beside FLOAT reads texts"
-_OUTPUTS = "outputs of devices and frameworks are compared of models that run as a whole, such as ONNX"
-_BLOCKS = "the noise that each block makes is always measured"
-_TRIED = "the output layer, the embedding and the worst block are always tried with their float weights"
-_NOT_DRAWN = "nothing is drawn at random, and nothing has pictures"
-_PARTS = "--cluster spreads the comparison of weights; texts are run by this process"
-#: What stands in place of options that mean nothing to language models.
-_INSTEAD = {
-    "representative": f"{_TEXTS}; what calibrated the model is not read",
-    "validation": _TEXTS,
-    "labels": "the next token is the label",
-    "samples": "--text-length bounds the tokens of a text; give a file with fewer texts",
-    "batch_size": _ONE_BLOCK,
-    "memory": _ONE_BLOCK,
-    "mode": _ONE_BLOCK,
-    "timeout": "Ctrl-C ends a run, and the same command goes on from there",
-    "operator_error": _BLOCKS,
-    "step_error": _BLOCKS,
-    "profile": _BLOCKS,
-    "attribution": _BLOCKS,
-    "prove": _TRIED,
-    "write_fixed": f"{_TRIED}; quantize again as the prescription says",
-    "seed": _NOT_DRAWN,
-    "thumbnails": _NOT_DRAWN,
-    "mapping": "layers are matched by the names of their weights",
-    "shard": _PARTS,
-    "shards": _PARTS,
-    **dict.fromkeys(("metric", "metric_direction", "metric_output", "metric_options"), _METRIC),
-    **dict.fromkeys(("mean", "std", "scale", "layout", "channel_order", "resize"), _PREPARED),
-    **dict.fromkeys(("reference_outputs", "device_outputs", "device_tensors", "device_names", "stages"), _OUTPUTS),
-    **dict.fromkeys(("expected_float_metric", "expected_quantized_metric"), _METRIC),
-}
+#: Parts of what is declared as one option, as the command line has them.
+_PARTS = {"preprocessing": tuple(Preprocessing.__dataclass_fields__)}
 #: Values of ``prove`` that nobody asks for.
 _UNASKED = (False, "first")
-#: Options that are not called as the parameter of the Python function.
-_OPTIONS = {"stages": "stage", "metric_options": "metric-option"}
 
 
 def is_language_pair(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> bool:
@@ -182,15 +145,23 @@ def _name_or_missing(model: ModelSource) -> str:
 
 
 def _refuse_others(options: CollectOptions) -> None:
-    refused = [name for name in _given_options(options) if name not in _TAKEN]
-    if not refused:
+    instead = dict(_instead_of(options))
+    if not instead:
         return
-    shown = {name: f"--{_OPTIONS.get(name, name).replace('_', '-')}" for name in refused}
     raise DataError(
-        f"language models do not take {', '.join(shown.values())}",
-        where=[f"{option}: {_INSTEAD[name]}" for name, option in shown.items()],
-        help="leave them out" if len(refused) > 1 else "leave it out",
+        f"language models do not take {', '.join(instead)}",
+        where=[f"{flag}: {why}" for flag, why in instead.items()],
+        help="leave them out" if len(instead) > 1 else "leave it out",
     )
+
+
+def _instead_of(options: CollectOptions) -> Iterator[tuple[str, str]]:
+    """The options that are given and mean nothing to language models, and what stands in their place."""
+    for kind in (*measuring_groups(), CollectOptions):
+        for name, option in declared_options(kind).items():
+            for given in _given_options(options):
+                if option.instead and given in (name, *_PARTS.get(name, ())):
+                    yield (option.flags.split() or [f"--{given.replace('_', '-')}"])[0], option.instead
 
 
 def _given_options(options: CollectOptions) -> Iterator[str]:

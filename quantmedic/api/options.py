@@ -1,15 +1,16 @@
-"""Option groups: what a user may set for a run. The public functions and the command line share them.
+"""What a user may set for a run: each option is declared here once.
 
-Nothing here is slow to import, so that the command line can build the groups before it loads a runtime.
+The command line makes its options of these fields (`quantmedic.cli.options`), Python its arguments and their
+docstrings (`quantmedic.api.arguments`, `quantmedic.api.signatures`), and language models what they refuse
+(`quantmedic.api.language_models`). Nothing here is slow to import.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quantmedic.api.notebooks import Watching
 from quantmedic.engine.case.facts import Role
 
 if TYPE_CHECKING:
@@ -37,19 +38,139 @@ FIRST_SECONDS = 10.0
 NO_PROVE = "QUANTMEDIC_NO_PROVE"
 
 
+#: Of what language models do not take, what stands in its place.
+_TEXTS = "texts go with --tokens"
+_METRIC = "perplexity, divergence and same first token are always measured; budgets of a policy bound them"
+_ONE_BLOCK = "one block and one text are in memory at a time; --text-length makes texts shorter"
+_PREPARED = "token ids need no preparation; tokenizer.json beside FLOAT reads texts"
+_OUTPUTS = "outputs of devices and frameworks are compared of models that run as a whole, such as ONNX"
+_BLOCKS = "the noise that each block makes is always measured"
+_TRIED = "the output layer, the embedding and the worst block are always tried with their float weights"
+_NOT_DRAWN = "nothing is drawn at random, and nothing has pictures"
+_PARTS = "--cluster spreads the comparison of weights; texts are run by this process"
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field is offered: on the command line, to Python, and of language models.
+
+    Attributes:
+        help: What it does, in one or two sentences.
+        flags: How it is typed, separated by blanks; by default ``--`` and the name of the field.
+        takes: What stands for its value in the help, such as FILE; by default what the type of the field says.
+        kind: How a text becomes its value where the type does not say it: a key of ``quantmedic.cli.options.KINDS``.
+        daily: ``--help`` shows it; others are in ``--help-all``.
+        python: What the docstring says, where Python takes other values than the command line.
+        instead: Why language models do not take it; empty where they do.
+        typed: The command line has it, too.
+    """
+
+    help: str
+    flags: str = ""
+    takes: str | None = None
+    kind: str = ""
+    daily: bool = False
+    python: str = ""
+    instead: str = ""
+    typed: bool = True
+
+
+def declared_options(kind: type) -> dict[str, Option]:
+    """The options that a group declares, by the names of its fields."""
+    found = {each.name: getattr(each.type, "__metadata__", ()) for each in fields(kind)}
+    return {name: extra[0] for name, extra in found.items() if extra and isinstance(extra[0], Option)}
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """The data that both models are run on, and the metric that their outputs are judged by."""
 
-    representative: DataSource | None = None
-    validation: DataSource | None = None
-    labels: str | Path | None = None
-    samples: int | None = None
-    preprocessing: "Mapping[Role, Preprocessing]" = field(default_factory=dict)
-    metric: str | None = None
-    metric_direction: str | None = None
-    metric_output: str | None = None
-    metric_options: Mapping[str, str] = field(default_factory=dict)
+    representative: Annotated[
+        DataSource | None,
+        Option(
+            "Calibration data: .npz, folder, or module:function.",
+            "--representative -r",
+            "DATA",
+            daily=True,
+            instead=f"{_TEXTS}; what calibrated the model is not read",
+        ),
+    ] = None
+    validation: Annotated[
+        DataSource | None,
+        Option(
+            "Evaluation data: .npz, folder, or module:function.",
+            "--validation -v",
+            "DATA",
+            daily=True,
+            instead=_TEXTS,
+        ),
+    ] = None
+    labels: Annotated[
+        str | Path | None,
+        Option(
+            "Labels of the evaluation data (.npy, .txt, .csv).",
+            daily=True,
+            python="Labels of the validation data, where they are not part of it.",
+            instead="the next token is the label",
+        ),
+    ] = None
+    samples: Annotated[
+        int | None,
+        Option(
+            "At most this many samples of each data set.",
+            daily=True,
+            instead="--text-length bounds the tokens of a text; give a file with fewer texts",
+        ),
+    ] = None
+    preprocessing: Annotated[
+        "Mapping[Role, Preprocessing]",
+        Option(
+            "What stored data need before the network sees them.",
+            python='``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data '
+            "that is not yet what the network wants: ``Preprocessing(scale=255, mean=(0.5,), std=(0.5,))``.",
+            instead=_PREPARED,
+            typed=False,
+        ),
+    ] = field(default_factory=dict)
+    metric: Annotated[
+        str | None,
+        Option(
+            "top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@K, perplexity or "
+            "module:function; see: quantmedic explain metrics. [default: top1, of boxes map]",
+            takes="NAME",
+            daily=True,
+            python="A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 "
+            "where labels are classes, map where they are boxes of a detector.",
+            instead=_METRIC,
+        ),
+    ] = None
+    metric_direction: Annotated[
+        str | None,
+        Option(
+            "``higher`` or ``lower`` is better, for a function without ``higher_is_better``.",
+            instead=_METRIC,
+            typed=False,
+        ),
+    ] = None
+    metric_output: Annotated[
+        str | None,
+        Option(
+            "Output that a built-in metric reads, for boxes their names separated by commas; the first, or "
+            "those that look like boxes, scores and classes, by default.",
+            instead=_METRIC,
+            typed=False,
+        ),
+    ] = None
+    metric_options: Annotated[
+        Mapping[str, str],
+        Option(
+            "Option of the metric, such as nms=0.5 of map; of any, direction=lower and output=NAME; repeat.",
+            "--metric-option",
+            "KEY=VALUE",
+            python='Options of a built-in metric, such as ``{"blank": "28"}`` of cer.',
+            instead=_METRIC,
+        ),
+    ] = field(default_factory=dict)
 
     @property
     def sources(self) -> dict[Role, DataSource]:
@@ -71,8 +192,21 @@ class DataOptions:
 class TextOptions:
     """The texts that language models are run on, and how many tokens of each; None is 512."""
 
-    tokens: TokenSource | None = None
-    text_length: int | None = None
+    tokens: Annotated[
+        TokenSource | None,
+        Option(
+            "Run language models on these texts: .jsonl with text or input_ids, .npz or .npy of token ids [texts, "
+            "tokens], or plain text; text needs tokenizer.json beside FLOAT.",
+            takes="FILE",
+            kind="path",
+            daily=True,
+            python="Of language models, in place of data: the texts that both are run on, as a file of texts or token "
+            "ids, an array of ids ``[texts, tokens]``, or a list with one array per text.",
+        ),
+    ] = None
+    text_length: Annotated[
+        int | None, Option("Tokens that are used of each text. [default: 512]", takes="N", kind="at least 2")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -82,41 +216,207 @@ class MeasuringOptions:
     ``timeout`` is in seconds and limits each run of a model; 0 is no limit, None the usual one (``RUN_SECONDS``).
     """
 
-    mode: MeasuringMode = "exact"
-    batch_size: int | None = None
-    threads: int | None = None
-    seed: int = 0
-    memory: int | None = None
-    device: str | None = None
-    operator_error: bool = False
-    step_error: bool = False
-    thumbnails: bool = True
-    profile: bool = False
-    attribution: bool = True
-    timeout: float | None = None
+    mode: Annotated[
+        MeasuringMode,
+        Option(
+            "fast measures tensors on 32 random samples or one of 32, at little more than the cost of inference; "
+            "outputs and accuracy on all.",
+            daily=True,
+            python="``exact`` measures every tensor on every sample; ``fast`` on one random sample of 32, and at least "
+            "on 32 of them, at little more than the cost of inference: both models run as they are on all others, of "
+            "which only network inputs and outputs are measured.",
+            instead=_ONE_BLOCK,
+        ),
+    ] = "exact"
+    batch_size: Annotated[
+        int | None, Option("Samples per run. [default: what suits the processor's cache]", instead=_ONE_BLOCK)
+    ] = None
+    threads: Annotated[int | None, Option("Processor threads. [default: all cores]")] = None
+    timeout: Annotated[
+        float | None,
+        Option(
+            "Time that one run of a model may take, on one batch; opening it counts as one. 0 or never: no limit. "
+            "[default: 10m]",
+            takes="TIME",
+            kind="limit",
+            python="Seconds that one run of a model may take, on one batch; 600 by default, 0 is no limit. What takes "
+            "longer is stopped; native code that cannot be stopped runs on in the background until the process ends.",
+            instead="Ctrl-C ends a run, and the same command goes on from there",
+        ),
+    ] = None
+    memory: Annotated[
+        int | None,
+        Option(
+            "Take no more than SIZE beyond the opened models: fewer batches side by side, fewer tensors at a "
+            "time; of torch modules it bounds the observed tensors. [default: a quarter of the free memory]",
+            takes="SIZE",
+            kind="bytes",
+            python="Bytes that the run may take beyond what is resident once the models are open; a quarter of the "
+            "free memory by default. Samples of a batch, batches side by side and tensors at a time follow from it "
+            "(page ``memory``); of torch modules it bounds the observed tensors only.",
+            instead=_ONE_BLOCK,
+        ),
+    ] = None
+    device: Annotated[
+        str | None,
+        Option(
+            "Run both models on cpu, cuda or cuda:1; torch modules and language models also on mps or xpu. "
+            "[default: where they are, checkpoints on the processor]",
+            takes="NAME",
+            daily=True,
+            python="Where both models run, by default where they are: of torch modules any device of torch, such as "
+            "``cuda:1`` or ``mps``, to which both are moved and where they stay; of checkpoints of language models "
+            "the same, one block at a time, by default the processor; of ONNX models ``cuda``, with onnxruntime-gpu. "
+            "Notices in the case tell what ran where.",
+        ),
+    ] = None
+    seed: Annotated[
+        int,
+        Option("Seed of random samples and bootstrapped intervals.", kind="at least 0", instead=_NOT_DRAWN),
+    ] = 0
+    operator_error: Annotated[
+        bool,
+        Option("Also measure each quantized operator on float inputs, which costs one more run.", instead=_BLOCKS),
+    ] = False
+    step_error: Annotated[
+        bool,
+        Option(
+            "Also measure each quantized operator on what the deployed model computed before it, as LiteRT's "
+            "QuantizationDebugger does; costs one more run.",
+            instead=_BLOCKS,
+        ),
+    ] = False
+    thumbnails: Annotated[
+        bool,
+        Option(
+            "Keep small pictures of a few samples in case and report. [default: where they are images]",
+            instead=_NOT_DRAWN,
+        ),
+    ] = True
+    profile: Annotated[
+        bool,
+        Option("Also time both models and their operators; such reports differ from run to run.", instead=_BLOCKS),
+    ] = False
+    attribution: Annotated[
+        bool,
+        Option(
+            "Divide the noise among its sources, and simulate what remedies recover. [default: yes]",
+            python="Divide the noise among its sources and simulate what remedies recover: without it only the rules "
+            "speak, and nothing is predicted.",
+            instead=_BLOCKS,
+        ),
+    ] = True
 
 
 @dataclass(frozen=True)
 class ReferenceOptions:
     """What is known from elsewhere: outputs of the training framework and the device, models in between."""
 
-    reference_outputs: OutputSource | None = None
-    device_outputs: OutputSource | None = None
-    device_tensors: TensorSource | None = None
-    device_names: str | Path | Mapping[str, str] | None = None
-    expected_float_metric: float | None = None
-    expected_quantized_metric: float | None = None
-    stages: Stages = ()
+    reference_outputs: Annotated[
+        OutputSource | None,
+        Option(
+            "Framework's outputs on the evaluation data: .npz, .npy.",
+            takes="FILE",
+            python="Outputs of the training framework's model on the validation data, in their order: ``.npz``, "
+            "``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.",
+            instead=_OUTPUTS,
+        ),
+    ] = None
+    device_outputs: Annotated[
+        OutputSource | None,
+        Option(
+            "The device's outputs on the evaluation data: .npz, .npy.",
+            takes="FILE",
+            python="Outputs of the device on the validation data, in the same forms.",
+            instead=_OUTPUTS,
+        ),
+    ] = None
+    device_tensors: Annotated[
+        TensorSource | None,
+        Option(
+            "Tensors that the device computed on the first evaluation samples: folder of .npy, one subfolder of "
+            ".raw or .npy per sample, .npz, or a dump of Polygraphy, onnxruntime, RKNN or ExecuTorch.",
+            takes="PATH",
+            python="Tensors that the device computed on the first samples of the validation data, to name the layer "
+            "where it departs from the quantized model (page ``device-tensors``): a folder of ``.npy``, one subfolder "
+            "of ``.raw`` or ``.npy`` for each sample, an ``.npz``, a dump of Polygraphy, onnxruntime, RKNN or "
+            "ExecuTorch, or a mapping of names to arrays, samples along axis 0.",
+            instead=_OUTPUTS,
+        ),
+    ] = None
+    device_names: Annotated[
+        str | Path | Mapping[str, str] | None,
+        Option(
+            "Names of these tensors in the model: JSON or YAML of name: name.",
+            takes="FILE",
+            kind="text",
+            python="Names of tensors of the model by their names in ``device_tensors``, where these are others: a "
+            "mapping, or a file of JSON or YAML.",
+            instead=_OUTPUTS,
+        ),
+    ] = None
+    expected_float_metric: Annotated[
+        float | None,
+        Option("Float metric that you know from training; percent will do for shares.", takes="X", instead=_METRIC),
+    ] = None
+    expected_quantized_metric: Annotated[
+        float | None,
+        Option(
+            "Quantized metric that another evaluation gave, such as your application's.", takes="X", instead=_METRIC
+        ),
+    ] = None
+    stages: Annotated[
+        Stages,
+        Option(
+            "Model on the way to int8, in order; repeat.",
+            "--stage",
+            "NAME=FILE",
+            python="Models between float and quantized in the order of the toolchain, by name.",
+            instead=_OUTPUTS,
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True)
 class ToolchainOptions:
     """What the toolchain was configured with and what it printed."""
 
-    toolchain_logs: Sequence[str | Path] = ()
-    mct_log: str | Path | None = None
-    settings_files: Sequence[str | Path] = ()
-    core_config: object | None = None
+    toolchain_logs: Annotated[
+        Sequence[str | Path],
+        Option(
+            "What the toolchain printed; repeat. Without QUANT: why there is none.",
+            "--log --toolchain-log",
+            "FILE",
+            daily=True,
+            python="What the toolchain printed, as text files.",
+        ),
+    ] = ()
+    mct_log: Annotated[
+        str | Path | None,
+        Option(
+            "What Sony's toolkit logged: the folder of mct.set_log_folder.",
+            takes="FOLDER",
+            kind="text",
+            python="The folder given to ``mct.set_log_folder``, for the settings and for what the toolkit printed; one "
+            "that is missing or belongs to another model causes a notice.",
+        ),
+    ] = None
+    settings_files: Annotated[
+        Sequence[str | Path],
+        Option(
+            "Files of the toolchain: configuration, log, table, encodings; repeat.",
+            "--settings",
+            "FILE",
+            python="Configurations and results of the toolchain, in any of the formats that ``import_files`` reads: "
+            "settings, recorded thresholds and reported figures, matched by name.",
+        ),
+    ] = ()
+    core_config: Annotated[
+        object | None,
+        Option(
+            "The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.", typed=False
+        ),
+    ] = None
 
 
 #: How much is tried: seconds, what every machine tries, or only what leads.
@@ -134,8 +434,33 @@ class ProofOptions:
         toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
     """
 
-    prove: Prove = None
-    write_fixed: str | Path | None = None
+    prove: Annotated[
+        Prove,
+        Option(
+            "Carry out remedies, run the printed prescription, measure what they recover. Unless told, `diagnose` and "
+            "`demo` try only what leads.",
+            kind="switch",
+            daily=True,
+            python="Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and "
+            "by running the printed prescription with its toolchain where that is installed. What they recover is "
+            "measured on samples that they were not fitted on. What is tried in given seconds depends on the machine; "
+            'True tries as much on every machine, about a minute of two cores. ``"first"`` tries only what leads, '
+            "which takes about as long as measuring. None and False try nothing.",
+            instead=_TRIED,
+        ),
+    ] = None
+    write_fixed: Annotated[
+        str | Path | None,
+        Option(
+            "Write the model with all proven remedies; implies --prove.",
+            takes="FILE",
+            kind="model",
+            daily=True,
+            python="Where to write the model that the best executed prescription gave, else the quantized model with "
+            "all proven remedies; implies ``prove``.",
+            instead=f"{_TRIED}; quantize again as the prescription says",
+        ),
+    ] = None
     toolchain: str | None = None
 
     def __post_init__(self) -> None:
@@ -169,8 +494,20 @@ class ProofOptions:
 class CheckpointOptions:
     """The file that unfinished work is kept in, and whether to continue from it."""
 
-    checkpoint: str | Path | None = None
-    resume: bool = False
+    checkpoint: Annotated[
+        str | Path | None,
+        Option(
+            "Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.", typed=False
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        Option(
+            "Continue from the unfinished work that an interrupted run left in the output.",
+            daily=True,
+            python="Continue from the unfinished case in ``checkpoint``, if there is one.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -184,20 +521,47 @@ class SpreadOptions:
             ``distributed.Client``.
     """
 
-    shard: str | tuple[int, int] | None = None
-    shards: str | Path | Sequence[str | Path] | None = None
-    cluster: object | None = None
+    shard: Annotated[
+        str | tuple[int, int] | None,
+        Option(
+            "Measure part K of N of the samples only, as in job arrays.",
+            takes="K/N",
+            kind="text",
+            python="Measure only this part of the samples, such as ``3/16``: the case is one of many, and neither "
+            "divides the noise nor tries anything.",
+            instead=_PARTS,
+        ),
+    ] = None
+    shards: Annotated[
+        str | Path | Sequence[str | Path] | None,
+        Option(
+            "Go on from the cases that all shards have left there.",
+            takes="FOLDER",
+            kind="path",
+            python="Folder of the cases of all shards, or these: what they measured is not measured again.",
+            instead=_PARTS,
+        ),
+    ] = None
+    cluster: Annotated[
+        object | None,
+        Option(
+            "Workers that measure and prove: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
+            takes="WHERE",
+            python="Workers that measure and prove: ``local``, ``local:4``, the address of a Dask scheduler, its "
+            "``scheduler.json``, or a ``distributed.Client`` (page ``cluster``).",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
 class RuleOptions:
     """The user's rules and thresholds, and which rules are judged."""
 
-    folders: Sequence[str | Path] = ()
-    select: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    thresholds: Sequence[str] = ()
-    threshold_file: Path | None = None
+    folders: Annotated[Sequence[str | Path], Option("Folder of your rules; repeat.", "--rules", "FOLDER")] = ()
+    select: Annotated[Sequence[str], Option("Judge only these: id, prefix, name or family.", takes="RULE")] = ()
+    ignore: Annotated[Sequence[str], Option("Leave these out; they are listed as ignored.", takes="RULE")] = ()
+    thresholds: Annotated[Sequence[str], Option("Override a threshold; repeat.", "--threshold", "NAME=VALUE")] = ()
+    threshold_file: Annotated[Path | None, Option("The same from a YAML file.", "--thresholds", "FILE")] = None
 
 
 @dataclass(frozen=True)
@@ -212,8 +576,20 @@ class CollectOptions:
     proof: ProofOptions = ProofOptions()
     saving: CheckpointOptions = CheckpointOptions()
     spread: SpreadOptions = SpreadOptions()
-    #: Of torch modules: float layers with their quantized counterparts by name.
-    mapping: Mapping[str, str] | None = None
+    mapping: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Of torch modules, float layers with their quantized counterparts by name, where structure and names "
+            "leave open what belongs together.",
+            instead="layers are matched by the names of their weights",
+            typed=False,
+        ),
+    ] = None
+
+    @property
+    def groups(self) -> "dict[str, Any]":
+        """The groups by name."""
+        return {name: value for name, value in vars(self).items() if is_dataclass(value)}
 
     def for_repaired(self) -> "CollectOptions":
         """The same for a model that was repaired: nothing is tried again, and no checkpoint is overwritten.
@@ -228,58 +604,6 @@ class CollectOptions:
         return replace(kept, proof=ProofOptions(), saving=CheckpointOptions())
 
 
-class FixArguments(TypedDict, total=False):
-    """The keyword arguments that ``fix`` passes on to ``collect``, which says what they mean."""
-
-    labels: str | Path | None
-    metric: str | None
-    metric_direction: str | None
-    metric_output: str | None
-    metric_options: Mapping[str, str] | None
-    preprocessing: "Preprocessing | Mapping[Role, Preprocessing] | None"
-    samples: int | None
-    batch_size: int | None
-    mode: MeasuringMode
-    threads: int | None
-    operator_error: bool
-    step_error: bool
-    seed: int
-    checkpoint: str | Path | None
-    resume: bool
-    reference_outputs: OutputSource | None
-    device_outputs: OutputSource | None
-    device_tensors: TensorSource | None
-    device_names: str | Path | Mapping[str, str] | None
-    expected_float_metric: float | None
-    expected_quantized_metric: float | None
-    stages: Stages
-    toolchain_logs: Sequence[str | Path]
-    prove: Prove
-    write_fixed: str | Path | None
-    mapping: Mapping[str, str] | None
-    memory: int | None
-    device: str | None
-    core_config: object | None
-    mct_log: str | Path | None
-    settings_files: Sequence[str | Path]
-    thumbnails: bool
-    profile: bool
-    attribution: bool
-    timeout: float | None
-    cluster: object | None
-
-
-class DiagnoseArguments(FixArguments, total=False):
-    """Those that ``diagnose`` passes on."""
-
-    progress: Watching
-    tokens: TokenSource | None
-    text_length: int | None
-    shards: str | Path | Sequence[str | Path] | None
-
-
-class CollectArguments(DiagnoseArguments, total=False):
-    """The keyword arguments of ``collect``."""
-
-    toolchain: str | None
-    shard: str | tuple[int, int] | None
+def measuring_groups() -> list[type]:
+    """The groups of one measurement."""
+    return [type(group) for group in CollectOptions().groups.values()]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack, cast
 
+from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.calibration_search import search_calibrations
 from quantmedic.api.grouping import group_arguments
 from quantmedic.api.layer_searches import (
@@ -20,7 +21,7 @@ from quantmedic.api.layer_searches import (
     search_fallback,
 )
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.options import CollectArguments, CollectOptions, DataSource, ModelSource
+from quantmedic.api.options import CollectOptions, DataSource, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.engine.case.facts import Role

@@ -14,9 +14,9 @@ from quantmedic.api.checks import (
 )
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import option
-from quantmedic.cli.lazy import OrderedGroup
-from quantmedic.cli.options import CONTEXT, config_option, rule_options
+from quantmedic.cli.check import gate_options
+from quantmedic.cli.groups import OrderedGroup, option
+from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.values import OutputFile
 from quantmedic.engine.gate.policy import PolicyFile
@@ -38,7 +38,7 @@ def baseline() -> None:
 
 @baseline.command("write", context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
-@config_option
+@gate_options.options["config"]
 @option("--output", "-o", type=OutputFile(".json"), help="File. [default: the policy's baseline]")
 @rule_options
 def baseline_write(case: Path, config: Path | None, output: Path | None, rules: RuleOptions) -> None:
@@ -57,7 +57,7 @@ def baseline_write(case: Path, config: Path | None, output: Path | None, rules: 
 
 @baseline.command("prune", context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
-@config_option
+@gate_options.options["config"]
 @option("--baseline", "file", type=click.Path(path_type=Path), help="File. [default: the policy's baseline]")
 @rule_options
 def baseline_prune(case: Path, config: Path | None, file: Path | None, rules: RuleOptions) -> None:

@@ -6,8 +6,7 @@ import click
 
 from quantmedic.api.anonymity import anonymize
 from quantmedic.api.cases import case_path, save_case
-from quantmedic.cli.groups import option
-from quantmedic.cli.lazy import OrderedGroup
+from quantmedic.cli.groups import OrderedGroup, option
 from quantmedic.cli.options import CONTEXT
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import size_text

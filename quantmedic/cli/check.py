@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import Annotated
 
 import click
 
@@ -15,18 +16,17 @@ from quantmedic.api.checks import check as check_case
 from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain
-from quantmedic.api.options import CollectOptions, RuleOptions
+from quantmedic.api.options import CollectOptions, Option, RuleOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, OptionGroup, option
+from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.limits import Limits, limit_options
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
     ReportOptions,
     collect_options,
-    config_option,
     judged_options,
     judging_options,
     printing_options,
@@ -55,48 +55,34 @@ _UNPRINTABLE = ("html", "png")
 _STATIC = {"toolchain_logs", "mct_log", "settings_files", "threads"}
 
 
-class Day(click.ParamType[date]):
-    """A day: ``2026-11-30``."""
-
-    name = "date"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> date:
-        try:
-            return value if isinstance(value, date) else date.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a valid date, e.g. 2026-11-30", param, ctx)
-
-
 @dataclass(frozen=True)
 class GateOptions:
     """What is applied to the diagnosis, and how its verdict is used."""
 
-    config: Path | None
-    baseline: Path | None
-    strict: bool
-    warn_only: bool
-    today: date | None
-    location: Path | None
+    config: Annotated[
+        Path | None,
+        Option(
+            "Policy. [default: the nearest quantmedic.toml, or pyproject.toml with tool.quantmedic]",
+            takes="FILE",
+            daily=True,
+        ),
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        Option("Known findings: baseline or case. [default: the policy's baseline]", takes="FILE", daily=True),
+    ] = None
+    strict: Annotated[bool, Option("Exemptions that cover nothing fail.")] = False
+    warn_only: Annotated[bool, Option("Exit with 0 whatever the verdict; 2 stays 2.", daily=True)] = False
+    today: Annotated[
+        date | None,
+        Option("Day that exemptions are judged by. [default: the clock's]", takes="DATE", kind="day"),
+    ] = None
+    location: Annotated[
+        Path | None, Option("Text file that annotations point at. [default: the policy]", takes="FILE")
+    ] = None
 
 
-gate_options = OptionGroup(
-    "gate",
-    GateOptions,
-    {
-        "config": config_option,
-        "baseline": option(
-            "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Known findings: baseline or case."
-        ),
-        "strict": option("--strict", is_flag=True, help="Exemptions that cover nothing fail."),
-        "warn_only": option("--warn-only", is_flag=True, help="Exit with 0 whatever the verdict; 2 stays 2."),
-        "today": option(
-            "--today", type=Day(), metavar="DATE", help="Day that exemptions are judged by. [default: the clock's]"
-        ),
-        "location": option(
-            "--location", type=click.Path(path_type=Path), help="Text file that annotations point at. [the policy]"
-        ),
-    },
-)
+gate_options = declared_group("gate", GateOptions, "Limits")
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

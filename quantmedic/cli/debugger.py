@@ -66,6 +66,7 @@ sample_options = data_options.replacing(
         "-d",
         "validation",
         metavar="DATA",
+        title="Data",
         help="Evaluation data: .npz, folder, or module:function.",
     )
 )

@@ -8,7 +8,7 @@ from quantmedic.api.layer_searches import GoalOptions, search_fallback
 from quantmedic.api.options import DataOptions, MeasuringOptions, SpreadOptions
 from quantmedic.api.search import write_search as write_fallback
 from quantmedic.cli.groups import Command, OptionGroup
-from quantmedic.cli.limits import max_drop_option, min_sqnr_option
+from quantmedic.cli.limits import limit_options
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
@@ -24,7 +24,8 @@ from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bar
 from quantmedic.reports.search_formats import render_search as render_fallback
 from quantmedic.reports.search_formats import search_json as fallback_json
 
-goal_options = OptionGroup("goal", GoalOptions, {"max_drop": max_drop_option, "min_sqnr_db": min_sqnr_option})
+_limits = limit_options.only("max_drop", "min_sqnr_db")
+goal_options = OptionGroup("goal", GoalOptions, _limits.options)
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

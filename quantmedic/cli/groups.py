@@ -1,26 +1,71 @@
 """Commands, which never write over what they read, and groups of options, each of which is one typed value."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import UnionType
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import click
+import cloup
 
+from quantmedic.api.options import Option, declared_options
+from quantmedic.cli.lazy import CONTEXT as CONTEXT
 from quantmedic.cli.successors import meant_option, refuse_removed
-from quantmedic.cli.values import OutputFile
+from quantmedic.cli.values import KINDS, OutputFile
 from quantmedic.engine.errors import OutputError
 
 Value = TypeVar("Value")
-#: Settings of every command.
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+#: Titles of the groups in the order of the help.
+TITLES = ("Choice", "Data", "Measuring", "Known from elsewhere", "Proof", "Judging", "Limits", "Output")
+#: What ends the part of a help that is shown daily.
+_FIRST_SENTENCE = re.compile(r"[.;] | \[default")
+#: Entry of a context in which the help shows all options.
+_ALL = "quantmedic.all_options"
 
 
-class Command(click.Command):
-    """A command that refuses to write over a file that it reads, and names what a removed or foreign option is now."""
+class CommandOption(cloup.Option):
+    """An option under the title of its group, which ``--help`` shows, or ``--help-all`` alone."""
+
+    def __init__(self, *arguments: Any, title: str = "", daily: bool = True, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.title, self.daily = title, daily
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or ctx.meta.get(_ALL):
+            return record
+        return (record[0], _FIRST_SENTENCE.split(self.help or "")[0].removesuffix(".")) if self.daily else None
+
+
+class Command(cloup.Command):
+    """A command with a short help and a whole one.
+
+    It refuses to write over a file that it reads, and names what a removed or foreign option is now.
+    """
+
+    def __init__(self, *arguments: Any, params: Sequence[click.Parameter] = (), **settings: Any) -> None:
+        groups = {title: cloup.OptionGroup(title) for title in TITLES}
+        for each in params:
+            if isinstance(each, CommandOption) and each.title:
+                each.group = groups[each.title]
+        super().__init__(*arguments, params=list(params), **settings)
+        self.option_groups.sort(key=lambda group: TITLES.index(group.title))
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), _help_all]
+
+    def get_ungrouped_options(self, ctx: click.Context) -> Sequence[click.Option]:
+        return [*super().get_ungrouped_options(ctx), _help_all]
+
+    def format_params(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in self.option_groups:
+            group.hidden = not any(option.get_help_record(ctx) for option in group)
+        super().format_params(ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -42,6 +87,32 @@ class Command(click.Command):
                 if _is_same_file(path, text):
                     raise OutputError("the output would replace what is read", where=text, help="name another file")
         return super().invoke(ctx)
+
+
+class OrderedGroup(click.Group):
+    """Shows commands in the order of their definition."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def _show_all_options(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_help_all = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all_options,
+    help="Show all options and exit.",
+)
 
 
 def _texts(values: Iterable[object]) -> Iterator[str]:
@@ -93,7 +164,7 @@ class OptionGroup(Generic[Value]):
         return self.only(*(name for name in self.options if name not in names))
 
     def replacing(self, **options: Decorator) -> "OptionGroup[Value]":
-        """The group with other words for some of its options."""
+        """The group with other words for some of its options, or with more of them."""
         return OptionGroup(self.name, self.build, {**self.options, **options})
 
     def __call__(self, function: Function) -> Function:
@@ -119,6 +190,56 @@ def join_groups(name: str, build: Callable[..., Value], *groups: OptionGroup[Any
     return OptionGroup(name, build_all, {key: option for group in groups for key, option in group.options.items()})
 
 
-def option(*declarations: str, **settings: object) -> Decorator:
-    """``click.option``, typed as a decorator of commands."""
-    return click.option(*declarations, **settings)  # type: ignore[arg-type]  # click's own settings, passed on
+def declared_group(
+    name: str, kind: type[Value], title: str, build: Callable[..., Value] | None = None
+) -> OptionGroup[Value]:
+    """The options that the fields of a dataclass declare; ``build`` makes its value of them, by default the class."""
+    declared = declared_options(kind)
+    options = {
+        field.name: _option_of(field.name, _plain_type(field.type), field.default, declared[field.name], title)
+        for field in fields(kind)  # type: ignore[arg-type]  # a dataclass
+        if field.name in declared and declared[field.name].typed
+    }
+    return OptionGroup(name, build or kind, options)
+
+
+def _plain_type(annotation: Any) -> object:
+    """The type of a field without what it declares and without None; of several, the last."""
+    declared = annotation.__origin__
+    if get_origin(declared) not in (Union, UnionType):
+        return declared
+    return [each for each in get_args(declared) if each is not type(None)][-1]
+
+
+def _option_of(name: str, kind: object, default: object, declared: Option, title: str) -> Decorator:
+    """One option as its field declares it."""
+    flags = declared.flags.split() or [f"--{name.replace('_', '-')}"]
+    if default is True or declared.kind == "switch":
+        flags = [f"{flags[0]}/--no-{flags[0].removeprefix('--')}"]
+    settings = {**(KINDS[declared.kind] if declared.kind else _settings_of(kind)), "metavar": declared.takes}
+    if isinstance(default, bool | int | str):
+        settings |= {"default": default, "show_default": not isinstance(default, bool)}
+    return option(*flags, name, help=declared.help, title=title, daily=declared.daily, **settings)
+
+
+def _settings_of(kind: object) -> Mapping[str, Any]:
+    """What click has to know of a field, by its type; texts are the rest."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        return {"type": click.Choice(get_args(kind))}
+    if isinstance(origin, type) and issubclass(origin, Sequence | Mapping):
+        return {"multiple": True}
+    return _OF_TYPES.get(kind, {}) if isinstance(kind, type) else {}
+
+
+_OF_TYPES: Mapping[type, Mapping[str, Any]] = {
+    bool: {"is_flag": True},
+    int: {"type": click.IntRange(1)},
+    float: {"type": float},
+    Path: {"type": click.Path(path_type=Path)},
+}
+
+
+def option(*declarations: str, **settings: Any) -> Decorator:
+    """``click.option`` under a ``title`` of the help, and ``daily`` or not, typed as a decorator of commands."""
+    return cloup.option(*declarations, cls=CommandOption, **settings)

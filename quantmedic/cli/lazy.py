@@ -7,7 +7,8 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from quantmedic.cli.groups import Command
+#: Settings of every command.
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class LazyCommand(NamedTuple):
@@ -15,15 +16,6 @@ class LazyCommand(NamedTuple):
 
     place: str
     help: str
-
-
-class OrderedGroup(click.Group):
-    """Shows commands in the order of their definition."""
-
-    command_class = Command
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 class LazyGroup(click.Group):

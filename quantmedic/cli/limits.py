@@ -1,35 +1,59 @@
 """Limits on the command line of ``check``, which hold beside those of a policy."""
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import click
 from pydantic import ValidationError
 
-from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.api.options import Option
+from quantmedic.cli.groups import declared_group
 from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget, PolicyFile
-
-_SHARE = click.FloatRange(0, 1, min_open=True)
-
-max_drop_option = option(
-    "--max-drop",
-    type=float,
-    metavar="N",
-    help="Most that the task metric may drop: points of a share such as top-1, else its own unit; needs labels.",
-)
-min_sqnr_option = option(
-    "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Least SQNR of the worst output column, in dB."
-)
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds of the command line, each None where it was not given."""
 
-    max_drop: float | None = None
-    min_agreement: float | None = None
-    min_sqnr_db: float | None = None
-    max_kl: float | None = None
-    min_same_top: float | None = None
+    max_drop: Annotated[
+        float | None,
+        Option(
+            "Most that the task metric may drop: points of a share such as top-1, else its own unit; needs labels.",
+            takes="N",
+            daily=True,
+        ),
+    ] = None
+    min_agreement: Annotated[
+        float | None,
+        Option(
+            "Least share of samples with the float model's class, such as 0.95.",
+            takes="SHARE",
+            kind="share",
+            daily=True,
+        ),
+    ] = None
+    min_sqnr_db: Annotated[
+        float | None,
+        Option("Least SQNR of the worst output column, in dB.", "--min-sqnr", "DB", daily=True),
+    ] = None
+    max_kl: Annotated[
+        float | None,
+        Option(
+            "Most divergence of a language model per token; needs --tokens.",
+            takes="NATS",
+            kind="at least 0.0",
+            daily=True,
+        ),
+    ] = None
+    min_same_top: Annotated[
+        float | None,
+        Option(
+            "Least share of tokens that both predict first, such as 0.9; needs --tokens.",
+            takes="SHARE",
+            kind="share",
+            daily=True,
+        ),
+    ] = None
 
     def added_to(self, file: PolicyFile, metric: str | None) -> PolicyFile:
         """A policy with these limits as further budgets.
@@ -60,29 +84,4 @@ class Limits:
         return replace(file, policy=file.policy.model_copy(update={"check": check}))
 
 
-limit_options = OptionGroup(
-    "limits",
-    Limits,
-    {
-        "max_drop": max_drop_option,
-        "min_agreement": option(
-            "--min-agreement",
-            type=_SHARE,
-            metavar="SHARE",
-            help="Least share of samples with the float model's class, such as 0.95.",
-        ),
-        "min_sqnr_db": min_sqnr_option,
-        "max_kl": option(
-            "--max-kl",
-            type=click.FloatRange(min=0),
-            metavar="NATS",
-            help="Most divergence of a language model per token; needs --tokens.",
-        ),
-        "min_same_top": option(
-            "--min-same-top",
-            type=_SHARE,
-            metavar="SHARE",
-            help="Least share of tokens that both predict first, such as 0.9; needs --tokens.",
-        ),
-    },
-)
+limit_options = declared_group("limits", Limits, "Limits")

@@ -15,8 +15,7 @@ from typing import NoReturn
 import click
 from click.shell_completion import shell_complete
 
-from quantmedic.cli.groups import CONTEXT
-from quantmedic.cli.lazy import LazyCommand, LazyGroup
+from quantmedic.cli.lazy import CONTEXT, LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.successors import refuse_removed
 from quantmedic.cli.terminal import (

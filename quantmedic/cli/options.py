@@ -1,27 +1,30 @@
-"""The options of all commands: each is declared once, in its group, and means the same everywhere."""
+"""The groups of options that commands share, made of what their fields declare, and what the command line adds."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 import click
 
 from quantmedic.api.options import (
+    CheckpointOptions,
     CollectOptions,
+    DataOptions,
     MeasuringOptions,
+    Option,
     ProofOptions,
     ReferenceOptions,
     RuleOptions,
     SpreadOptions,
+    TextOptions,
     ToolchainOptions,
 )
-from quantmedic.cli.data_options import PREPROCESSING as PREPROCESSING
-from quantmedic.cli.data_options import data_options as data_options
-from quantmedic.cli.data_options import text_options as text_options
 from quantmedic.cli.groups import CONTEXT as CONTEXT
-from quantmedic.cli.groups import OptionGroup, join_groups, option
-from quantmedic.cli.values import Bytes, Limit, OutputFile, OutputFolder, Seconds
+from quantmedic.cli.groups import Decorator, OptionGroup, declared_group, join_groups, option
+from quantmedic.cli.values import OutputFolder, Seconds
+from quantmedic.collectors.data.preprocessing import parse_preprocessing
+from quantmedic.engine.errors import DataError
 
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.lines import Verbosity
@@ -32,95 +35,103 @@ DEFAULT_FORMATS = FORMATS[:3]
 #: Formats of what is printed as well as written.
 PRINTED_FORMATS = ("html", "markdown", "json", "text")
 
-
-measuring_options = OptionGroup(
-    "measuring",
-    MeasuringOptions,
-    {
-        "mode": option(
-            "--mode",
-            type=click.Choice(["exact", "fast"]),
-            default="exact",
-            show_default=True,
-            help="fast measures tensors on 32 random samples or one of 32, at little more than the cost of "
-            "inference; outputs and accuracy on all.",
-        ),
-        "batch_size": option(
-            "--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"
-        ),
-        "threads": option("--threads", type=click.IntRange(1), help="Processor threads. [all cores]"),
-        "timeout": option(
-            "--timeout",
-            type=Limit(),
-            metavar="TIME",
-            help="Time that one run of a model may take, on one batch; opening it counts as one. 0 or never: no limit. "
-            "[default: 10m]",
-        ),
-        "memory": option(
-            "--memory",
-            type=Bytes(),
-            metavar="SIZE",
-            help="Take no more than SIZE beyond the opened models: fewer batches side by side, fewer tensors at a "
-            "time; of torch modules it bounds the observed tensors. [default: a quarter of the free memory]",
-        ),
-        "device": option(
-            "--device",
-            metavar="NAME",
-            help="Run both models on cpu, cuda or cuda:1; torch modules and language models also on mps or xpu. "
-            "[default: where they are, checkpoints on the processor]",
-        ),
-        "seed": option(
-            "--seed",
-            type=click.IntRange(min=0),
-            default=0,
-            show_default=True,
-            help="Seed of random samples and bootstrapped intervals.",
-        ),
-        "operator_error": option(
-            "--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."
-        ),
-        "step_error": option(
-            "--step-error", is_flag=True, help="Also measure each on deployed inputs, as LiteRT's debugger does."
-        ),
-        "thumbnails": option(
-            "--thumbnails/--no-thumbnails",
-            default=True,
-            help="Keep small pictures of a few samples in case and report. [default: where they are images]",
-        ),
-        "profile": option(
-            "--profile",
-            is_flag=True,
-            help="Also time both models and their operators; such reports differ from run to run.",
-        ),
-        "attribution": option(
-            "--attribution/--no-attribution",
-            default=True,
-            help="Divide the noise among its sources, and simulate what remedies recover. [default: yes]",
-        ),
-    },
-)
+#: What makes one `Preprocessing` for each data set.
+PREPROCESSING = {
+    "scale": option(
+        "--scale", multiple=True, metavar="[ROLE=]X", title="Data", help="Divide stored values by X first (255: 0…1)."
+    ),
+    "mean": option(
+        "--mean",
+        multiple=True,
+        metavar="[ROLE=]M,…",
+        title="Data",
+        help="Subtract; ROLE: representative or validation.",
+    ),
+    "std": option("--std", multiple=True, metavar="[ROLE=]S,…", title="Data", help="Divide by, after the mean."),
+    "layout": option(
+        "--layout",
+        multiple=True,
+        metavar="[ROLE=]NCHW|NHWC",
+        title="Data",
+        daily=False,
+        help="Layout of the stored arrays.",
+    ),
+    "channel_order": option(
+        "--channel-order",
+        multiple=True,
+        metavar="[ROLE=]RGB|BGR",
+        title="Data",
+        daily=False,
+        help="Channel order the network wants.",
+    ),
+    "resize": option(
+        "--resize", multiple=True, metavar="[ROLE=]H,W", title="Data", daily=False, help="Resize image files."
+    ),
+}
 
 
-def _reference_options(
+class _DataArguments(TypedDict, total=False):
+    representative: str | None
+    validation: str | None
+    labels: Path | None
+    samples: int | None
+    metric: str | None
+
+
+def _data_options(
     *,
-    reference_outputs: str | None,
-    device_outputs: str | None,
-    device_tensors: str | None,
-    device_names: str | None,
-    expected_float_metric: float | None,
-    expected_quantized_metric: float | None,
-    stages: Sequence[str],
-) -> ReferenceOptions:
-    pairs = [_parse_stage(text) for text in stages]
-    return ReferenceOptions(
-        reference_outputs,
-        device_outputs,
-        device_tensors,
-        device_names,
-        expected_float_metric,
-        expected_quantized_metric,
-        pairs,
+    scale: Sequence[str] = (),
+    mean: Sequence[str] = (),
+    std: Sequence[str] = (),
+    layout: Sequence[str] = (),
+    channel_order: Sequence[str] = (),
+    resize: Sequence[str] = (),
+    metric_options: Sequence[str] = (),
+    **given: Unpack[_DataArguments],
+) -> DataOptions:
+    stored = {"scale": scale, "mean": mean, "std": std, "layout": layout}
+    stored |= {"channel-order": channel_order, "resize": resize}
+    settings = dict(map(_setting_of_metric, metric_options))
+    return DataOptions(
+        preprocessing=parse_preprocessing({name: texts for name, texts in stored.items() if texts}),
+        metric_direction=settings.pop("direction", None),
+        metric_output=settings.pop("output", None),
+        metric_options=settings,
+        **given,
     )
+
+
+def _setting_of_metric(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise DataError(
+            "option of the metric cannot be read",
+            where=f"--metric-option {text}",
+            help="write --metric-option KEY=VALUE, such as --metric-option blank=28",
+        )
+    return name, value
+
+
+data_options = declared_group("data", DataOptions, "Data", _data_options).replacing(**PREPROCESSING)
+text_options = declared_group("texts", TextOptions, "Data")
+measuring_options = declared_group("measuring", MeasuringOptions, "Measuring")
+toolchain_file_options = declared_group("toolchain", ToolchainOptions, "Known from elsewhere")
+spread_options = declared_group("spread", SpreadOptions, "Measuring")
+rule_options = declared_group("rules", RuleOptions, "Judging")
+resume_option = declared_group("saving", CheckpointOptions, "Output").options["resume"]
+
+
+class _References(TypedDict, total=False):
+    reference_outputs: str | None
+    device_outputs: str | None
+    device_tensors: str | None
+    device_names: str | None
+    expected_float_metric: float | None
+    expected_quantized_metric: float | None
+
+
+def _reference_options(*, stages: Sequence[str], **given: Unpack[_References]) -> ReferenceOptions:
+    return ReferenceOptions(stages=[_parse_stage(text) for text in stages], **given)
 
 
 def _parse_stage(text: str) -> tuple[str, str]:
@@ -130,127 +141,25 @@ def _parse_stage(text: str) -> tuple[str, str]:
     return name, path
 
 
-reference_options = OptionGroup(
-    "references",
-    _reference_options,
-    {
-        "reference_outputs": option(
-            "--reference-outputs", metavar="FILE", help="Framework's outputs on the evaluation data: .npz, .npy."
-        ),
-        "device_outputs": option(
-            "--device-outputs", metavar="FILE", help="The device's outputs on the evaluation data: .npz, .npy."
-        ),
-        "device_tensors": option(
-            "--device-tensors",
-            metavar="PATH",
-            help="Tensors that the device computed on the first evaluation samples: folder of .npy, one subfolder of "
-            ".raw or .npy per sample, .npz, or a dump of Polygraphy, onnxruntime, RKNN or ExecuTorch.",
-        ),
-        "device_names": option(
-            "--device-names", metavar="FILE", help="Names of these tensors in the model: JSON or YAML of name: name."
-        ),
-        "expected_float_metric": option(
-            "--expected-float-metric", type=float, metavar="X", help="Float metric that you know from training."
-        ),
-        "expected_quantized_metric": option(
-            "--expected-quantized-metric",
-            type=float,
-            metavar="X",
-            help="Quantized metric that another evaluation gave, such as your application's.",
-        ),
-        "stages": option(
-            "--stage", "stages", multiple=True, metavar="NAME=FILE", help="Model on the way to int8, in order; repeat."
-        ),
-    },
-)
+reference_options = declared_group("references", ReferenceOptions, "Known from elsewhere", _reference_options)
 
 
-toolchain_file_options = OptionGroup(
-    "toolchain",
-    ToolchainOptions,
-    {
-        "toolchain_logs": option(
-            "--toolchain-log",
-            "--log",
-            "toolchain_logs",
-            multiple=True,
-            metavar="FILE",
-            help="What the toolchain printed; repeat. Without QUANT: why there is none.",
-        ),
-        "mct_log": option(
-            "--mct-log", metavar="FOLDER", help="What Sony's toolkit logged: the folder of mct.set_log_folder."
-        ),
-        "settings_files": option(
-            "--settings",
-            "settings_files",
-            multiple=True,
-            metavar="FILE",
-            help="Files of the toolchain: configuration, log, table, encodings; repeat.",
-        ),
-    },
-)
-
-
-def _proof_options(*, prove: bool | None, budget: float | None, write_fixed: Path | None = None) -> ProofOptions:
+def _proof_options(*, prove: bool | None = None, budget: float | None, write_fixed: Path | None = None) -> ProofOptions:
     if budget is not None and prove is False:
         raise click.UsageError("--budget is the time for --prove; leave out --no-prove")
     wanted = prove or budget is not None or write_fixed is not None
     return ProofOptions(prove=(budget or True) if wanted else prove, write_fixed=write_fixed)
 
 
-proof_options = OptionGroup(
-    "proof",
-    _proof_options,
-    {
-        "prove": option(
-            "--prove/--no-prove",
-            default=None,
-            help="Carry out remedies, run the printed prescription, measure what they recover. Unless told, "
-            "`diagnose` and `demo` try only what leads.",
-        ),
-        "budget": option(
-            "--budget",
-            type=Seconds(),
-            metavar="TIME",
-            help="Limit the time for --prove, which it implies: 90, 90s or 5m. Without, every machine tries as much.",
-        ),
-        "write_fixed": option(
-            "--write-fixed",
-            type=OutputFile(".onnx", ".tflite", ".xml"),
-            metavar="FILE",
-            help="Write the model with all proven remedies; implies --prove.",
-        ),
-    },
+#: In Python, ``prove`` is the time.
+_BUDGET = option(
+    "--budget",
+    type=Seconds(),
+    metavar="TIME",
+    title="Proof",
+    help="Limit the time for --prove, which it implies: 90, 90s or 5m. Without, every machine tries as much.",
 )
-
-
-def _spread_options(
-    *, shard: str | None = None, shards: Path | None = None, cluster: str | None = None
-) -> SpreadOptions:
-    if shard is not None and (shards is not None or cluster is not None):
-        raise click.UsageError("--shard measures one part in this process: leave --shards and --cluster out")
-    return SpreadOptions(shard, shards, cluster)
-
-
-spread_options = OptionGroup(
-    "spread",
-    _spread_options,
-    {
-        "shard": option("--shard", metavar="K/N", help="Measure part K of N of the samples only, as in job arrays."),
-        "shards": option(
-            "--shards",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="FOLDER",
-            help="Go on from the cases that all shards have left there.",
-        ),
-        "cluster": option(
-            "--cluster",
-            metavar="WHERE",
-            help="Workers that measure and prove: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
-        ),
-    },
-)
-
+proof_options = declared_group("proof", ProofOptions, "Proof", _proof_options).replacing(budget=_BUDGET)
 
 #: All options of a measurement.
 collect_options = join_groups(
@@ -264,52 +173,21 @@ collect_options = join_groups(
     proof_options,
     spread_options,
 )
-
-
-def _refuse_shard(context: click.Context, _: click.Parameter, shard: str | None) -> None:
-    if shard is not None:
-        raise click.UsageError(
-            f"{context.info_name} judges all shards together: measure each with quantmedic collect … --shard {shard} "
-            "-o shards/….case, then give their folder with --shards"
-        )
-
-
 #: All options of a measurement that is judged at once: one shard alone is not.
-judged_options = collect_options.replacing(shard=option("--shard", hidden=True, callback=_refuse_shard))
-
-
-rule_options = OptionGroup(
-    "rules",
-    RuleOptions,
-    {
-        "folders": option(
-            "--rules", "folders", multiple=True, type=click.Path(path_type=Path), help="Folder of your rules; repeat."
-        ),
-        "select": option(
-            "--select", multiple=True, metavar="RULE", help="Judge only these: id, prefix, name or family."
-        ),
-        "ignore": option(
-            "--ignore", multiple=True, metavar="RULE", help="Leave these out; they are listed as ignored."
-        ),
-        "thresholds": option(
-            "--threshold", "thresholds", multiple=True, metavar="NAME=VALUE", help="Override a threshold; repeat."
-        ),
-        "threshold_file": option(
-            "--thresholds", "threshold_file", type=click.Path(path_type=Path), help="The same from a YAML file."
-        ),
-    },
-)
+judged_options = collect_options.without("shard")
 
 
 @dataclass(frozen=True)
 class ReportOptions:
     """Where a report is written, in which formats, and how much of it is printed."""
 
-    output: Path | None = None
-    formats: Sequence[str] = ()
-    quiet: bool = False
-    verbose: bool = False
-    open_page: bool = False
+    output: Annotated[
+        Path | None, Option("Folder for the report's files.", "--output -o", kind="folder", daily=True)
+    ] = None
+    formats: Annotated[Sequence[str], Option("Formats of the report; repeat.", "--format", daily=True)] = ()
+    quiet: Annotated[bool, Option("Print the verdict only.", "--quiet -q", daily=True)] = False
+    verbose: Annotated[bool, Option("Print all layers and findings.", daily=True)] = False
+    open_page: Annotated[bool, Option("Open the page in the browser.", "--open", daily=True)] = False
 
     @property
     def verbosity(self) -> "Verbosity":
@@ -327,94 +205,58 @@ class ReportOptions:
             raise click.UsageError("several formats need a folder: add --output")
 
 
-_QUIET = option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
-_VERBOSE = option("--verbose", is_flag=True, help="Print all layers and findings.")
+def _format_option(formats: Sequence[str], help: str) -> Decorator:
+    return option("--format", "formats", multiple=True, type=click.Choice(formats), title="Output", help=help)
+
+
+_report_options = declared_group("report", ReportOptions, "Output")
 #: A report in a folder, which is always written.
-report_options = OptionGroup(
-    "report",
-    ReportOptions,
-    {
-        "output": option(
-            "--output",
-            "-o",
-            type=OutputFolder(),
-            default="report",
-            show_default=True,
-            help="Folder of the report.",
-        ),
-        "formats": option(
-            "--format",
-            "formats",
-            multiple=True,
-            type=click.Choice(FORMATS),
-            help="Repeat. [default: html markdown json]",
-        ),
-        "quiet": _QUIET,
-        "verbose": _VERBOSE,
-        "open_page": option("--open", "open_page", is_flag=True, help="Open the page in the browser."),
-    },
+report_options = _report_options.replacing(
+    output=option(
+        "--output",
+        "-o",
+        type=OutputFolder(),
+        default="report",
+        show_default=True,
+        title="Output",
+        help="Folder of the report.",
+    ),
+    formats=_format_option(FORMATS, "Repeat. [default: html markdown json]"),
 )
 
 
 def printing_options(formats: Sequence[str], default: str = "text") -> OptionGroup[ReportOptions]:
     """Options of a command that prints its answer, and writes it to a folder where one is given."""
-    return OptionGroup(
-        "report",
-        ReportOptions,
-        {
-            "output": option("--output", "-o", type=OutputFolder(), help="Folder for the report's files."),
-            "formats": option(
-                "--format",
-                "formats",
-                multiple=True,
-                type=click.Choice(formats),
-                help=f"Repeat with --output; one without it is printed. [default: {default}]",
-            ),
-            "quiet": _QUIET,
-            "verbose": _VERBOSE,
-        },
-    )
-
-
-resume_option = option(
-    "--resume", is_flag=True, help="Continue from the unfinished work that an interrupted run left in the output."
-)
+    help = f"Repeat with --output; one without it is printed. [default: {default}]"
+    return _report_options.without("open_page").replacing(formats=_format_option(formats, help))
 
 
 @dataclass(frozen=True)
 class JudgingOptions:
     """What a diagnosis takes into account beside the case and the rules."""
 
-    previous: Path | None = None
-    toolchain: str | None = None
-
-
-judging_options = OptionGroup(
-    "judging",
-    JudgingOptions,
-    {
-        "previous": option(
-            "--previous",
-            metavar="CASE",
-            type=click.Path(path_type=Path),
-            help="Case, or folder of a report, from before a remedy was applied: says what it brought, and ranks down "
+    previous: Annotated[
+        Path | None,
+        Option(
+            "Case, or folder of a report, from before a remedy was applied: says what it brought, and ranks down "
             "what was in vain.",
+            takes="CASE",
+            daily=True,
         ),
-        "toolchain": option(
-            "--toolchain",
-            metavar="NAME",
-            help="Write the prescription for: ort, mct, litert, tflite, inc, nncf, fx, pt2e, torchao, aimet, modelopt, "
+    ] = None
+    toolchain: Annotated[
+        str | None,
+        Option(
+            "Write the prescription for: ort, mct, litert, tflite, inc, nncf, fx, pt2e, torchao, aimet, modelopt, "
             "horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the model carries "
             "marks of]",
+            takes="NAME",
+            daily=True,
         ),
-    },
-)
-config_option = option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Policy. [default: the nearest quantmedic.toml, or pyproject.toml with tool.quantmedic]",
-)
+    ] = None
+
+
+judging_options = declared_group("judging", JudgingOptions, "Judging")
 
 
 def refuse_options(context: click.Context, names: Collection[str], reason: str) -> None:

@@ -17,8 +17,7 @@ from quantmedic.api.authoring import (
 from quantmedic.api.explain import explanation
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, option
-from quantmedic.cli.lazy import OrderedGroup
+from quantmedic.cli.groups import Command, OrderedGroup, option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import print_markdown, with_color

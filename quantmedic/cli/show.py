@@ -4,15 +4,16 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from quantmedic.api.cases import load_case
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import judge
-from quantmedic.api.options import RuleOptions
+from quantmedic.api.options import Option, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, OptionGroup, option
+from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only
@@ -32,12 +33,23 @@ from quantmedic.reports.text import count
 class TableOptions:
     """Which layers and columns are shown, and in which order."""
 
-    table: str | None
-    columns: str | None
-    sort: str | None
-    text: str
-    flagged: bool
-    limit: int
+    table: Annotated[
+        str | None,
+        Option("activations, weights, errors, quantizers or all. [default: the main facts]", takes="NAME", daily=True),
+    ] = None
+    columns: Annotated[
+        str | None,
+        Option("These columns instead: facts, or their ends where these are clear.", takes="KEY,…", daily=True),
+    ] = None
+    sort: Annotated[
+        str | None,
+        Option("Order of the layers. [default: that of the table]", takes="KEY[:desc]", daily=True),
+    ] = None
+    text: Annotated[str, Option("Layers whose name, operator or findings have it.", "--filter", "TEXT", daily=True)] = (
+        ""
+    )
+    flagged: Annotated[bool, Option("Only layers that are degraded or have findings.", daily=True)] = False
+    limit: Annotated[int, Option("At most this many layers.", daily=True)] = 50
 
     @property
     def keys(self) -> list[str]:
@@ -45,26 +57,7 @@ class TableOptions:
         return [key for key in (self.columns or "").split(",") if key.strip()]
 
 
-table_options = OptionGroup(
-    "choice",
-    TableOptions,
-    {
-        "table": option(
-            "--table", metavar="NAME", help="activations, weights, errors, quantizers or all. [default: the main facts]"
-        ),
-        "columns": option(
-            "--columns", metavar="KEY,…", help="These columns instead: facts, or their ends where these are clear."
-        ),
-        "sort": option("--sort", metavar="KEY[:desc]", help="Order of the layers. [default: that of the table]"),
-        "text": option(
-            "--filter", "text", default="", metavar="TEXT", help="Layers whose name, operator or findings have it."
-        ),
-        "flagged": option("--flagged", is_flag=True, help="Only layers that are degraded or have findings."),
-        "limit": option(
-            "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many layers."
-        ),
-    },
-)
+table_options = declared_group("choice", TableOptions, "Choice")
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

@@ -12,6 +12,16 @@ SUCCESSORS = {
         "let a tool that watches files run diagnose, such as: ls *.onnx | entr quantmedic diagnose FLOAT QUANT; "
         "quantmedic compare BEFORE AFTER says what healed"
     ),
+    **{
+        f"{command} --metric-{key}": f"write --metric-option {key}={value}"
+        for command in ("diagnose", "collect", "check", "fix", "sensitivity", "fallback", "calibrations", "debugger")
+        for key, value in {"direction": "lower", "output": "NAME"}.items()
+    },
+    **{
+        f"{command} --shard": "measure each shard with quantmedic collect … --shard K/N -o shards/….case, then give "
+        "their folder with --shards"
+        for command in ("diagnose", "check", "fix")
+    },
     "check --record": _OVER_TIME,
     "check --label": _OVER_TIME,
     "check --model": _OVER_TIME,
@@ -31,10 +41,10 @@ def meant_option(typed: str) -> str | None:
 
 
 def refuse_removed(typed: str) -> None:
-    """Name the successor of a command or an option that was removed; do nothing for any other word.
+    """Name the successor of a command or an option that is not there; do nothing for any other word.
 
     Raises:
-        QuantmedicError: It was removed.
+        QuantmedicError: It has a successor.
     """
     if typed in SUCCESSORS:
-        raise QuantmedicError(f"quantmedic {typed} was removed", help=SUCCESSORS[typed])
+        raise QuantmedicError(f"there is no quantmedic {typed}", help=SUCCESSORS[typed])

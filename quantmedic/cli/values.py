@@ -2,8 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,6 +24,18 @@ class Seconds(click.ParamType[float]):
         if seconds <= 0:
             self.fail(f"{value!r} is not a valid duration, e.g. 90s or 5m", param, ctx)
         return seconds
+
+
+class Day(click.ParamType[date]):
+    """A day: ``2026-11-30``."""
+
+    name = "date"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        try:
+            return value if isinstance(value, date) else date.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a valid date, e.g. 2026-11-30", param, ctx)
 
 
 class Limit(Seconds):
@@ -99,3 +113,20 @@ class OutputFolder(_Output):
     """A folder that files will be written to."""
 
     require = staticmethod(require_folder)
+
+
+#: What click has to know of fields whose type does not say it, by the ``kind`` that an option declares.
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "text": {},
+    "path": {"type": click.Path(path_type=Path)},
+    "switch": {"default": None},
+    "at least 0": {"type": click.IntRange(0)},
+    "at least 0.0": {"type": click.FloatRange(min=0)},
+    "at least 2": {"type": click.IntRange(2)},
+    "limit": {"type": Limit()},
+    "bytes": {"type": Bytes()},
+    "share": {"type": click.FloatRange(0, 1, min_open=True)},
+    "model": {"type": OutputFile(".onnx", ".tflite", ".xml")},
+    "folder": {"type": OutputFolder()},
+    "day": {"type": Day()},
+}

@@ -7,10 +7,11 @@ import pytest
 from builders.commands import run_quantmedic
 
 from quantmedic import collect, diagnose, fallback, load_rulebase
-from quantmedic.api.options import DEFAULT_BUDGET, CollectArguments, ProofOptions
+from quantmedic.api.arguments import CollectArguments
+from quantmedic.api.options import DEFAULT_BUDGET, ProofOptions
+from quantmedic.api.parameters import FLAGS, NAMES, for_python, with_parameters
 from quantmedic.demo import patient
-from quantmedic.engine.errors import QuantmedicError, for_python
-from quantmedic.engine.parameters import FLAGS, NAMES, SAME, with_parameters
+from quantmedic.engine.errors import QuantmedicError
 
 
 def test_options_become_parameters() -> None:
@@ -18,8 +19,8 @@ def test_options_become_parameters() -> None:
         ("pass --labels with --metric, or set the goal", "pass labels=… with metric=…, or set the goal"),
         ("give --metric f1; pick another", 'give metric="f1"; pick another'),
         ("write --metric module:function", 'write metric="module:function"'),
-        ("pick one with --metric-output NAME, or", "pick one with metric_output=NAME, or"),
-        ("--metric-direction higher or lower", 'metric_direction="higher" or lower'),
+        ("pick one with --metric-option output=NAME, or", "pick one with metric_output=NAME, or"),
+        ("--metric-option direction=higher or lower", 'metric_direction="higher" or lower'),
         ("--expected-float-metric 0.75", "expected_float_metric=0.75"),
         ("pass --budget 12s or more", "pass prove=12 or more"),
         ("give --max-drop 1.0 (points) or --min-sqnr 30 (dB)", "give max_drop=1.0 (points) or min_sqnr_db=30 (dB)"),
@@ -51,7 +52,7 @@ def test_the_parameters_exist() -> None:
     functions = (collect, diagnose, fallback, load_rulebase)
     known = {name for function in functions for name in inspect.signature(function).parameters}
     known |= CollectArguments.__annotations__.keys()
-    assert {name.replace("-", "_") for name in SAME | FLAGS} | set(NAMES.values()) <= known
+    assert {name.replace("-", "_") for name in FLAGS} | set(NAMES.values()) <= known
 
 
 @pytest.mark.thorough

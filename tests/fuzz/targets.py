@@ -172,7 +172,7 @@ def _data() -> Iterator[Target]:
         yield Target("images", 1, _PAIR | _IMAGES | _BOXES, name, mutate_lines, pictures)
     functions = (
         f"{_COLLECT}mine:data --metric mae",
-        f"{_COLLECT}x.npz --labels labels.npy --metric mine:metric --metric-direction higher",
+        f"{_COLLECT}x.npz --labels labels.npy --metric mine:metric --metric-option direction=higher",
         *(f"debugger {_BOTH} -v x.npz --{of}-metric m=mine:number" for of in ("layer", "pair", "output")),
     )
     called = _PAIR | {"mine.py": "mine.py", "labels.npy": "labels.npy"}

@@ -213,7 +213,7 @@ def test_what_was_removed_names_its_successor(capsys: pytest.CaptureFixture[str]
     for typed, successor in SUCCESSORS.items():
         assert exit_code([*typed.split(), "x"]) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert f"quantmedic {typed} was removed" in said and " ".join(successor.split()) in said, said
+        assert f"there is no quantmedic {typed}" in said and " ".join(successor.split()) in said, said
     assert exit_code(["trends"]) == 2 and "No such command" in capsys.readouterr().err
 
 

@@ -12,10 +12,8 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.api.grouping import group_arguments
-from quantmedic.api.language_models import _INSTEAD, _TAKEN
-from quantmedic.api.options import CollectArguments, CollectOptions
+from quantmedic.api.options import CollectOptions
 from quantmedic.cli.main import cli
-from quantmedic.cli.options import collect_options
 from quantmedic.engine.errors import QuantmedicError
 
 REGRESSION = '[[check.budget]]\nmetric = "kl"\nmax = 0.0001\n'
@@ -33,12 +31,6 @@ def empty_folders(tmp_path: Path) -> tuple[str, str]:
     for name in ("float", "int4"):
         (tmp_path / name).mkdir()
     return str(tmp_path / "float"), str(tmp_path / "int4")
-
-
-def test_every_option_is_taken_or_has_something_in_its_place() -> None:
-    known = set(CollectArguments.__annotations__) | {"representative", "validation"}
-    assert known - {"progress", "preprocessing"} <= _TAKEN | set(_INSTEAD)
-    assert set(collect_options) - {"budget", "metric_option"} <= _TAKEN | set(_INSTEAD)
 
 
 #: Options of other models, and what is said about each.

@@ -1,9 +1,7 @@
 """Every command has the options that make sense for it, under one name and with one meaning."""
 
-import inspect
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
@@ -12,94 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import quantmedic
-from quantmedic.api.options import CollectArguments, CollectOptions
+from quantmedic.api.arguments import CollectArguments
 from quantmedic.cli.main import COMMANDS, cli
-from quantmedic.cli.options import (
-    Bytes,
-    collect_options,
-    data_options,
-    judging_options,
-    measuring_options,
-    proof_options,
-    reference_options,
-    report_options,
-    rule_options,
-    toolchain_file_options,
-)
+from quantmedic.cli.values import Bytes
 from quantmedic.demo import patient
 from quantmedic.engine.errors import CaseError
 
-GROUPS = {
-    "data": data_options,
-    "measuring": measuring_options,
-    "references": reference_options,
-    "toolchain": toolchain_file_options,
-    "proof": proof_options,
-    "rules": rule_options,
-    "judging": judging_options,
-    "report": report_options,
-}
-ALL = "all"
-#: The groups of each command, and of a group that it has a part of, which options.
-EXPECTED: dict[str, dict[str, str]] = {
-    "demo": {
-        "data": "samples",
-        "measuring": "mode batch_size threads timeout seed operator_error step_error thumbnails profile attribution",
-        "proof": ALL,
-        "rules": ALL,
-        "judging": ALL,
-        "report": ALL,
-    },
-    "diagnose": dict.fromkeys(GROUPS, ALL),
-    "collect": {**dict.fromkeys(GROUPS, ALL), "judging": "", "report": "output"},
-    "weights": {"measuring": "threads device", "rules": ALL, "judging": ALL, "report": ALL},
-    "report": {"rules": ALL, "judging": ALL, "report": ALL},
-    "import": {"report": "output quiet"},
-    "case anonymize": {"report": "output"},
-    "check": {
-        **dict.fromkeys(GROUPS, ALL),
-        "proof": "prove budget",
-        "report": "output formats quiet verbose",
-    },
-    "baseline write": {"rules": ALL, "report": "output"},
-    "baseline prune": {"rules": ALL},
-    "compare": {"rules": ALL, "report": "output formats quiet verbose"},
-    "record": {
-        "data": "validation samples",
-        "measuring": "batch_size threads timeout device",
-        "report": "output",
-    },
-    "fix": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget", "judging": "toolchain", "report": "output"},
-    "sensitivity": {"data": ALL, "measuring": "batch_size threads timeout device seed", "report": "output verbose"},
-    "fallback": {
-        "data": ALL,
-        "measuring": "threads timeout device seed",
-        "judging": "toolchain",
-        "report": "output formats",
-    },
-    "calibrations": {
-        "data": ALL,
-        "judging": "toolchain",
-        "measuring": "threads timeout seed",
-        "report": "output formats",
-    },
-    "debugger": {
-        "data": ALL,
-        "measuring": "threads timeout",
-        "rules": "folders thresholds threshold_file",
-        "report": "output verbose",
-    },
-    "show": {"rules": ALL},
-    "explain": {"rules": "folders"},
-    "rules": {"rules": "folders select ignore"},
-    "rules thresholds": {"rules": "folders thresholds threshold_file"},
-    "rules new": {"report": "output"},
-    "rules facts": {},
-    "rules lint": {},
-    "rules test": {},
-    "doctor": {},
-    "completion": {},
-}
 #: Options whose help names what the command writes or prints.
 SAID_PER_COMMAND = {"--output", "-o", "--format", "--quiet", "-q", "--model", "--baseline", "--scope"}
 #: Earlier names of options that have another meaning elsewhere; kept so that scripts run.
@@ -126,20 +42,6 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
     return {p.name: p for p in command.params if isinstance(p, click.Option) and p.name is not None and not p.hidden}
 
 
-def test_every_command_has_its_groups() -> None:
-    found = {
-        name: {
-            group: ALL if set(options) <= own else " ".join(option for option in options if option in own)
-            for group, options in GROUPS.items()
-            if set(options) & own
-        }
-        for name, command in commands()
-        for own in [set(options_of(command))]
-    }
-    expected = {name: {group: have for group, have in groups.items() if have} for name, groups in EXPECTED.items()}
-    assert found == expected
-
-
 def test_an_option_has_one_meaning() -> None:
     meanings = defaultdict(lambda: defaultdict(list))
     for name, command in commands():
@@ -150,20 +52,11 @@ def test_an_option_has_one_meaning() -> None:
     assert not {word: dict(found) for word, found in meanings.items() if len(found) > 1}
 
 
-def test_groups_of_a_measurement_are_the_arguments_of_collect() -> None:
-    grouped = {
-        each.name for group in fields(CollectOptions) if is_dataclass(group.default) for each in fields(group.default)
-    }
-    named = set(CollectArguments.__annotations__)
-    assert named == grouped - {"representative", "validation"} | {"mapping", "progress"}
+def test_python_explains_every_option() -> None:
     assert quantmedic.collect.__doc__ is not None
-    assert {name for name in named if f"        {name}: " not in quantmedic.collect.__doc__} == set()
-    parameters = {*inspect.signature(quantmedic.collect).parameters, *named} - {"options"}
-    # On the command line, one option per part of the preprocessing, and seconds from two options.
-    parsed = set(collect_options) - {"mean", "std", "scale", "layout", "channel_order", "resize", "budget"}
-    by_code = {"preprocessing", "checkpoint", "resume", "progress", "mapping", "core_config", "toolchain"}
-    parsed = parsed - {"metric_option"} | {"metric_options"}
-    assert parsed == parameters - {"float_model", "quantized_model", "rules"} - by_code
+    assert {
+        name for name in CollectArguments.__annotations__ if f"        {name}: " not in quantmedic.collect.__doc__
+    } == set()
 
 
 def test_an_argument_with_a_wrong_name_is_refused_with_the_right_one() -> None:
@@ -223,7 +116,7 @@ def test_sizes_are_decimal_or_binary() -> None:
 
 
 def test_the_help_shows_the_default_of_the_time_limit() -> None:
-    text = " ".join(CliRunner().invoke(cli, ["collect", "--help"]).output.split())
+    text = " ".join(CliRunner().invoke(cli, ["collect", "--help-all"]).output.split())
     assert "opening it counts as one. 0 or never: no limit. [default: 10m]" in text
 
 

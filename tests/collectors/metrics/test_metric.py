@@ -108,7 +108,7 @@ def test_unknown_metrics_and_directions():
         ("top-1", None, "did you mean top1"),
         ("f2", None, "module:function"),
         ("mae", "higher", "other direction"),
-        ("top1", "up", "--metric-direction higher or"),
+        ("top1", "up", "--metric-option direction=higher or"),
         ("module:", None, "module:function"),
     ):
         with pytest.raises(DataError) as error:
@@ -152,7 +152,7 @@ def test_own_function_gets_outputs_by_name(module):
 def test_option_decides_the_direction(module):
     module("def f(outputs, labels): return labels\nf.higher_is_better = True\ndef g(outputs, labels): return labels\n")
     assert load_metric("own_metric:f", "lower").higher_is_better is False
-    with pytest.raises(DataError, match="--metric-direction"):
+    with pytest.raises(DataError, match="--metric-option direction"):
         load_metric("own_metric:g")
     with pytest.raises(DataError, match="gets all outputs"):
         load_metric("own_metric:f", output="y")
